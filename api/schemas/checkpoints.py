@@ -1,0 +1,32 @@
+"""Checkpoints: committed, verified, pinned, deleted."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from api.schemas.common import AnyFloat, Schema, Timestamp
+from cluster.states import CheckpointState
+
+
+class Checkpoint(Schema):
+    id: str
+    job_id: str
+    step: int
+    generation: int
+    state: CheckpointState
+    directory: str
+    bytes: int
+    manifest_sha256: str
+    metrics: dict[str, AnyFloat]
+    best: bool = Field(description="the best of its job by the policy's metric")
+    latest: bool
+    pinned: bool
+    deleted_next: bool = Field(description="what retention would delete when the next one is saved")
+    used_by: list[str] = Field(description="ids of jobs that were started from it and have not ended")
+    damage: str | None = None
+    created_at: Timestamp
+
+
+class RestoreRequest(Schema):
+    name: str | None = Field(None, description="of the new job; default: the old name with -restored")
+    steps: int | None = Field(None, ge=1, description="train to this many steps; default: as the spec says")

@@ -1,0 +1,71 @@
+"""Shapes that every noun shares."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+Item = TypeVar("Item")
+
+
+class Schema(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+def _number_or_name(value: float | None) -> float | str | None:
+    if value is None or (value == value and abs(value) != float("inf")):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+#: A float that may be NaN or infinite: those travel as strings.
+AnyFloat = Annotated[
+    float,
+    PlainSerializer(_number_or_name, return_type=float | Literal["NaN", "Infinity", "-Infinity"]),
+]
+
+
+class Page(Schema, Generic[Item]):
+    items: list[Item]
+    next_cursor: str | None = Field(None, description="pass as cursor= for the next page; null on the last")
+
+
+class FieldError(Schema):
+    pointer: str = Field(description="JSON pointer into the request body, or the parameter's name")
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class Problem(Schema):
+    """RFC 9457 problem details."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    errors: list[FieldError] = []
+    request_id: str
+
+
+class Reason(Schema):
+    """Why something is not happening: always with what is missing and what would help."""
+
+    code: str
+    text: str
+    missing: str | None = None
+    nearest_fit: str | None = None
+    next_step: str | None = None
+
+
+class Actor(Schema):
+    kind: Literal["user", "system", "node"]
+    id: str
+    name: str
+
+
+Timestamp = datetime

@@ -1,0 +1,66 @@
+"""Users, sessions, keys."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from api.schemas.common import Schema, Timestamp
+
+Role = Literal["viewer", "member", "admin"]
+
+
+class LoginRequest(Schema):
+    token: str = Field(description="from a single-use login link", max_length=200)
+
+
+class Me(Schema):
+    user_id: str
+    name: str
+    role: Role
+    csrf_token: str | None = Field(description="send as X-CSRF-Token with every unsafe request; null for API keys")
+
+
+class User(Schema):
+    id: str
+    name: str
+    role: Role
+    disabled: bool
+    created_at: Timestamp
+
+
+class UserCreate(Schema):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,62}$")
+    role: Role = "member"
+
+
+class UserUpdate(Schema):
+    role: Role | None = None
+    disabled: bool | None = None
+
+
+class LoginLink(Schema):
+    url: str = Field(description="single-use; shown once")
+    expires_at: Timestamp
+
+
+class ApiKey(Schema):
+    id: str
+    name: str
+    prefix: str
+    role: Role = Field(description="what the key may do at most; never more than its user")
+    created_at: Timestamp
+    expires_at: Timestamp | None
+    last_used_at: Timestamp | None
+    revoked_at: Timestamp | None
+
+
+class ApiKeyCreate(Schema):
+    name: str = Field(min_length=1, max_length=64)
+    role: Role = "member"
+    expires_in_days: int | None = Field(90, ge=1, le=3650)
+
+
+class ApiKeyCreated(ApiKey):
+    key: str = Field(description="shown once")

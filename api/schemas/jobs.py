@@ -1,0 +1,154 @@
+"""Jobs as clients see them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from api.schemas.common import AnyFloat, Reason, Schema, Timestamp
+from cluster.states import EndReason, Intent, JobState, RankState
+from training.spec import JobSpec
+
+
+class JobProgress(Schema):
+    """What rank 0 last reported."""
+
+    step: int = 0
+    total_steps: int | None = None
+    loss: AnyFloat | None = None
+    tokens_per_second: AnyFloat | None = None
+    samples_per_second: AnyFloat | None = None
+    eta_seconds: float | None = None
+    last_checkpoint_step: int | None = None
+    updated_at: Timestamp | None = None
+
+
+class Failure(Schema):
+    """One rank's end; the causing one carries the ranks it dragged down."""
+
+    kind: str
+    rank: int
+    node_name: str
+    generation: int
+    message: str
+    exception: str = ""
+    traceback: str = ""
+    step: int = 0
+    exit_code: int | None = None
+    signal: str | None = None
+    last_lines: list[str] = []
+    victims: list[Failure] = []
+
+
+class JobSummary(Schema):
+    id: str
+    name: str
+    project: str
+    priority: int
+    labels: dict[str, str]
+    state: JobState
+    desired: Intent
+    end_reason: EndReason | None
+    pending: Reason | None = Field(None, description="why a queued or recovering job is not running")
+    progress: JobProgress
+    world_size: int
+    generation: int
+    restarts: int
+    strategy: str
+    model: str = Field(description="gpt, mlp, resnet, entrypoint or script")
+    created_by: str
+    created_at: Timestamp
+    started_at: Timestamp | None
+    ended_at: Timestamp | None
+
+
+class Rank(Schema):
+    rank: int
+    generation: int
+    node_id: str
+    node_name: str
+    slot: int
+    state: RankState
+    pid: int | None
+    step: int
+    heartbeat_age_seconds: float | None = Field(description="since the rank last made progress or spoke")
+    exit_code: int | None
+    signal: str | None
+
+
+class Generation(Schema):
+    generation: int
+    world_size: int
+    started_at: Timestamp
+    first_step_at: Timestamp | None
+    ended_at: Timestamp | None
+    end_reason: EndReason | None
+    start_step: int
+    restored_checkpoint_id: str | None
+
+
+class Job(JobSummary):
+    spec: JobSpec
+    revision: int = Field(description="the ETag; send it as If-Match with pause, resume and cancel")
+    failure: Failure | None = None
+    restored_from: str | None = Field(None, description="the checkpoint that this job started from")
+    ranks: list[Rank] = Field([], description="of the newest generation")
+    generations: list[Generation] = []
+    as_of_seq: int = Field(description="the events stream continues from here")
+
+
+class RankPlacement(Schema):
+    rank: int
+    node_id: str
+    node_name: str
+    slot: int
+
+
+class MemoryEstimate(Schema):
+    parameters: int
+    gradients: int
+    optimizer: int
+    total: int
+    note: str
+
+
+class Plan(Schema):
+    """What a spec would do if it were submitted now."""
+
+    spec: JobSpec = Field(description="the effective spec: every default filled in")
+    plan_hash: str = Field(description="submit with it to get a 409 if the answer would differ by then")
+    world_size: int
+    strategy: str
+    global_batch_size: int | None
+    micro_batch_size: int | None
+    gradient_accumulation_steps: int | None
+    parameter_count: int | None
+    memory_per_rank: MemoryEstimate | None
+    placement: list[RankPlacement] | None
+    pending: Reason | None = Field(None, description="why it could not be placed now")
+    warnings: list[str] = []
+
+
+class SubmitOptions(Schema):
+    plan_hash: str | None = None
+
+
+class StepPart(Schema):
+    name: str
+    seconds: float
+
+
+class LogEntry(Schema):
+    seq: int = Field(description="stream position of this line, growing per job")
+    rank: int
+    generation: int
+    time: Timestamp
+    level: Literal["debug", "info", "warning", "error"]
+    text: str
+
+
+class LogPage(Schema):
+    items: list[LogEntry]
+    next_after: int = Field(description="pass as after= to read on")
+    complete: bool = Field(description="the job has ended and every line is stored: nothing will follow")

@@ -1,0 +1,74 @@
+"""Curves, the cluster's summary, and the frames of the live streams."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from api.schemas.common import AnyFloat, Schema, Timestamp
+
+
+class Curve(Schema):
+    """One metric of one rank within one generation, columnar: index i of every list is bucket i.
+
+    `bucket_steps` 1 means raw points (min = max = last).
+    """
+
+    name: str
+    unit: str
+    rank: int
+    generation: int
+    bucket_steps: int
+    steps: list[int] = Field(description="last step in the bucket")
+    minimum: list[AnyFloat]
+    maximum: list[AnyFloat]
+    last: list[AnyFloat]
+    times: list[float] = Field(description="seconds since the epoch of the last point")
+
+
+class JobMetrics(Schema):
+    job_id: str
+    first_step: int | None
+    last_step: int | None
+    names: list[str] = Field(description="every metric this job has reported")
+    curves: list[Curve] = Field(description="at most 2,000 buckets per name and rank, over all its generations together")
+    as_of_seq: int = Field(description="the metrics stream continues from here")
+
+
+class StateCount(Schema):
+    state: str
+    count: int
+
+
+class ClusterSummary(Schema):
+    nodes: list[StateCount]
+    jobs: list[StateCount]
+    slots_total: int
+    slots_used: int
+    slots_free: int
+    gpus: int
+    cpu_percent: float | None
+    memory_used_bytes: int
+    memory_total_bytes: int
+    tokens_per_second: float
+    updated_at: Timestamp
+
+
+class StreamFrame(Schema):
+    """What every WebSocket stream sends. `seq` is the stream's own position: resume with ?after=seq.
+
+    topic    type      data
+    metrics  record    {rank, generation, step, time, values {name: value}}
+    logs     line      a LogEntry
+    events   event     an Event
+    *        hello     {as_of_seq}
+    *        gap       {from, to}        frames were dropped: fetch them over REST
+    *        reset     {}                the cursor is too old or unknown: start over from a snapshot
+    *        ping      {}
+    """
+
+    seq: int
+    topic: Literal["metrics", "logs", "events"]
+    type: Literal["record", "line", "event", "hello", "gap", "reset", "ping"]
+    data: dict[str, Any]

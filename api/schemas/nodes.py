@@ -1,0 +1,93 @@
+"""Nodes, their slots and their GPUs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from api.schemas.common import Schema, Timestamp
+from cluster.states import NodeState
+
+
+class SlotUse(Schema):
+    index: int
+    job_id: str | None
+    job_name: str | None
+    rank: int | None
+
+
+class HostReading(Schema):
+    cpu_percent: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    disk_used_bytes: int
+    disk_total_bytes: int
+    network_sent_bytes_per_second: float
+    network_received_bytes_per_second: float
+    load_1m: float
+
+
+class GpuReading(Schema):
+    """null: the card does not tell, which is not zero."""
+
+    node_id: str
+    node_name: str
+    index: int
+    uuid: str
+    name: str
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    ecc_uncorrected: int | None = None
+    throttle_reasons: list[str] = []
+    processes: dict[int, int] = {}
+    error: str | None = None
+    age_seconds: float
+
+
+class GpuStatus(Schema):
+    gpus: list[GpuReading]
+    nodes_without_gpu: list[str] = Field(description='names of nodes that say "no GPU"')
+
+
+class Node(Schema):
+    id: str
+    name: str
+    state: NodeState
+    device: Literal["cpu", "cuda"]
+    slots: list[SlotUse]
+    gpus: list[GpuReading]
+    gpu_note: str | None = Field(description='"no GPU" or the driver\'s error, where there are no readings')
+    host: HostReading | None
+    address: str
+    cpu_count: int
+    memory_bytes: int
+    hostname: str
+    platform: str
+    versions: dict[str, str]
+    labels: dict[str, str]
+    clock_skew_seconds: float | None
+    heartbeat_age_seconds: float | None
+    backlog_records: int
+    drain_blocked_by: list[str] = Field([], description="ids of the jobs that a draining node waits for")
+    joined_at: Timestamp
+    revision: int
+
+
+class NodeRequest(Schema):
+    """Add nodes. `manual` answers with a join token and the command to run on the new machine."""
+
+    provisioner: Literal["manual"] = "manual"
+    expires_in_seconds: int = Field(3600, ge=60, le=86400)
+
+
+class NodeInvitation(Schema):
+    token: str = Field(description="single-use; shown once")
+    command: str
+    expires_at: Timestamp

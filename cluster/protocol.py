@@ -1,0 +1,178 @@
+"""The agent protocol: level-triggered control messages on one WebSocket, one JSON object a frame.
+
+The coordinator keeps the desired assignments of each node, the agent reports the observed ones, and both are re-sent until
+they agree. Everything sent twice is harmless. Metrics, logs and events travel apart: `monitoring.points.Upload`.
+
+    agent -> coordinator:   Hello, Heartbeat, Observed
+    coordinator -> agent:   Welcome, Desired, Refused
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from cluster.states import RankState
+from training.link import FailureReport, World
+
+PROTOCOL_VERSION = 1
+OLDEST_PROTOCOL_VERSION = 1
+CHANNEL_PATH = "/api/v1/agents/channel"
+UPLOAD_PATH = "/api/v1/agents/upload"
+JOIN_PATH = "/api/v1/agents/join"
+
+
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """POST JOIN_PATH with a single-use join token; answered with the node's lasting credential."""
+
+    token: str
+    name: str
+
+
+class JoinReply(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: str
+    credential: str
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not change while the agent runs."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    slots: int
+    device: Literal["cpu", "cuda"]
+    gpus: tuple[Gpu, ...] = ()
+    cpu_count: int
+    memory_bytes: int
+    hostname: str
+    platform: str
+    versions: dict[str, str] = {}  # python, torch, paceline, driver, cuda
+    labels: dict[str, str] = {}
+
+
+class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of one GPU. None: the card does not tell, which is not zero."""
+
+    index: int
+    uuid: str
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    ecc_uncorrected: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    processes: dict[int, int] = {}  # pid: bytes
+    error: str | None = None  # "GPU is lost", ...
+
+
+class HostSample(msgspec.Struct, frozen=True, kw_only=True):
+    cpu_percent: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    disk_used_bytes: int
+    disk_total_bytes: int
+    network_sent_bytes_per_second: float
+    network_received_bytes_per_second: float
+    load_1m: float
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    protocol: int
+    agent_version: str
+    boot_id: str  # new at each start of the agent
+    inventory: Inventory
+    address: str  # where other nodes reach this one
+    store_port: int  # the rendezvous store it serves
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
+    time: float  # the agent's wall clock, for the skew
+    host: HostSample
+    gpus: tuple[GpuSample, ...] = ()
+    gpu_error: str | None = None  # why there are no GPU readings, e.g. "no GPU"
+    backlog_records: int = 0  # spooled and not yet acknowledged
+
+
+class ObservedRank(msgspec.Struct, frozen=True, kw_only=True):
+    rank: int
+    slot: int
+    state: RankState
+    pid: int | None = None
+    step: int = 0
+    total_steps: int | None = None
+    progress_age: float | None = None  # seconds since its last step or message
+    outcome: Literal["completed", "paused", "failed"] | None = None  # once exited
+    exit_code: int | None = None
+    signal: str | None = None
+    failure: FailureReport | None = None
+    drained: bool = False  # exited, and everything it left behind is acknowledged
+
+
+class ObservedAssignment(msgspec.Struct, frozen=True, kw_only=True):
+    job_id: str
+    generation: int
+    ranks: tuple[ObservedRank, ...]
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
+    """Everything the agent has: sent on change, and every few seconds without one."""
+
+    revision: int  # of the Desired that this answers; 0: none seen yet
+    assignments: tuple[ObservedAssignment, ...]
+    deleted_checkpoints: tuple[str, ...] = ()  # ids of Desired.delete_checkpoints that are gone from disk
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    protocol: int
+    node_id: str
+    heartbeat_seconds: float
+    observe_seconds: float
+
+
+class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node should do for one generation of a job. Once absent from Desired, it is stopped and forgotten.
+
+    run: keep these ranks up; an exited rank stays exited, only a new generation starts it again.
+    pause: ask the ranks to save and exit.  stop: SIGTERM, after `grace_seconds` SIGKILL.
+    """
+
+    job_id: str
+    generation: int
+    action: Literal["run", "pause", "stop"]
+    grace_seconds: float = 3.0
+    spec: dict[str, Any]  # a JobSpec
+    worlds: tuple[World, ...]  # the ranks of this node
+
+
+class CheckpointToDelete(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    directory: str
+
+
+class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
+    revision: int  # grows with every change for this node
+    assignments: tuple[DesiredAssignment, ...]
+    delete_checkpoints: tuple[CheckpointToDelete, ...] = ()
+    leave: bool = False  # drained and removed: stop everything and exit
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The connection ends; `final` means that trying again will not help."""
+
+    code: Literal["protocol_version", "superseded", "removed"]
+    message: str
+    final: bool
+
+
+FromAgent = Hello | Heartbeat | Observed
+ToAgent = Welcome | Desired | Refused

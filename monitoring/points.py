@@ -1,0 +1,123 @@
+"""Metric names, their units, and the records that carry them: the one list, and the wire contract of metrics and logs.
+
+A record is what one rank measured at one step. `seq` counts up from 1 within (job, generation, rank, stream); the
+coordinator acknowledges the highest one it holds, and drops whatever it has seen before.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+
+class Unit(StrEnum):
+    NONE = ""
+    NATS = "nats"
+    RATIO = "ratio"
+    SECONDS = "s"
+    PER_SECOND = "1/s"
+    BYTES = "B"
+    PERCENT = "%"
+    CELSIUS = "°C"
+    WATTS = "W"
+    MEGAHERTZ = "MHz"
+
+
+#: Reported by rank 0 for the whole job, once per step.
+JOB_METRICS: dict[str, Unit] = {
+    "loss": Unit.NATS,
+    "learning_rate": Unit.NONE,
+    "gradient_norm": Unit.NONE,
+    "samples_per_second": Unit.PER_SECOND,
+    "tokens_per_second": Unit.PER_SECOND,
+    "eval_loss": Unit.NATS,
+    "eval_accuracy": Unit.RATIO,
+}
+
+#: Reported by every rank for itself, once per step. The parts add up to step_seconds; `other` is the rest.
+RANK_METRICS: dict[str, Unit] = {
+    "step_seconds": Unit.SECONDS,
+    "data_seconds": Unit.SECONDS,
+    "forward_seconds": Unit.SECONDS,
+    "backward_seconds": Unit.SECONDS,
+    "communication_seconds": Unit.SECONDS,
+    "optimizer_seconds": Unit.SECONDS,
+    "other_seconds": Unit.SECONDS,
+    "memory_bytes": Unit.BYTES,
+    "dropped_records": Unit.NONE,
+}
+
+STEP_PARTS = ("data_seconds", "forward_seconds", "backward_seconds", "communication_seconds", "optimizer_seconds", "other_seconds")
+
+
+def unit_of(name: str) -> Unit:
+    """The unit of a metric; a user's own metric has none."""
+    return JOB_METRICS.get(name) or RANK_METRICS.get(name) or Unit.NONE
+
+
+class MetricRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one rank measured at one step. NaN and Inf are legal values here; on JSON they travel as strings."""
+
+    seq: int
+    step: int
+    time: float  # seconds since the epoch, on the rank's clock
+    values: dict[str, float | Literal["NaN", "Infinity", "-Infinity"]]
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    seq: int
+    time: float
+    level: Literal["debug", "info", "warning", "error"]
+    text: str
+
+
+class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened on a rank and must reach the coordinator exactly once.
+
+    kind                  data
+    checkpoint_committed  directory, step, bytes, manifest_sha256, metrics {name: value}
+    checkpoint_damaged    directory, reason         (verification failed; an older one is tried)
+    checkpoint_restored   directory, step
+    checkpoint_failed     step, reason              (training goes on)
+    evaluated             step, metrics {name: value}
+    sample                step, text
+    """
+
+    seq: int
+    time: float
+    kind: Literal["checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample"]
+    data: dict[str, Any]
+
+
+class RankBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The news of one rank since the last acknowledgement; each list is in `seq` order without holes."""
+
+    job_id: str
+    generation: int
+    rank: int
+    metrics: list[MetricRecord] = []
+    logs: list[LogLine] = []
+    events: list[RankEvent] = []
+
+
+class HighWater(msgspec.Struct, frozen=True, kw_only=True):
+    """The highest seq of each stream that the coordinator holds durably; the agent may forget everything up to it."""
+
+    job_id: str
+    generation: int
+    rank: int
+    metrics: int = 0
+    logs: int = 0
+    events: int = 0
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    """POST /api/v1/agents/upload, at most 5,000 records and 4 MiB."""
+
+    batches: list[RankBatch]
+
+
+class UploadReply(msgspec.Struct, frozen=True, kw_only=True):
+    acknowledged: list[HighWater]

@@ -1,0 +1,124 @@
+"""What a rank and its agent say to each other over the agent's Unix socket, one JSON object a line. No torch in here.
+
+The rank connects, says `RankHello`, and connects again whenever the agent has been restarted. Nothing on this link is the
+only copy of anything: metrics, events and logs are files in the rank's folder (`RankFolder`), of which `Progress` is a nudge.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's place in one generation of a job."""
+
+    job_id: str
+    generation: int
+    rank: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    world_size: int
+    slot: int  # index of the GPU on its node, or of the CPU slot
+    device: Literal["cpu", "cuda"]
+    store_host: str  # the rendezvous store, served by the agent of the gang's first node
+    store_port: int
+    store_token: str  # proves membership of this generation
+    interface: str | None = None  # network interface for gloo and NCCL; None: their own choice
+    checkpoint_directory: str  # of this job; every node sees it
+    restore_from: tuple[str, ...] = ()  # checkpoint folders, best candidate first; empty: start at step 0
+    restore_required: bool = False  # fail rather than start over when none of them verifies
+
+
+class RankHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    job_id: str
+    generation: int
+    rank: int
+    pid: int
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):
+    """The process group stands and the state is loaded; training starts at `step` + 1."""
+
+    step: int
+    total_steps: int
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    """Steps committed so far, and a nudge that the spool has news. Sent at most every 50 ms."""
+
+    step: int
+
+
+class PauseRequest(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
+    """Save at an agreed step, then exit with `Outcome.PAUSED`. Repeated until obeyed; harmless the second time."""
+
+
+class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True, tag="checkpoint"):
+    """Save after the current step and go on."""
+
+
+FromRank = RankHello | Joined | Progress
+ToRank = PauseRequest | CheckpointRequest
+
+
+class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What ended a rank, in the rank's own words or, if it had none, in its agent's."""
+
+    kind: Literal["exception", "signal", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
+    rank: int
+    message: str
+    exception: str = ""  # qualified class name
+    traceback: str = ""
+    step: int = 0
+    time: float = 0.0
+    exit_code: int | None = None
+    signal: str | None = None
+    last_lines: tuple[str, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank's last word, written to `RankFolder.result` (fsync, rename) just before it exits."""
+
+    outcome: Literal["completed", "paused", "failed"]
+    step: int
+    failure: FailureReport | None = None
+
+
+class RankFolder:
+    """`<agent data>/jobs/<job>/g<generation>/rank<rank>/`: everything a rank leaves behind."""
+
+    def __init__(self, agent_data: Path, job_id: str, generation: int, rank: int) -> None:
+        self.path = agent_data / "jobs" / job_id / f"g{generation}" / f"rank{rank}"
+
+    @property
+    def metrics(self) -> Path:  # monitoring.spool of MetricRecord (msgspec JSON)
+        return self.path / "metrics.spool"
+
+    @property
+    def events(self) -> Path:  # monitoring.spool of RankEvent
+        return self.path / "events.spool"
+
+    @property
+    def output(self) -> Path:  # stdout and stderr as the process wrote them
+        return self.path / "output.log"
+
+    @property
+    def result(self) -> Path:  # Result
+        return self.path / "result.json"
+
+    @property
+    def exit_status(self) -> Path:  # written by the spawner from waitpid: {"pid", "exit_code", "signal", "time"}
+        return self.path / "exit.json"
+
+
+class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a forked rank needs: what to train, where it stands, where to write, whom to call."""
+
+    spec: dict[str, Any]  # a JobSpec
+    world: World
+    folder: str
+    agent_socket: str
