@@ -1,0 +1,258 @@
+"""The rendezvous store of a gang, served by the agent of its first node. Pure asyncio: no torch on this side.
+
+One namespace per (job, generation); it lives while that generation is desired. The messages are in `store_wire`.
+
+Wire format, over TCP, both ways:
+
+    frame    = length (4 bytes, big-endian) | payload, at most 16 MiB
+    payload  = msgpack array [kind, field, ...]; kind is the class name in `store_wire` in lower case
+
+A client sends `hello` once and then one request at a time, each answered by exactly one reply, in order:
+
+    request                                     answer                      meaning (as torch.distributed.Store's)
+    ["hello", job_id, generation, token, t]     ["ok", nil]                 waits up to t seconds for a generation not heard of yet
+    ["set", key, value]                         ["ok", nil]
+    ["get", key, t]                             ["ok", value]               waits up to t seconds for the key
+    ["add", key, amount]                        ["ok", new int]             a missing key counts as 0; kept as decimal text
+    ["check", [key, ...]]                       ["ok", bool]                do all exist
+    ["wait", [key, ...], t]                     ["ok", nil]                 waits up to t seconds for all of them
+    ["compareset", key, expected, desired]      ["ok", value after it]      a missing key: set if expected is empty, else answers expected
+    ["deletekey", key]                          ["ok", existed]
+    ["numkeys"]                                 ["ok", int]
+
+    any of them                                 ["timedout", message]       the wait's t seconds are over; the connection goes on
+                                                ["invalid", message]        cannot be done; the connection goes on
+                                                ["refused", message]        wrong token, older generation, generation over; closed
+
+Keys are text, values bytes. Waiting holds up its own connection only: clone a store to wait in two threads. When a
+newer generation is admitted, every connection of an older one is answered `refused`, waiting ones at once: the fence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import Callable
+
+import msgspec
+
+from distributed.store_wire import (
+    LENGTH,
+    Add,
+    Check,
+    CompareSet,
+    DeleteKey,
+    Get,
+    Hello,
+    Invalid,
+    NumKeys,
+    Ok,
+    Refused,
+    Reply,
+    Request,
+    Set,
+    StoreFrameTooLargeError,
+    TimedOut,
+    Wait,
+    check_length,
+    decode_request,
+    encode,
+)
+
+HELLO_TIMEOUT_SECONDS = 10.0
+
+
+class StoreRefusedError(Exception):
+    """The client is not, or is no longer, a member of the generation it names."""
+
+
+class Namespace:
+    """The keys of one generation of one job."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.values: dict[str, bytes] = {}
+        self.closed: str | None = None  # why
+        self.changed = asyncio.Condition()
+
+    async def wait_for(self, keys: tuple[str, ...], timeout: float) -> bool:
+        """True once all keys exist, False after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout), self.changed:
+                await self.changed.wait_for(lambda: self.closed is not None or self.has(keys))
+        except TimeoutError:
+            return False
+        self.check_open()
+        return True
+
+    def has(self, keys: tuple[str, ...]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def check_open(self) -> None:
+        if self.closed is not None:
+            raise StoreRefusedError(self.closed)
+
+    async def notify(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+
+class StoreServer:
+    """Serves the namespaces that `admit` opened, until `retire`."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, dict[int, Namespace]] = {}
+        self._admitted = asyncio.Condition()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str, port: int = 0) -> int:
+        """Listen, on a free port for 0; returns the port."""
+        self._server = await asyncio.start_server(self._on_connection, host, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def admit(self, job_id: str, generation: int, token: str) -> None:
+        """Open a generation's namespace and fence off the older ones. Harmless the second time."""
+        generations = self._namespaces.setdefault(job_id, {})
+        if generation not in generations:
+            generations[generation] = Namespace(token)
+        for older in [g for g in generations if g < generation]:
+            await self._close_namespace(job_id, older, f"job {job_id}: stale generation {older}; the current one is {generation}")
+        async with self._admitted:
+            self._admitted.notify_all()
+
+    async def retire(self, job_id: str, generation: int) -> None:
+        """Close a generation that is no longer desired. Harmless the second time."""
+        if generation in self._namespaces.get(job_id, {}):
+            await self._close_namespace(job_id, generation, f"job {job_id}: generation {generation} is over")
+        if not self._namespaces.get(job_id, {1: None}):
+            del self._namespaces[job_id]
+
+    async def _close_namespace(self, job_id: str, generation: int, reason: str) -> None:
+        namespace = self._namespaces[job_id].pop(generation)
+        namespace.closed = reason
+        await namespace.notify()
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, msgspec.DecodeError, StoreFrameTooLargeError, TimeoutError):
+            pass  # the client left, or does not speak this protocol: its connection ends, nobody else's
+        finally:
+            self._connections.discard(task)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
+                hello = await _read_request(reader)
+            if not isinstance(hello, Hello):
+                raise StoreRefusedError(f"the first message must be hello, not {type(hello).__name__.lower()}")
+            namespace = await self._namespace_of(hello)
+            await _write(writer, Ok())
+            while True:
+                await _write(writer, await answer(namespace, await _read_request(reader)))
+        except StoreRefusedError as refusal:
+            await _write(writer, Refused(str(refusal)))
+
+    async def _namespace_of(self, hello: Hello) -> Namespace:
+        await self._await_admission(hello)
+        generations = self._namespaces.get(hello.job_id, {})
+        namespace = generations.get(hello.generation)
+        if namespace is None and generations and max(generations) > hello.generation:
+            raise StoreRefusedError(f"job {hello.job_id}: stale generation {hello.generation}; the current one is {max(generations)}")
+        if namespace is None:
+            raise StoreRefusedError(f"job {hello.job_id} generation {hello.generation} is not served here after {hello.timeout:g} s")
+        if not hmac.compare_digest(namespace.token.encode(), hello.token.encode()):
+            raise StoreRefusedError(f"wrong store token for job {hello.job_id} generation {hello.generation}")
+        return namespace
+
+    async def _await_admission(self, hello: Hello) -> None:
+        """A rank may be quicker than the message that announces its generation to this agent."""
+
+        def known() -> bool:
+            return any(generation >= hello.generation for generation in self._namespaces.get(hello.job_id, ()))
+
+        with contextlib.suppress(TimeoutError):  # the caller says what is missing
+            async with asyncio.timeout(hello.timeout), self._admitted:
+                await self._admitted.wait_for(known)
+
+
+async def answer(namespace: Namespace, request: Request) -> Reply:
+    """Carry out one request."""
+    namespace.check_open()
+    match request:
+        case Get() | Wait():
+            return await _answer_waiting(namespace, request)
+        case Set() | Add() | CompareSet() | DeleteKey():
+            reply = _WRITES[type(request)](namespace.values, request)
+            await namespace.notify()
+            return reply
+        case Check(keys=keys):
+            return Ok(namespace.has(keys))
+        case NumKeys():
+            return Ok(len(namespace.values))
+        case Hello():
+            return Invalid("hello was said already on this connection")
+
+
+async def _answer_waiting(namespace: Namespace, request: Get | Wait) -> Reply:
+    keys = (request.key,) if isinstance(request, Get) else request.keys
+    if not await namespace.wait_for(keys, request.timeout):
+        missing = ", ".join(key for key in keys if key not in namespace.values)
+        return TimedOut(f"no key {missing} after {request.timeout:g} s")
+    return Ok(namespace.values[request.key] if isinstance(request, Get) else None)
+
+
+def _set(values: dict[str, bytes], request: Set) -> Reply:
+    values[request.key] = request.value
+    return Ok()
+
+
+def _add(values: dict[str, bytes], request: Add) -> Reply:
+    current = values.get(request.key, b"0")
+    try:
+        total = int(current) + request.amount
+    except ValueError:
+        return Invalid(f"add on key {request.key}, whose value of {len(current)} bytes is not a number")
+    values[request.key] = str(total).encode()
+    return Ok(total)
+
+
+def _compare_set(values: dict[str, bytes], request: CompareSet) -> Reply:
+    current = values.get(request.key)
+    if current is None and request.expected:
+        return Ok(request.expected)
+    if current in (None, request.expected):
+        values[request.key] = request.desired
+    return Ok(values[request.key])
+
+
+def _delete_key(values: dict[str, bytes], request: DeleteKey) -> Reply:
+    return Ok(values.pop(request.key, None) is not None)
+
+
+_WRITES: dict[type, Callable[..., Reply]] = {Set: _set, Add: _add, CompareSet: _compare_set, DeleteKey: _delete_key}
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Request:
+    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    return decode_request(await reader.readexactly(check_length(length)))
+
+
+async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
+    writer.write(encode(reply))
+    await writer.drain()
