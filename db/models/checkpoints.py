@@ -1,0 +1,33 @@
+"""Committed checkpoints. A directory without a row in here is debris."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from cluster.states import CheckpointState
+from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id
+
+
+class CheckpointRow(ControlBase):
+    __tablename__ = "checkpoints"
+
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    step: Mapped[int] = mapped_column(BigInt)
+    generation: Mapped[int] = mapped_column(BigInt)
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
+    state: Mapped[CheckpointState] = mapped_column(TextEnum(CheckpointState), default=CheckpointState.COMMITTED)
+    directory: Mapped[str]
+    bytes: Mapped[int] = mapped_column(BigInt)
+    manifest_sha256: Mapped[str]
+    metrics: Mapped[dict[str, Any]] = mapped_column(JsonDocument, default=dict)
+    pinned: Mapped[bool] = mapped_column(default=False)
+    damage: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    version: Mapped[int] = mapped_column(BigInt, default=1)
+
+    __table_args__ = (Index(None, "job_id", "step", "id"), Index(None, "node_id", "state"))

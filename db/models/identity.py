@@ -1,0 +1,80 @@
+"""Users, and the secrets that stand for them. Only SHA-256 hashes are kept: what is in here opens no door."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from db.base import BigInt, ControlBase, JsonDocument, UtcDateTime, new_id
+
+
+class UserRow(ControlBase):
+    __tablename__ = "users"
+
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(unique=True)
+    role: Mapped[str]
+    disabled: Mapped[bool] = mapped_column(default=False)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class ApiKeyRow(ControlBase):
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
+    hash: Mapped[str] = mapped_column(unique=True)
+    prefix: Mapped[str]
+    name: Mapped[str]
+    role: Mapped[str]
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class LoginLinkRow(ControlBase):
+    __tablename__ = "login_links"
+
+    hash: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class SessionRow(ControlBase):
+    __tablename__ = "sessions"
+
+    hash: Mapped[str] = mapped_column(primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    csrf_token: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class JoinTokenRow(ControlBase):
+    __tablename__ = "join_tokens"
+
+    hash: Mapped[str] = mapped_column(primary_key=True)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_by: Mapped[str]
+
+
+class IdempotencyKeyRow(ControlBase):
+    """`key` is claimed in the transaction that creates, and holds the answer once that has committed."""
+
+    __tablename__ = "idempotency_keys"
+
+    user_id: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    route: Mapped[str]
+    body_hash: Mapped[str]
+    status: Mapped[int | None] = mapped_column(BigInt)
+    response: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+    __table_args__ = (Index(None, "created_at"),)

@@ -1,0 +1,17 @@
+"""Who runs which loop."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy.orm import Mapped, mapped_column
+
+from db.base import ControlBase, UtcDateTime
+
+
+class LeaseRow(ControlBase):
+    __tablename__ = "leases"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    holder: Mapped[str]
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)

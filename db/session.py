@@ -1,0 +1,110 @@
+"""Engines and sessions: `Database.read()` and `Database.write()`, one transaction each, committed at the edge.
+
+SQLite has one writer at a time. Here writers queue in this process (fair and without the busy handler's naps) and begin with
+BEGIN IMMEDIATE, so a transaction that reads and then writes never fails half-way because somebody else wrote meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event, make_url
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+from db.base import dump_json
+from db.errors import DatabaseBusyError, UnsupportedDatabaseError
+
+BUSY_SECONDS = 10.0
+_WRITE = "paceline_write"
+
+
+class Database:
+    """One database and its sessions. `read()` never writes; `write()` commits on the way out, or rolls back."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine = engine
+        self.is_sqlite = engine.dialect.name == "sqlite"
+        self._readers = async_sessionmaker(engine, expire_on_commit=False, autoflush=False)
+        self._writers = async_sessionmaker(engine.execution_options(**{_WRITE: True}), expire_on_commit=False)
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        async with self._readers() as session:
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        if not self.is_sqlite:
+            async with self._writers.begin() as session:
+                yield session
+            return
+        await self._take_turn()
+        try:
+            async with self._writers.begin() as session:
+                yield session
+        finally:
+            self._turn.release()
+
+    async def _take_turn(self) -> None:
+        try:
+            await asyncio.wait_for(self._turn.acquire(), BUSY_SECONDS)
+        except TimeoutError:
+            raise DatabaseBusyError(f"another transaction has held the database for over {BUSY_SECONDS:.0f} s; try again") from None
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+
+
+def open_sqlite(path: Path, *, synchronous: str) -> Database:
+    """`synchronous` FULL: a commit survives a power cut; NORMAL: it survives a crash of the process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    engine = create_async_engine(
+        f"sqlite+aiosqlite:///{path}", json_serializer=dump_json, pool_size=16, max_overflow=16, connect_args={"timeout": BUSY_SECONDS}
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def configure(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # we begin transactions ourselves, below
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", f"busy_timeout={int(BUSY_SECONDS * 1000)}"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN")
+
+    return Database(engine)
+
+
+def postgres_url(url: str) -> str:
+    """`postgresql://` or `postgres://` as people write it -> the asyncpg driver's URL."""
+    parsed = make_url(url.replace("postgres://", "postgresql://", 1))
+    if parsed.get_backend_name() != "postgresql":
+        raise UnsupportedDatabaseError(
+            f"DATABASE_URL={parsed.drivername}://... is not supported; use postgresql://, or leave it out for SQLite"
+        )
+    return parsed.set(drivername="postgresql+asyncpg").render_as_string(hide_password=False)
+
+
+def open_postgres(url: str, *, pool_size: int = 10) -> Database:
+    engine = create_async_engine(
+        postgres_url(url), json_serializer=dump_json, pool_size=pool_size, max_overflow=20, pool_pre_ping=True, pool_timeout=BUSY_SECONDS
+    )
+    return Database(engine)
+
+
+def open_databases(data: Path, database_url: str | None) -> tuple[Database, Database]:
+    """(control, metrics): two SQLite files under `data`, or one PostgreSQL database with a pool for each."""
+    if database_url:
+        return open_postgres(database_url), open_postgres(database_url, pool_size=5)
+    return (
+        open_sqlite(data / "paceline.db", synchronous="FULL"),
+        open_sqlite(data / "metrics.db", synchronous="NORMAL"),
+    )
