@@ -94,6 +94,13 @@ class RankFolder:
     def __init__(self, agent_data: Path, job_id: str, generation: int, rank: int) -> None:
         self.path = agent_data / "jobs" / job_id / f"g{generation}" / f"rank{rank}"
 
+    @classmethod
+    def at(cls, path: Path) -> RankFolder:
+        """The folder that `RankOrder.folder` names."""
+        folder = cls.__new__(cls)
+        folder.path = path
+        return folder
+
     @property
     def metrics(self) -> Path:  # monitoring.spool of MetricRecord (msgspec JSON)
         return self.path / "metrics.spool"
@@ -109,6 +116,14 @@ class RankFolder:
     @property
     def result(self) -> Path:  # Result
         return self.path / "result.json"
+
+    @property
+    def order(self) -> Path:  # RankOrder, written by the agent before the rank starts
+        return self.path / "order.json"
+
+    @property
+    def acknowledged(self) -> Path:  # how far the coordinator has it all; the agent's own bookkeeping
+        return self.path / "acknowledged.json"
 
     @property
     def exit_status(self) -> Path:  # written by the spawner from waitpid: {"pid", "exit_code", "signal", "time"}

@@ -1,0 +1,26 @@
+"""Small files that must be whole or absent, whatever dies while they are written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Replace `path` with `content`: written beside it, fsynced, renamed, and the folder fsynced."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make a rename or a removal inside `path` survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
