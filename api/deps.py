@@ -1,0 +1,137 @@
+"""What routes ask for: the services of this process, a session that commits at the edge, and a verified caller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from fastapi.requests import HTTPConnection
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.errors import ProblemError
+from api.middleware.origin import check_csrf, session_cookie
+from api.schemas.identity import Role
+from api.services import identity
+from api.services.bus import Bus
+from api.services.identity import Caller
+from api.settings import Settings
+from db.models.nodes import NodeRow
+from db.session import Database
+
+_TOPICS = "paceline_topics"
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything that lives as long as the process. Loops and sockets get it from `app.state.services`."""
+
+    settings: Settings
+    control: Database
+    metrics: Database
+    bus: Bus = field(default_factory=Bus)
+    now: Callable[[], datetime] = utc_now
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        """One control transaction; whatever `nudge_after_commit` collected in it is published once it is durable."""
+        async with self.control.write() as session:
+            yield session
+        self.bus.publish(*cast("set[str]", session.info.get(_TOPICS, set())))
+
+
+def nudge_after_commit(session: AsyncSession, *topics: str) -> None:
+    """Nudge these topics when (and only if) the transaction of this session, from `Services.write`, commits."""
+    session.info.setdefault(_TOPICS, set()).update(topics)
+
+
+def services_of(connection: HTTPConnection) -> Services:
+    return cast(Services, connection.app.state.services)
+
+
+ServicesDep = Annotated[Services, Depends(services_of)]
+
+
+async def read_session(services: ServicesDep) -> AsyncIterator[AsyncSession]:
+    async with services.control.read() as session:
+        yield session
+
+
+async def write_session(services: ServicesDep) -> AsyncIterator[AsyncSession]:
+    async with services.write() as session:
+        yield session
+
+
+#: A control session that only reads.
+ReadSession = Annotated[AsyncSession, Depends(read_session, scope="function")]
+#: A control session that commits when the route returns, before the answer is sent; an exception rolls it back.
+WriteSession = Annotated[AsyncSession, Depends(write_session, scope="function")]
+
+
+def bearer(connection: HTTPConnection) -> str | None:
+    scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" and secret.strip() else None
+
+
+async def find_caller(connection: HTTPConnection) -> Caller | None:
+    """The verified identity of an HTTP request or a WebSocket handshake. A bad key is not rescued by a good cookie."""
+    services = services_of(connection)
+    secret = bearer(connection)
+    cookie = None if secret else session_cookie(connection)
+    if secret is None and cookie is None:
+        return None
+    async with services.control.read() as session:
+        if secret is not None:
+            return await identity.caller_of_key(session, identity.hash_secret(secret), services.now())
+        return await identity.caller_of_session(session, identity.hash_secret(cookie or ""), services.now())
+
+
+async def identified(request: Request) -> Caller:
+    """Any valid identity; for cookies, proof that our own page made an unsafe request."""
+    caller = await find_caller(request)
+    if caller is None:
+        if bearer(request):
+            raise ProblemError("invalid_credential", "this API key is unknown, expired or revoked", headers={"WWW-Authenticate": "Bearer"})
+        raise ProblemError(
+            "not_authenticated",
+            "sign in with a login link (`paceline login-link`), or send an API key as `Authorization: Bearer pk_...`",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    if caller.kind == "session":
+        check_csrf(request, caller.csrf_token or "")
+    return caller
+
+
+def _at_least(role: Role) -> Callable[[Caller], Caller]:
+    def check(caller: Annotated[Caller, Depends(identified)]) -> Caller:
+        if not caller.may(role):
+            raise ProblemError("forbidden", f"this needs the role {role}; you are signed in as {caller.name} with the role {caller.role}")
+        return caller
+
+    return check
+
+
+Viewer = Annotated[Caller, Depends(identified)]
+Member = Annotated[Caller, Depends(_at_least("member"))]
+Admin = Annotated[Caller, Depends(_at_least("admin"))]
+
+
+async def joined_node(request: Request, session: ReadSession) -> NodeRow:
+    """The node whose credential came as Bearer."""
+    secret = bearer(request)
+    node = await identity.node_of_credential(session, secret) if secret else None
+    if node is None:
+        raise ProblemError("invalid_credential", "this is no node's credential; join again with a new join token")
+    if node.state == "gone":
+        raise ProblemError("node_removed", f"node {node.name} was removed; join again with a new join token to come back")
+    return node
+
+
+JoinedNode = Annotated[NodeRow, Depends(joined_node)]

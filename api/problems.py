@@ -1,0 +1,85 @@
+"""Turns everything that goes wrong into a problem document: ours, the framework's, the schema's, and bugs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from api.errors import ProblemError
+from api.schemas.common import FieldError
+from db.errors import DatabaseBusyError
+
+logger = logging.getLogger(__name__)
+MEDIA_TYPE = "application/problem+json"
+_BY_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
+
+
+def render(request: Request, error: ProblemError) -> JSONResponse:
+    request_id = getattr(request.state, "request_id", "")
+    problem = error.document(instance=request.url.path, request_id=request_id)
+    return JSONResponse(problem.model_dump(mode="json"), status_code=problem.status, media_type=MEDIA_TYPE, headers=error.headers)
+
+
+def pointer(location: Sequence[int | str], body: Any, *, missing: bool) -> str:
+    """The JSON pointer of a pydantic location: without the tags of unions, which the document does not contain."""
+    parts: list[str] = []
+    here = body
+    for index, part in enumerate(location):
+        inside = isinstance(here, dict) and part in here
+        if isinstance(here, dict) and not inside and not (missing and index == len(location) - 1):
+            continue
+        parts.append(str(part).replace("~", "~0").replace("/", "~1"))
+        here = here[part] if inside or (isinstance(here, list) and isinstance(part, int) and part < len(here)) else None
+    return "".join(f"/{part}" for part in parts)
+
+
+def field_error(error: dict[str, Any], body: Any) -> FieldError:
+    source, *location = error["loc"] or ("body",)
+    where = pointer(location, body, missing=error["type"] == "missing") if source == "body" else ".".join(map(str, location))
+    hint = error.get("ctx", {}).get("way_out")
+    return FieldError(pointer=where, code=error["type"], message=error["msg"], hint=None if hint is None else str(hint))
+
+
+def invalid_body(errors: Sequence[Any], body: Any, *, code: str = "invalid_request") -> ProblemError:
+    """A problem from pydantic's errors, whose locations start with "body"."""
+    fields = [field_error(error, body) for error in errors]
+    first = fields[0]
+    more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
+    return ProblemError(code, f"{first.pointer or 'the body'}: {first.message}{more}", errors=fields)
+
+
+def from_validation(error: RequestValidationError) -> ProblemError:
+    errors = error.errors()
+    if any(item["type"] == "json_invalid" for item in errors):
+        return ProblemError("malformed_body", f"the body is not JSON: {errors[0].get('ctx', {}).get('error', 'parse error')}")
+    return invalid_body(errors, error.body, code="invalid_request" if errors[0]["loc"][0] == "body" else "invalid_parameter")
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    @app.exception_handler(ProblemError)
+    async def problem(request: Request, error: ProblemError) -> JSONResponse:
+        return render(request, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return render(request, from_validation(error))
+
+    @app.exception_handler(HTTPException)
+    async def framework(request: Request, error: HTTPException) -> JSONResponse:
+        detail = f"{request.method} {request.url.path}: {error.detail}"
+        return render(request, ProblemError(_BY_STATUS.get(error.status_code, "malformed_body"), detail, headers=error.headers))
+
+    @app.exception_handler(DatabaseBusyError)
+    async def busy(request: Request, error: DatabaseBusyError) -> JSONResponse:
+        return render(request, ProblemError("busy", str(error), headers={"Retry-After": "1"}))
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> JSONResponse:
+        logger.error("unexpected %s on %s %s", type(error).__name__, request.method, request.url.path, exc_info=error)
+        return render(request, ProblemError("internal", "please report this with the request_id; the log has the details"))

@@ -1,0 +1,44 @@
+"""The way in and out for browsers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fastapi import APIRouter, Request, Response
+
+from api.deps import ServicesDep, Viewer, WriteSession, nudge_after_commit
+from api.errors import ProblemError
+from api.middleware.origin import clear_session_cookie, same_origin, set_session_cookie
+from api.schemas.identity import LoginRequest, Me
+from api.services import bus, identity
+from api.services.identity import Caller
+from db.repositories import identity as repository
+
+router = APIRouter(prefix="/auth", tags=["auth"])
+
+
+def describe(caller: Caller) -> Me:
+    return Me(user_id=caller.user_id, name=caller.name, role=caller.role, csrf_token=caller.csrf_token)
+
+
+@router.post("/login")
+async def login(body: LoginRequest, request: Request, response: Response, services: ServicesDep, session: WriteSession) -> Me:
+    if not same_origin(request):
+        raise ProblemError("csrf", "sign in from the dashboard itself")
+    lifetime = timedelta(days=services.settings.session_days)
+    secret, caller = await identity.redeem_login_link(session, body.token, services.now(), lifetime)
+    set_session_cookie(response, request, secret, int(lifetime.total_seconds()))
+    return describe(caller)
+
+
+@router.post("/logout", status_code=204)
+async def logout(request: Request, response: Response, caller: Viewer, session: WriteSession) -> None:
+    if caller.kind == "session":
+        await repository.delete_session(session, caller.credential)
+        clear_session_cookie(response, request)
+        nudge_after_commit(session, bus.IDENTITY)
+
+
+@router.get("/me")
+async def me(caller: Viewer) -> Me:
+    return describe(caller)

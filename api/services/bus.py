@@ -1,0 +1,80 @@
+"""Nudges between the parts of one process: the truth is in the tables, the bus only says "look again".
+
+A nudge carries nothing and may be lost or doubled without harm; whoever waits reads the table. Topics:
+
+    events              any event was appended
+    metrics:<job id>    points of this job were stored
+    logs:<job id>       log lines of this job were stored
+    scheduler           something that placement or the life cycle should look at
+    node:<node id>      this node's desired assignments may have changed
+    identity            a key, session or user was revoked or changed
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EVENTS = "events"
+SCHEDULER = "scheduler"
+IDENTITY = "identity"
+
+
+def metrics(job_id: str) -> str:
+    return f"metrics:{job_id}"
+
+
+def logs(job_id: str) -> str:
+    return f"logs:{job_id}"
+
+
+def node(node_id: str) -> str:
+    return f"node:{node_id}"
+
+
+class Subscription:
+    """Remembers at most one nudge: any number of them before `wait` count as one."""
+
+    def __init__(self) -> None:
+        self._nudged = asyncio.Event()
+
+    def nudge(self) -> None:
+        self._nudged.set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """True when nudged since the last wait, False when `timeout` seconds passed without."""
+        try:
+            await asyncio.wait_for(self._nudged.wait(), timeout)
+        except TimeoutError:
+            return False
+        self._nudged.clear()
+        return True
+
+
+class Bus:
+    def __init__(self) -> None:
+        self._subscriptions: defaultdict[str, set[Subscription]] = defaultdict(set)
+
+    def publish(self, *topics: str) -> None:
+        """Nudge everyone who waits on these topics. Call it after the commit, not before."""
+        for topic in topics:
+            for subscription in self._subscriptions.get(topic, ()):
+                subscription.nudge()
+
+    @contextmanager
+    def subscribe(self, *topics: str) -> Iterator[Subscription]:
+        subscription = Subscription()
+        for topic in topics:
+            self._subscriptions[topic].add(subscription)
+        try:
+            yield subscription
+        finally:
+            for topic in topics:
+                self._drop(topic, subscription)
+
+    def _drop(self, topic: str, subscription: Subscription) -> None:
+        self._subscriptions[topic].discard(subscription)
+        if not self._subscriptions[topic]:
+            del self._subscriptions[topic]

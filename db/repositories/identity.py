@@ -1,0 +1,88 @@
+"""Queries about users, keys, sessions, links and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from db.models.identity import ApiKeyRow, JoinTokenRow, LoginLinkRow, SessionRow, UserRow
+from db.models.nodes import NodeRow
+
+
+async def key_with_user(session: AsyncSession, digest: str) -> tuple[ApiKeyRow, UserRow] | None:
+    query = select(ApiKeyRow, UserRow).join(UserRow, UserRow.id == ApiKeyRow.user_id).where(ApiKeyRow.hash == digest)
+    row = (await session.execute(query)).one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+async def session_with_user(session: AsyncSession, digest: str) -> tuple[SessionRow, UserRow] | None:
+    query = select(SessionRow, UserRow).join(UserRow, UserRow.id == SessionRow.user_id).where(SessionRow.hash == digest)
+    row = (await session.execute(query)).one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+async def node_by_credential(session: AsyncSession, digest: str) -> NodeRow | None:
+    return (await session.scalars(select(NodeRow).where(NodeRow.credential_hash == digest))).one_or_none()
+
+
+async def user_by_name(session: AsyncSession, name: str) -> UserRow | None:
+    return (await session.scalars(select(UserRow).where(UserRow.name == name))).one_or_none()
+
+
+async def count_admins(session: AsyncSession) -> int:
+    query = select(func.count()).select_from(UserRow).where(UserRow.role == "admin", UserRow.disabled.is_(False))
+    return (await session.scalar(query)) or 0
+
+
+async def use_login_link(session: AsyncSession, digest: str, now: datetime) -> UserRow | None:
+    """Mark the link used and return its user; None when it was used, has expired or is unknown. One of two racers wins."""
+    used = (
+        update(LoginLinkRow)
+        .where(LoginLinkRow.hash == digest, LoginLinkRow.used_at.is_(None), LoginLinkRow.expires_at > now)
+        .values(used_at=now)
+        .returning(LoginLinkRow.user_id)
+    )
+    user_id = await session.scalar(used)
+    return None if user_id is None else await session.get(UserRow, user_id)
+
+
+async def use_join_token(session: AsyncSession, digest: str, now: datetime) -> bool:
+    used = (
+        update(JoinTokenRow)
+        .where(JoinTokenRow.hash == digest, JoinTokenRow.used_at.is_(None), JoinTokenRow.expires_at > now)
+        .values(used_at=now)
+    )
+    return cast("CursorResult[Any]", await session.execute(used)).rowcount == 1
+
+
+async def delete_session(session: AsyncSession, digest: str) -> None:
+    await session.execute(delete(SessionRow).where(SessionRow.hash == digest))
+
+
+async def delete_sessions_of(session: AsyncSession, user_id: str) -> None:
+    await session.execute(delete(SessionRow).where(SessionRow.user_id == user_id))
+
+
+async def touch_key(session: AsyncSession, digest: str, now: datetime) -> None:
+    await session.execute(update(ApiKeyRow).where(ApiKeyRow.hash == digest).values(last_used_at=now))
+
+
+async def users_page(session: AsyncSession, after: str | None, limit: int) -> Sequence[UserRow]:
+    query = select(UserRow).order_by(UserRow.id).limit(limit)
+    if after is not None:
+        query = query.where(UserRow.id > after)
+    return (await session.scalars(query)).all()
+
+
+async def keys_page(session: AsyncSession, user_id: str | None, after: str | None, limit: int) -> Sequence[ApiKeyRow]:
+    """`user_id` None: everybody's keys."""
+    query = select(ApiKeyRow).order_by(ApiKeyRow.id).limit(limit)
+    if user_id is not None:
+        query = query.where(ApiKeyRow.user_id == user_id)
+    if after is not None:
+        query = query.where(ApiKeyRow.id > after)
+    return (await session.scalars(query)).all()
