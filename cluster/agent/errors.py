@@ -1,0 +1,35 @@
+"""What can go wrong in an agent, beyond what it retries by itself.
+
+AgentError                      told to the user; ends the agent
+├── JoinRefusedError            the join token or the stored credential is not accepted
+├── NotJoinedError              neither a credential nor a token
+├── DataFolderInUseError        another agent owns the same --data
+├── ChannelRefusedError         the coordinator refused the channel for good
+└── SpawnerStartError           the spawner died before it could serve
+"""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    pass
+
+
+class JoinRefusedError(AgentError):
+    pass
+
+
+class NotJoinedError(AgentError):
+    pass
+
+
+class DataFolderInUseError(AgentError):
+    pass
+
+
+class ChannelRefusedError(AgentError):
+    pass
+
+
+class SpawnerStartError(AgentError):
+    pass

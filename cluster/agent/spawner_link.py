@@ -1,0 +1,85 @@
+"""What an agent and its spawner say to each other over DATA's `spawner.sock`, one JSON object a line.
+
+    agent -> spawner:   Spawn, Terminate, Shutdown
+    spawner -> agent:   Roster, on connection and whenever it changes
+
+A rank that has left the roster has its `exit.json`: the spawner writes it first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from training.link import RankOrder, World
+
+
+class RankKey(NamedTuple):
+    """One rank of one generation of a job."""
+
+    job_id: str
+    generation: int
+    rank: int
+
+
+def key_of(world: World) -> RankKey:
+    return RankKey(world.job_id, world.generation, world.rank)
+
+
+class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
+    """Start a rank: fork into the trainer, or execute `program` where the job is a script."""
+
+    order: RankOrder
+    environment: dict[str, str]
+    program: tuple[str, ...] = ()
+    working_directory: str | None = None
+
+
+class Terminate(msgspec.Struct, frozen=True, kw_only=True, tag="terminate"):
+    """SIGTERM to everything in the rank's session, SIGKILL after the grace. Repeating it never lengthens the grace."""
+
+    key: RankKey
+    grace_seconds: float
+
+
+class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown"):
+    """Terminate all ranks, then exit."""
+
+    grace_seconds: float
+
+
+class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
+    """The ranks that are alive."""
+
+    spawner_pid: int
+    ranks: tuple[tuple[RankKey, int], ...]  # key, pid
+
+
+class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """`RankFolder.exit_status`: what waitpid said. Neither code nor signal: the process could not be started."""
+
+    pid: int
+    exit_code: int | None
+    signal: str | None
+    time: float
+    out_of_memory: bool = False
+
+
+ToSpawner = Spawn | Terminate | Shutdown
+
+_encoder = msgspec.json.Encoder()
+_to_spawner: msgspec.json.Decoder[ToSpawner] = msgspec.json.Decoder(ToSpawner)
+_roster = msgspec.json.Decoder(Roster)
+
+
+def encode_line(message: msgspec.Struct) -> bytes:
+    return _encoder.encode(message) + b"\n"
+
+
+def decode_to_spawner(line: bytes) -> ToSpawner:
+    return _to_spawner.decode(line)
+
+
+def decode_roster(line: bytes) -> Roster:
+    return _roster.decode(line)
