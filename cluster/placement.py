@@ -1,0 +1,166 @@
+"""Which job gets which slots, and why the others do not: a pure function of the queue and the nodes.
+
+Jobs are taken by priority, then age. A gang is placed all or nothing, on nodes of one kind of device, each on the fullest
+node that still fits it. A job that is blocked sets free slots aside on the nodes nearest to fitting it, so that smaller jobs
+that come later fill only what it cannot use: it is never starved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class NodeView:
+    id: str
+    name: str
+    device: str
+    slots: int
+    free: tuple[int, ...]  # indexes of the slots that no rank holds
+    schedulable: bool  # ready: not cordoned, draining, unreachable, lost
+
+
+@dataclass(frozen=True)
+class Request:
+    job_id: str
+    nodes: int
+    slots_per_node: int
+    priority: int
+    queued_at: datetime
+
+
+@dataclass(frozen=True)
+class NodeShare:
+    node_id: str
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One share per node, in node-rank order."""
+
+    job_id: str
+    shares: tuple[NodeShare, ...]
+
+
+@dataclass(frozen=True)
+class Reason:
+    code: str
+    text: str
+    missing: str | None = None
+    nearest_fit: str | None = None
+    next_step: str | None = None
+
+
+@dataclass(frozen=True)
+class Pending:
+    job_id: str
+    reason: Reason
+
+
+def place(queue: Iterable[Request], nodes: Sequence[NodeView]) -> list[Placement | Pending]:
+    """The verdict on every request, in the order in which they were considered."""
+    usable = [node for node in nodes if node.schedulable]
+    room = _Room(usable)
+    return [_place_one(request, nodes, usable, room) for request in sorted(queue, key=_turn)]
+
+
+def _turn(request: Request) -> tuple[int, datetime, str]:
+    return (-request.priority, request.queued_at, request.job_id)
+
+
+class _Room:
+    """The free slots as the queue is worked through; `aside` are those that a blocked job waits with."""
+
+    def __init__(self, nodes: Sequence[NodeView]) -> None:
+        self.free: dict[str, tuple[int, ...]] = {node.id: tuple(sorted(node.free)) for node in nodes}
+        self.aside: dict[str, int] = {node.id: 0 for node in nodes}
+
+    def available(self, node: NodeView) -> int:
+        return max(0, len(self.free[node.id]) - self.aside[node.id])
+
+    def take(self, node: NodeView, count: int) -> NodeShare:
+        taken, self.free[node.id] = self.free[node.id][:count], self.free[node.id][count:]
+        return NodeShare(node.id, taken)
+
+    def set_aside(self, node: NodeView, count: int) -> None:
+        self.aside[node.id] += count
+
+
+def _place_one(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: _Room) -> Placement | Pending:
+    for kind in _kinds(usable):
+        fitting = [node for node in kind if room.available(node) >= request.slots_per_node]
+        if len(fitting) >= request.nodes:
+            chosen = sorted(fitting, key=lambda node: (room.available(node), node.name, node.id))[: request.nodes]
+            return Placement(request.job_id, tuple(room.take(node, request.slots_per_node) for node in chosen))
+    pending = Pending(request.job_id, _explain(request, nodes, usable, room))
+    _reserve(request, usable, room)
+    return pending
+
+
+def _kinds(nodes: Sequence[NodeView]) -> list[list[NodeView]]:
+    """Nodes by device, GPUs first: the ranks of one gang must be able to talk to each other."""
+    devices = sorted({node.device for node in nodes}, key=lambda device: (device != "cuda", device))
+    return [[node for node in nodes if node.device == device] for device in devices]
+
+
+def _reserve(request: Request, usable: Sequence[NodeView], room: _Room) -> None:
+    """Set slots aside on the nodes nearest to fitting; a job that the cluster cannot hold at all blocks nobody."""
+    for kind in _kinds(usable):
+        wide = [node for node in kind if node.slots - room.aside[node.id] >= request.slots_per_node]
+        if len(wide) >= request.nodes:
+            nearest = sorted(wide, key=lambda node: (-room.available(node), node.name, node.id))[: request.nodes]
+            for node in nearest:
+                room.set_aside(node, request.slots_per_node)
+            return
+
+
+def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: _Room) -> Reason:
+    if not nodes:
+        return Reason("no_nodes", f"needs {_shape(request)}; no node has joined", _shape(request), None, "add a node: paceline worker")
+    wide = max((sum(node.slots >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)
+    if wide < request.nodes:
+        return _too_small(request, nodes, usable, wide)
+    if _fits_without_reservations(request, usable, room.free):
+        text = f"needs {_shape(request, 'free ')}; the free ones are kept for a job that was here first or has a higher priority"
+        return Reason("reserved", text, _shape(request), None, "wait, or raise the priority")
+    free = {node.id: room.available(node) for node in usable}
+    nearest = _largest(usable, free, "free")
+    text = f"needs {_shape(request, 'free ')}; {nearest}"
+    return Reason("slots_taken", text, _missing(request, usable, free), nearest, "wait for a job to end, or add a node")
+
+
+def _too_small(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], wide: int) -> Reason:
+    excluded = [node for node in nodes if not node.schedulable and node.slots >= request.slots_per_node]
+    nearest = _largest(usable, {node.id: node.slots for node in usable}, "ready")
+    if excluded and wide + len(excluded) >= request.nodes:
+        names = ", ".join(sorted(node.name for node in excluded))
+        text = f"needs {_shape(request)}; {wide} such node(s) are ready, and {names} take(s) no new jobs"
+        return Reason("nodes_unavailable", text, f"{request.nodes - wide} more node(s)", nearest, f"bring back or uncordon {names}")
+    text = f"needs {_shape(request)}; the cluster has {wide} such node(s): {nearest}"
+    way_out = "add nodes, or ask for fewer nodes or slots_per_node"
+    return Reason("cluster_too_small", text, f"{request.nodes - wide} more node(s) with {request.slots_per_node} slot(s)", nearest, way_out)
+
+
+def _fits_without_reservations(request: Request, usable: Sequence[NodeView], free: Mapping[str, tuple[int, ...]]) -> bool:
+    return any(sum(len(free[node.id]) >= request.slots_per_node for node in kind) >= request.nodes for kind in _kinds(usable))
+
+
+def _shape(request: Request, free: str = "") -> str:
+    nodes = "1 node" if request.nodes == 1 else f"{request.nodes} nodes"
+    slots = f"{request.slots_per_node} {free}slot{'s' if request.slots_per_node > 1 else ''}"
+    return f"{nodes} with {slots}{' each' if request.nodes > 1 else ''}"
+
+
+def _missing(request: Request, usable: Sequence[NodeView], free: Mapping[str, int]) -> str:
+    fitting = max((sum(free[node.id] >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)
+    return f"{request.nodes - fitting} more node(s) with {request.slots_per_node} free slot(s)"
+
+
+def _largest(usable: Sequence[NodeView], count: Mapping[str, int], word: str) -> str:
+    if not usable:
+        return f"no node is {word}"
+    largest = max(usable, key=lambda node: (count[node.id], node.name))
+    return f"the largest {word} is {count[largest.id]} (node {largest.name})"

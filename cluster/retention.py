@@ -1,0 +1,67 @@
+"""Which checkpoints may go: all but the newest few, the best few, and those that somebody depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cluster.states import CheckpointState
+from training.spec import CheckpointPolicy
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    id: str
+    step: int
+    generation: int
+    state: CheckpointState
+    metrics: dict[str, float]
+    pinned: bool = False
+    referenced: bool = False  # a job that has not ended was started from it
+
+
+def verified(checkpoints: Sequence[CheckpointView]) -> list[CheckpointView]:
+    """Those that can be restored, the newest first: by step, and of one step the later generation's."""
+    usable = (checkpoint for checkpoint in checkpoints if checkpoint.state is CheckpointState.COMMITTED)
+    return sorted(usable, key=_age, reverse=True)
+
+
+def best(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> list[CheckpointView]:
+    """The restorable ones that have measured the policy's metric (NaN is no measurement), the best first; ties: the newest."""
+    sign = 1.0 if policy.mode == "min" else -1.0
+    measured = [checkpoint for checkpoint in verified(checkpoints) if _is_number(checkpoint.metrics.get(policy.metric))]
+    return sorted(measured, key=lambda checkpoint: sign * checkpoint.metrics[policy.metric])
+
+
+def to_delete(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> list[CheckpointView]:
+    """What retention deletes now, the oldest first. A damaged one goes as soon as a newer one can be restored."""
+    usable = verified(checkpoints)
+    if not usable:
+        return []
+    kept = {checkpoint.id for checkpoint in [*usable[: policy.keep_last], *best(checkpoints, policy)[: policy.keep_best]]}
+    return sorted((each for each in checkpoints if each.id not in kept and _expendable(each, usable[0])), key=_age)
+
+
+def to_delete_next(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> list[CheckpointView]:
+    """What retention would delete when one more is saved that is not the best."""
+    usable = verified(checkpoints)
+    if not usable:
+        return []
+    following = replace(usable[0], id="", step=usable[0].step + 1, metrics={}, pinned=False, referenced=False)
+    return to_delete([*checkpoints, following], policy)
+
+
+def _expendable(checkpoint: CheckpointView, newest: CheckpointView) -> bool:
+    if checkpoint.pinned or checkpoint.referenced:
+        return False
+    if checkpoint.state is CheckpointState.DAMAGED:
+        return _age(checkpoint) < _age(newest)
+    return checkpoint.state is CheckpointState.COMMITTED
+
+
+def _age(checkpoint: CheckpointView) -> tuple[int, int]:
+    return (checkpoint.step, checkpoint.generation)
+
+
+def _is_number(value: float | None) -> bool:
+    return isinstance(value, int | float) and value == value
