@@ -1,0 +1,160 @@
+"""The REST API, as every command uses it: one connection, problems as exceptions, creates that are safe to repeat.
+
+A create carries an Idempotency-Key and is sent again when its answer is lost; when no answer comes at all the outcome is unknown, and the
+command says so instead of guessing. A change carries the revision it was decided on (If-Match).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from cli.errors import CliError, OutcomeUnknownError, ProblemError, UnreachableError, UsageProblem
+from cli.settings import Settings
+from cli.views import Job, view
+
+API = "/api/v1"
+ANSWER_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
+CREATE_ATTEMPTS = 4
+PAGE = 200
+ULID_LENGTH = 26
+
+Document = Any
+
+
+class Client:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        headers = {"Authorization": f"Bearer {settings.key}"} if settings.key else {}
+        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        loopback = urlsplit(settings.url).hostname in ("127.0.0.1", "localhost", "::1")
+        try:
+            self._http = httpx.Client(base_url=settings.url, headers=headers, timeout=timeout, trust_env=not loopback)
+        except httpx.InvalidURL as error:
+            raise UsageProblem(f"server {settings.url!r} is not a URL: {error}", "give one like http://127.0.0.1:8000") from error
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._http.close()
+
+    def get(self, path: str, **parameters: object) -> Document:
+        return self._answer(self._send("GET", path, params=_present(parameters)))
+
+    def put(self, path: str, revision: int | None = None) -> Document:
+        return self._change("PUT", path, {}, revision)
+
+    def delete(self, path: str, revision: int | None = None, **parameters: object) -> Document:
+        return self._change("DELETE", path, parameters, revision)
+
+    def create(self, path: str, body: Document, **parameters: object) -> Document:
+        """POST with an Idempotency-Key: repeated while no answer comes, at most CREATE_ATTEMPTS times."""
+        headers = {"Idempotency-Key": str(uuid.uuid4())}
+        for attempt in range(CREATE_ATTEMPTS):
+            try:
+                return self._answer(self._http.post(API + path, json=body, headers=headers, params=_present(parameters)))
+            except httpx.ConnectError as error:
+                if attempt == 0:
+                    raise self._unreachable(error) from error
+            except httpx.TransportError:
+                pass  # the request may have arrived: the key makes the next attempt harmless
+            threading.Event().wait(random.uniform(0.1, 0.3) * 2**attempt)
+        raise self._unknown("POST", path)
+
+    def ready(self) -> bool:
+        try:
+            return self._http.get("/readyz", timeout=2.0).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def pages(self, path: str, limit: int | None = None, **parameters: object) -> list[Document]:
+        """Items of a list, following its cursors up to `limit` items (default: all)."""
+        items: list[Document] = []
+        cursor: str | None = None
+        while limit is None or len(items) < limit:
+            page = self.get(path, cursor=cursor, limit=PAGE if limit is None else min(PAGE, limit - len(items)), **parameters)
+            items += page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        return items
+
+    def job_id(self, reference: str) -> str:
+        """The id for an id or a name; of several jobs with one name, the newest."""
+        if len(reference) == ULID_LENGTH and reference.isalnum() and reference.isupper():
+            return reference
+        matches = [job for job in self.pages("/training/jobs", limit=PAGE, q=reference) if job["name"] == reference]
+        if not matches:
+            raise _not_found("job", reference, "paceline jobs")
+        return str(matches[0]["id"])
+
+    def node_id(self, reference: str) -> str:
+        nodes = [node for node in self.pages("/cluster/nodes") if reference in (node["id"], node["name"])]
+        if not nodes:
+            raise _not_found("node", reference, "paceline nodes")
+        return str(nodes[0]["id"])
+
+    def job_document(self, job_id: str) -> Document:
+        return self.get(f"/training/jobs/{quote(job_id, safe='')}")
+
+    def job(self, job_id: str) -> Job:
+        return view(self.job_document(job_id), Job)
+
+    def stream_url(self, path: str) -> str:
+        return "ws" + self.settings.url.removeprefix("http") + API + path
+
+    def _change(self, method: str, path: str, parameters: dict[str, object], revision: int | None) -> Document:
+        headers = {"If-Match": f'"{revision}"'} if revision is not None else {}
+        return self._answer(self._send(method, path, headers=headers, params=_present(parameters)))
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, API + path, **options)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
+            raise self._unreachable(error) from error
+        except httpx.TransportError as error:
+            if method == "GET":
+                raise self._unreachable(error) from error
+            raise self._unknown(method, path) from error
+
+    def _answer(self, response: httpx.Response) -> Document:
+        if response.is_success:
+            return response.json() if response.content else None
+        try:
+            document = response.json()
+        except ValueError:
+            document = {}
+        raise ProblemError(response.status_code, document if isinstance(document, dict) else {}, response.text)
+
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        server = self.settings.server
+        message = f"{self.settings.url} (from {server.source}) does not answer: {str(error) or type(error).__name__}"
+        return UnreachableError(message, "start one with 'paceline up', or name another with --server or PACELINE_SERVER")
+
+    def _unknown(self, method: str, path: str) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"{method} {path} was sent to {self.settings.url}, but no answer came", "look before you repeat it: 'paceline jobs'"
+        )
+
+
+def _present(parameters: dict[str, object]) -> dict[str, Any]:
+    return {name: _spelled(value) for name, value in parameters.items() if value is not None}
+
+
+def _spelled(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _not_found(noun: str, reference: str, command: str) -> CliError:
+    document = {"code": f"{noun}_not_found", "detail": f"there is no {noun} with the id or name {reference!r}"}
+    error = ProblemError(404, document, "")
+    error.hint = f"'{command}' lists them"
+    return error

@@ -1,0 +1,123 @@
+"""The first five minutes: a stack in the foreground, one job, and nothing left behind, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import exits
+from cli.commands.stack import Agents, Data, Port, Slots
+from cli.commands.submit import ending
+from cli.errors import StackError
+from cli.output import note
+from cli.session import command
+
+if TYPE_CHECKING:
+    from cli.local.stack import Plan, Stack
+    from cli.views import Job
+
+EXAMPLE = Path("examples/gpt_stdlib.yaml")
+PR_SET_PDEATHSIG = 1
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@command
+def demo(
+    file: Annotated[Path, typer.Argument(help="job spec to train")] = EXAMPLE,
+    port: Port = 8000,
+    agents: Agents = 2,
+    slots_per_agent: Slots = 1,
+    data: Data = Path(".paceline"),
+    die_with_parent: Annotated[bool, typer.Option("--die-with-parent", hidden=True)] = False,
+) -> None:
+    """Start a stack, train a small GPT on it, watch it; Ctrl-C stops everything."""
+    from cli.local.stack import Plan
+
+    if die_with_parent:
+        _end_with_parent()
+    with _interruptible(), _owned_stack(data, Plan(port, agents, slots_per_agent)) as stack:
+        job = _train(stack, file)
+        if sys.stdout.isatty():
+            note("", "still up for looking around; Ctrl-C stops everything")
+            threading.Event().wait()
+    raise typer.Exit(exits.for_job_state(job.state))
+
+
+def _train(stack: Stack, file: Path) -> Job:
+    from cli.documents import read_spec
+    from cli.live import watch
+    from cli.local.stack import login_link
+    from cli.views import Job, view
+
+    spec = read_spec(str(file), [])
+    with stack.client() as client:
+        print(f"dashboard: {login_link(client)}  (signs in once)", flush=True)
+        job = view(client.create("/training/jobs", spec), Job)
+        job = watch(client, job.id)
+        print(ending(job), flush=True)
+        if job.seconds_to_first_step is not None:
+            print(f"submission to first committed step: {job.seconds_to_first_step:.2f} s", flush=True)
+    return job
+
+
+@contextlib.contextmanager
+def _owned_stack(data: Path, plan: Plan) -> Iterator[Stack]:
+    """A stack that ends with this process. One that is up already is used, and left up."""
+    from cli.local.layout import Layout
+    from cli.local.stack import bring_up, is_up
+    from cli.local.watchdog import Watchdog
+
+    layout = Layout.at(data)
+    if is_up(layout):
+        note(f"using the stack that is up in {layout.data}; it stays up")
+        yield bring_up(layout, plan, note)
+        return
+    watchdog = Watchdog(layout)
+    try:
+        yield bring_up(layout, plan, note)
+    finally:
+        _ignore_signals()
+        note("stopping everything")
+        watchdog.release()
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind like Ctrl-C."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(exits.ExitCode.INTERRUPTED) from None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _ignore_signals() -> None:
+    """The clean-up runs to its end, whatever is pressed meanwhile."""
+    for number in (signal.SIGINT, *ENDING_SIGNALS):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end_with_parent() -> None:
+    """Ask Linux for SIGTERM when the parent (make, a script) dies; elsewhere a Ctrl-C has to do."""
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM) != 0:
+        raise StackError(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent:
+        raise StackError("the parent process ended before the demo began")

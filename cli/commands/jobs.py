@@ -1,0 +1,183 @@
+"""List jobs, look at one, and say what it should do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Annotated, Any
+
+import typer
+
+from cli import exits, formats
+from cli.commands.submit import ending
+from cli.errors import ProblemError, WaitTimedOutError
+from cli.output import fields, note, table
+from cli.session import Session, with_session
+from cli.views import TERMINAL_STATES, Job, view
+
+JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False)]
+WAIT_POLL_S = 0.5
+CHANGE_ATTEMPTS = 5
+
+
+@with_session
+def jobs(
+    session: Session,
+    status: Annotated[str | None, typer.Option(help="only these states, e.g. running,queued")] = None,
+    project: Annotated[str | None, typer.Option(help="only this project")] = None,
+    search: Annotated[str | None, typer.Option("--search", "-q", help="text in the name")] = None,
+    sort: Annotated[str, typer.Option(help="created_at, name or priority; '-' in front: descending")] = "-created_at",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="at most this many")] = 20,
+) -> None:
+    """List jobs, the newest first."""
+    with session.client() as client:
+        documents = client.pages("/training/jobs", limit, status=status, project=project, q=search, sort=sort)
+    session.emit(documents, lambda: _table([view(document, Job) for document in documents]))
+
+
+@with_session
+def show(session: Session, job: JobRef) -> None:
+    """Show one job: state, progress, ranks, generations, and why it waits or failed."""
+    with session.client() as client:
+        document = client.job_document(client.job_id(job))
+    session.emit(document, lambda: _details(view(document, Job)))
+
+
+@with_session
+def pause(session: Session, job: JobRef) -> None:
+    """Save a checkpoint, stop the ranks and free the slots."""
+    _act(session, job, "pause", f"paceline resume {job}")
+
+
+@with_session
+def resume(session: Session, job: JobRef) -> None:
+    """Continue a paused job at its next step."""
+    _act(session, job, "resume", f"paceline logs -f {job}")
+
+
+@with_session
+def cancel(session: Session, job: JobRef) -> None:
+    """Stop a job for good; its checkpoints stay."""
+    _act(session, job, "cancel", f"paceline checkpoints {job}")
+
+
+@with_session
+def wait(
+    session: Session,
+    job: JobRef,
+    state: Annotated[str | None, typer.Option("--for", help="a state; default: any end")] = None,
+    timeout: Annotated[float, typer.Option(min=0.0, help="seconds; then exit 8")] = 3600.0,
+) -> None:
+    """Wait for a job to end, or to reach a state; exits 10 when it failed, 11 when it was cancelled."""
+    wanted = {state} if state else set(TERMINAL_STATES)
+    with session.client() as client:
+        document = _awaited(client, client.job_id(job), wanted, timeout)
+    now = view(document, Job)
+    session.emit(document, lambda: ending(now))
+    raise typer.Exit(exits.ExitCode.DONE if now.state == state else exits.for_job_state(now.state))
+
+
+def _awaited(client: Any, job_id: str, wanted: set[str], timeout: float) -> Any:
+    deadline = time.monotonic() + timeout
+    while True:
+        document = client.job_document(job_id)
+        if document["state"] in wanted | TERMINAL_STATES:
+            return document
+        if time.monotonic() >= deadline:
+            raise WaitTimedOutError(f"{job_id} is still {document['state']} after {timeout:g} s", f"'paceline show {job_id}' says why")
+        threading.Event().wait(WAIT_POLL_S)
+
+
+def _act(session: Session, reference: str, verb: str, following: str) -> None:
+    with session.client() as client:
+        document = _changed(client, client.job_id(reference), verb)
+    job = view(document, Job)
+    session.emit(document, lambda: f"{job.name}: {verb} asked for; it is {job.state}")
+    session.next_steps(following)
+
+
+def _changed(client: Any, job_id: str, verb: str) -> Any:
+    """Read the revision, then act on it; begin again when somebody was faster (412), a few times."""
+    for left in reversed(range(CHANGE_ATTEMPTS)):
+        revision = client.job(job_id).revision
+        try:
+            if verb == "cancel":
+                return client.delete(f"/training/jobs/{job_id}", revision)
+            return client.put(f"/training/jobs/{job_id}/{verb}", revision)
+        except ProblemError as error:
+            if error.status != 412 or left == 0:
+                raise
+            note(f"{job_id} changed meanwhile; trying again")
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _table(jobs: list[Job]) -> str:
+    headers = ["NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "WORLD", "AGE", "ID"]
+    rows = [
+        [
+            job.name,
+            job.state if job.pending is None else f"{job.state} ({job.pending.code})",
+            formats.steps(job.progress.step, job.progress.total_steps),
+            formats.number(job.progress.loss),
+            formats.quantity(job.progress.tokens_per_second),
+            formats.duration(None if job.ended else job.progress.eta_seconds),
+            str(job.world_size),
+            formats.age(job.created_at),
+            job.id,
+        ]
+        for job in jobs
+    ]
+    return table(headers, rows, empty="no jobs; submit one with 'paceline submit examples/gpt_stdlib.yaml'")
+
+
+def _details(job: Job) -> str:
+    progress = job.progress
+    pairs = [
+        ("job", f"{job.name} ({job.id})"),
+        ("state", f"{job.state}, wanted: {job.desired}" + (f", reason: {job.end_reason}" if job.end_reason else "")),
+        ("step", formats.steps(progress.step, progress.total_steps)),
+        ("loss", formats.number(progress.loss)),
+        (
+            "throughput",
+            f"{formats.quantity(progress.tokens_per_second)} tokens/s, {formats.quantity(progress.samples_per_second)} samples/s",
+        ),
+        ("world", f"{job.world_size} ranks, generation {job.generation}, {job.restarts} restarts"),
+        ("checkpoint", f"step {progress.last_checkpoint_step}" if progress.last_checkpoint_step is not None else "none yet"),
+        ("first step", f"{formats.number(job.seconds_to_first_step, 2)} s after submission"),
+        *_waiting(job),
+        *_failure(job),
+    ]
+    return fields(pairs) + "\n\n" + _ranks(job)
+
+
+def _waiting(job: Job) -> list[tuple[str, str]]:
+    if job.pending is None:
+        return []
+    parts = [("waiting", job.pending.text), ("would fit", job.pending.nearest_fit), ("next step", job.pending.next_step)]
+    return [(name, text) for name, text in parts if text]
+
+
+def _failure(job: Job) -> list[tuple[str, str]]:
+    if job.failure is None:
+        return []
+    failure = job.failure
+    lines = [("failure", f"{failure.kind}: rank {failure.rank} on {failure.node_name}: {failure.message}")]
+    return [*lines, *(("", line) for line in failure.last_lines[-5:])]
+
+
+def _ranks(job: Job) -> str:
+    headers = ["RANK", "NODE", "SLOT", "STATE", "STEP", "PID", "HEARTBEAT", "EXIT"]
+    rows = [
+        [
+            str(rank.rank),
+            rank.node_name,
+            str(rank.slot),
+            rank.state,
+            str(rank.step),
+            str(rank.pid or formats.UNKNOWN),
+            formats.duration(rank.heartbeat_age_seconds),
+            rank.signal or (formats.UNKNOWN if rank.exit_code is None else str(rank.exit_code)),
+        ]
+        for rank in job.ranks
+    ]
+    return table(headers, rows, empty="no ranks yet")

@@ -1,0 +1,100 @@
+"""Logs of a job: page, search, follow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exits import ExitCode
+from cli.output import Format, note
+from cli.session import Session, with_session
+
+if TYPE_CHECKING:
+    from cli.client import Client
+    from cli.follow import LogFilter
+    from cli.views import LogEntry
+
+
+@with_session
+def logs(
+    session: Session,
+    job: Annotated[str, typer.Argument(help="id or name", show_default=False)],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="until the job and its log have ended; Ctrl-C detaches")] = False,
+    rank: Annotated[str | None, typer.Option(help="only these ranks, e.g. 0 or 0,3")] = None,
+    level: Annotated[str | None, typer.Option(help="only this level")] = None,
+    grep: Annotated[str | None, typer.Option(metavar="TEXT", help="only lines with this text, searched by the coordinator")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, max=2000, help="begin with the newest N lines")] = None,
+    after: Annotated[int, typer.Option(min=0, help="resume behind this position (seq)")] = 0,
+) -> None:
+    """Print a job's log; the end of a followed job is the end of its log."""
+    from cli.follow import LogFilter
+
+    only = LogFilter(rank=rank, grep=grep, level=level)
+    with session.client() as client:
+        job_id = client.job_id(job)
+        try:
+            print_log(session, client, job_id, only=only, tail=tail, after=after, follow=follow)
+        except KeyboardInterrupt:
+            note("", f"detached; the job goes on. next: paceline logs -f {job}")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def print_log(
+    session: Session,
+    client: Client,
+    job_id: str,
+    *,
+    only: LogFilter | None = None,
+    tail: int | None = None,
+    after: int = 0,
+    follow: bool = True,
+    to_stderr: bool = False,
+) -> None:
+    from cli.follow import LogFilter, follow_log, read_page
+
+    only = only or LogFilter()
+    if tail is not None:
+        page = read_page(client, job_id, after, only, tail=True, limit=tail)
+        _print(page.items, session.form, to_stderr)
+        after = page.next_after
+    if follow:
+        _print(follow_log(client, job_id, after, only), session.form, to_stderr)
+    elif tail is None:
+        _print(_pages(client, job_id, after, only), session.form, to_stderr)
+
+
+def _pages(client: Client, job_id: str, after: int, only: LogFilter) -> Iterable[LogEntry]:
+    from cli.follow import PAGE, read_page
+
+    while True:
+        page = read_page(client, job_id, after, only, limit=PAGE)
+        yield from page.items
+        if len(page.items) < PAGE:
+            return
+        after = page.next_after
+
+
+def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:
+    """Lines as they come; --json and --output yaml collect one document, jsonl prints a document a line."""
+    out = sys.stderr if to_stderr else sys.stdout
+    if to_stderr or form is Format.TABLE:
+        for entry in entries:
+            print(_line(entry), file=out, flush=True)
+        return
+    import msgspec
+
+    if form is Format.JSONL:
+        for entry in entries:
+            print(msgspec.json.encode(entry).decode(), file=out, flush=True)
+        return
+    from cli.output import emit
+
+    emit([msgspec.to_builtins(entry) for entry in entries], form, str)
+
+
+def _line(entry: LogEntry) -> str:
+    mark = "" if entry.level == "info" else f"{entry.level.upper()} "
+    return f"{entry.time:%H:%M:%S} [{entry.rank}] {mark}{entry.text}"

@@ -1,0 +1,110 @@
+"""Nodes of the cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli import formats
+from cli.output import fields, note, table
+from cli.session import Session, with_session
+from cli.views import Node, view
+
+app = typer.Typer(invoke_without_command=True)
+NodeRef = Annotated[str, typer.Argument(metavar="NODE", help="id or name", show_default=False)]
+
+
+Status = Annotated[str | None, typer.Option(help="only these states, e.g. ready")]
+
+
+@app.callback()
+@with_session
+def nodes(session: Session, context: typer.Context, status: Status = None) -> None:
+    """Nodes: list (the default), add, cordon, uncordon, drain, remove."""
+    if context.invoked_subcommand is None:
+        _list(session, status)
+
+
+@app.command("list")
+@with_session
+def list_nodes(session: Session, status: Status = None) -> None:
+    """List nodes and who uses their slots."""
+    _list(session, status)
+
+
+@app.command()
+@with_session
+def add(session: Session, expires: Annotated[int, typer.Option(min=60, max=86400, help="seconds until the token expires")] = 3600) -> None:
+    """Make a single-use join token and print the command to run on the new machine."""
+    with session.client() as client:
+        document = client.create("/cluster/nodes", {"provisioner": "manual", "expires_in_seconds": expires})
+    session.emit(document, lambda: fields([("run there", document["command"]), ("expires", document["expires_at"])]))
+
+
+@app.command()
+@with_session
+def cordon(session: Session, node: NodeRef) -> None:
+    """Place nothing new on a node; what runs there goes on."""
+    _put(session, node, "cordon")
+
+
+@app.command()
+@with_session
+def uncordon(session: Session, node: NodeRef) -> None:
+    """Place jobs on a node again."""
+    _put(session, node, "uncordon")
+
+
+@app.command()
+@with_session
+def drain(session: Session, node: NodeRef) -> None:
+    """Place nothing new, wait for what runs there to end, then remove the node."""
+    _remove(session, node, force=False)
+
+
+@app.command()
+@with_session
+def remove(
+    session: Session, node: NodeRef, force: Annotated[bool, typer.Option("--force", help="now: its ranks are stopped")] = False
+) -> None:
+    """Remove a node: drained first, or with --force at once."""
+    _remove(session, node, force=force)
+
+
+def _list(session: Session, status: str | None) -> None:
+    with session.client() as client:
+        documents = client.pages("/cluster/nodes", status=status)
+    session.emit(documents, lambda: _table([view(document, Node) for document in documents]))
+
+
+def _put(session: Session, reference: str, verb: str) -> None:
+    with session.client() as client:
+        document = client.put(f"/cluster/nodes/{client.node_id(reference)}/{verb}")
+    session.emit(document, lambda: f"{document['name']} is {document['state']}")
+
+
+def _remove(session: Session, reference: str, force: bool) -> None:
+    with session.client() as client:
+        document = client.delete(f"/cluster/nodes/{client.node_id(reference)}", force=force)
+    node = view(document, Node)
+    session.emit(document, lambda: f"{node.name} is {node.state}")
+    if node.drain_blocked_by:
+        note(f"waiting for jobs: {', '.join(node.drain_blocked_by)}")
+
+
+def _table(nodes: list[Node]) -> str:
+    rows = [
+        [
+            node.name,
+            node.state,
+            f"{sum(slot.job_id is not None for slot in node.slots)}/{len(node.slots)} {node.device}",
+            ", ".join(sorted({slot.job_name for slot in node.slots if slot.job_name})) or formats.UNKNOWN,
+            node.address,
+            formats.duration(node.heartbeat_age_seconds),
+            node.id,
+        ]
+        for node in nodes
+    ]
+    headers = ["NAME", "STATE", "SLOTS USED", "JOBS", "ADDRESS", "HEARTBEAT", "ID"]
+    return table(headers, rows, empty="no nodes; 'paceline nodes add' prints the command that joins one")

@@ -1,0 +1,49 @@
+"""What a spec would do if it were submitted now."""
+
+from __future__ import annotations
+
+from cli import formats
+from cli.commands.submit import Changes, Spec
+from cli.output import fields
+from cli.session import Session, with_session
+from cli.views import Plan, view
+
+
+@with_session
+def plan(session: Session, file: Spec, changes: Changes = None) -> None:
+    """Tell what the job in FILE would do: placement, batch arithmetic, memory. Nothing is submitted."""
+    from cli.documents import read_spec
+
+    spec = read_spec(file, changes or [])
+    with session.client() as client:
+        document = client.create("/training/plan", spec)
+    answer = view(document, Plan)
+    session.emit(document, lambda: _report(answer))
+    session.next_steps(f"paceline submit {file} --plan-hash {answer.plan_hash}")
+
+
+def _report(answer: Plan) -> str:
+    pairs = [
+        ("strategy", f"{answer.strategy} over {answer.world_size} ranks"),
+        ("batch", _batch(answer)),
+        ("parameters", formats.quantity(answer.parameter_count)),
+        ("memory", f"{formats.quantity(answer.memory_per_rank.total, 'B')} a rank" if answer.memory_per_rank else formats.UNKNOWN),
+        ("placement", _placement(answer)),
+        *(("warning", warning) for warning in answer.warnings),
+    ]
+    if answer.pending is not None and answer.pending.next_step:
+        pairs.append(("next step", answer.pending.next_step))
+    return fields(pairs)
+
+
+def _batch(answer: Plan) -> str:
+    if answer.global_batch_size is None:
+        return "as the script decides"
+    parts = f"{answer.world_size} ranks x {answer.gradient_accumulation_steps} accumulated x {answer.micro_batch_size}"
+    return f"{answer.global_batch_size} samples a step = {parts}"
+
+
+def _placement(answer: Plan) -> str:
+    if answer.placement is None:
+        return answer.pending.text if answer.pending else "none"
+    return ", ".join(f"rank {place.rank} on {place.node_name} slot {place.slot}" for place in answer.placement)

@@ -1,0 +1,45 @@
+"""Start and stop a coordinator with agents on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.output import Format, emit, fields, note
+from cli.session import Json, command
+
+Port = Annotated[int, typer.Option(min=1, max=65535, help="of the coordinator; when it is used, the next free one is taken")]
+Agents = Annotated[int, typer.Option(min=0, max=64, help="local agents to start")]
+Slots = Annotated[int, typer.Option(min=1, max=64, help="slots of each local agent")]
+Data = Annotated[Path, typer.Option(help="folder for all state; it survives")]
+
+
+@command
+def up(port: Port = 8000, agents: Agents = 2, slots_per_agent: Slots = 1, data: Data = Path(".paceline"), json: Json = False) -> None:
+    """Start a coordinator and local agents in the background; print a login link."""
+    from cli.local.layout import Layout
+    from cli.local.stack import Plan, bring_up, login_link
+
+    stack = bring_up(Layout.at(data), Plan(port, agents, slots_per_agent), note)
+    with stack.client() as client:
+        link = login_link(client)
+    if not stack.started:
+        note("it is up already")
+    document = {"server": stack.url, "login_link": link, "started": list(stack.started), "data": str(stack.layout.data)}
+    pairs = [("server", stack.url), ("login", f"{link} (works once)"), ("data", str(stack.layout.data))]
+    emit(document, Format.JSON if json else Format.TABLE, lambda: fields(pairs))
+    if not json:
+        note("next: paceline submit examples/gpt_stdlib.yaml --follow", "next: paceline down")
+
+
+@command
+def down(data: Data = Path(".paceline"), json: Json = False) -> None:
+    """Stop what 'up' started, agents and their ranks first; data stays."""
+    from cli.local.layout import Layout
+    from cli.local.stack import take_down
+
+    count = take_down(Layout.at(data), note)
+    text = f"stopped {count} processes" if count else "nothing was running"
+    emit({"stopped": count}, Format.JSON if json else Format.TABLE, lambda: text)

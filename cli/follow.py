@@ -1,0 +1,113 @@
+"""Following a job's log: the REST cursor is the truth, the WebSocket only brings news sooner.
+
+A line is yielded once, in the order of its `seq`. The log has ended when the coordinator says that it is complete: the job is in a terminal
+state and every line is stored. Without a stream (a proxy that does not pass WebSockets, an older coordinator) polling carries on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import ClientConnection, connect
+
+from cli.client import Client
+from cli.errors import UnreachableError
+from cli.views import LogEntry, LogPage, view
+
+POLL_S = 1.0
+OPEN_TIMEOUT_S = 5.0
+PAGE = 2000
+RETRIES = 60
+
+
+@dataclass(frozen=True)
+class LogFilter:
+    rank: str | None = None
+    grep: str | None = None
+    level: str | None = None
+
+    def parameters(self) -> dict[str, object]:
+        return {"rank": self.rank, "q": self.grep, "level": self.level}
+
+    @property
+    def everything(self) -> bool:
+        return self == LogFilter()
+
+
+def read_page(client: Client, job_id: str, after: int, only: LogFilter, **options: object) -> LogPage:
+    document = client.get(f"/training/jobs/{job_id}/logs", after=after, **only.parameters(), **options)
+    return view(document, LogPage)
+
+
+def follow_log(client: Client, job_id: str, after: int, only: LogFilter) -> Iterator[LogEntry]:
+    """Every matching line after the cursor, until the log is complete. A coordinator that is away for a while is waited for."""
+    news = _News(client, job_id)
+    with contextlib.closing(news):
+        while True:
+            page = _patient_page(client, job_id, after, only)
+            yield from page.items
+            after = max(after, page.next_after)
+            if page.complete and len(page.items) == 0:
+                return
+            if len(page.items) == 0:
+                news.wait(after)
+
+
+def _patient_page(client: Client, job_id: str, after: int, only: LogFilter) -> LogPage:
+    for _ in range(RETRIES):
+        try:
+            return read_page(client, job_id, after, only, limit=PAGE)
+        except UnreachableError:
+            threading.Event().wait(POLL_S)
+    return read_page(client, job_id, after, only, limit=PAGE)
+
+
+class _News:
+    """A wait that ends early when the log stream has a frame; at most POLL_S without one."""
+
+    def __init__(self, client: Client, job_id: str) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._stream: ClientConnection | None = None
+        self._refused = False
+
+    def wait(self, after: int) -> None:
+        stream = self._stream or self._open(after)
+        if stream is None:
+            threading.Event().wait(POLL_S)
+            return
+        try:
+            while not _tells_of_lines(stream.recv(timeout=POLL_S), after):
+                pass
+        except TimeoutError:
+            return
+        except (WebSocketException, OSError):
+            self.close()
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _open(self, after: int) -> ClientConnection | None:
+        if self._refused:
+            return None
+        key = self._client.settings.key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        url = self._client.stream_url(f"/training/jobs/{self._job_id}/logs/stream?after={after}")
+        try:
+            self._stream = connect(url, additional_headers=headers, open_timeout=OPEN_TIMEOUT_S, close_timeout=1.0)
+        except (WebSocketException, OSError):
+            self._refused = True
+        return self._stream
+
+
+def _tells_of_lines(frame: Any, after: int) -> bool:
+    document = msgspec.json.decode(frame)
+    return document.get("type") in ("line", "gap", "reset") and document.get("seq", after + 1) > after

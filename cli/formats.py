@@ -1,0 +1,45 @@
+"""How numbers, ages and sizes read in a table: SI units, three digits, a dash for what is not known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from cli.views import AnyFloat
+
+UNKNOWN = "-"
+
+
+def number(value: AnyFloat | None, digits: int = 3) -> str:
+    if value is None:
+        return UNKNOWN
+    return value if isinstance(value, str) else f"{value:.{digits}f}"
+
+
+def quantity(value: AnyFloat | None, unit: str = "") -> str:
+    """12345 -> 12.3 k"""
+    if value is None or isinstance(value, str):
+        return UNKNOWN if value is None else value
+    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours < 48 else f"{hours // 24}d{hours % 24:02d}h"
+
+
+def age(then: datetime | None, now: datetime | None = None) -> str:
+    return UNKNOWN if then is None else duration(max(0.0, ((now or datetime.now(UTC)) - then).total_seconds()))
+
+
+def steps(done: int, total: int | None) -> str:
+    return f"{done}/{total}" if total else str(done)

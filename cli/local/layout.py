@@ -1,0 +1,55 @@
+"""Where a local stack keeps what: everything lies in one data folder, so that removing it forgets the stack."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.settings import CREDENTIALS
+
+#: Processes that a stack starts carry this variable with `Layout.mark`, and so does whatever they start.
+MARK = "PACELINE_STACK"
+
+
+@dataclass(frozen=True)
+class Layout:
+    data: Path
+
+    @classmethod
+    def at(cls, data: Path) -> Layout:
+        return cls(data.expanduser().resolve())
+
+    @property
+    def run(self) -> Path:
+        return self.data / "run"
+
+    @property
+    def lock(self) -> Path:
+        return self.run / "lock"
+
+    @property
+    def server(self) -> Path:
+        """Holds the URL of the running coordinator."""
+        return self.run / "server"
+
+    @property
+    def credentials(self) -> Path:
+        return self.data / CREDENTIALS
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.data / "checkpoints"
+
+    @property
+    def mark(self) -> str:
+        return hashlib.sha256(str(self.data).encode()).hexdigest()[:32]
+
+    def agent(self, name: str) -> Path:
+        return self.data / "agents" / name
+
+    def record(self, name: str) -> Path:
+        return self.run / f"{name}.json"
+
+    def log(self, name: str) -> Path:
+        return self.run / f"{name}.log"

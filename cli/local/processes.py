@@ -1,0 +1,128 @@
+"""Background processes: started in a session of their own, recorded, and stopped only when they are still the same ones.
+
+A pid alone proves nothing: it may have been given to somebody else. A record therefore holds the start time too. What the
+recorded processes have started (spawners, ranks) is found by the mark in its environment, which children inherit.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from cli.local.layout import MARK, Layout
+from cli.settings import child_environment
+
+START_TIME_TOLERANCE_S = 1.0
+STOP_GRACE_S = 12.0
+SWEEP_GRACE_S = 3.0
+LOG_TAIL_LINES = 12
+#: The folder that holds our packages: children run here, so that nothing in the user's folder shadows them.
+CODE = Path(__file__).resolve().parents[2]
+
+
+class Record(msgspec.Struct, frozen=True):
+    name: str
+    pid: int
+    started_at: float
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run as a background process."""
+
+    name: str
+    arguments: Sequence[str]  # of this Python
+    environment: dict[str, str]
+
+
+def start(layout: Layout, program: Program) -> Record:
+    layout.run.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, *program.arguments]
+    environment = child_environment(**program.environment, **{MARK: layout.mark, "PYTHONUNBUFFERED": "1"})
+    with layout.log(program.name).open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=CODE, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    record = Record(program.name, process.pid, psutil.Process(process.pid).create_time(), command)
+    layout.record(program.name).write_bytes(msgspec.json.encode(record))
+    return record
+
+
+def recorded(layout: Layout) -> list[Record]:
+    """What was started and not yet stopped, dead or alive."""
+    paths = sorted(layout.run.glob("*.json")) if layout.run.is_dir() else []
+    return [msgspec.json.decode(path.read_bytes(), type=Record) for path in paths]
+
+
+def find(record: Record) -> psutil.Process | None:
+    """The recorded process if it lives: the same pid, started at the same time, not a zombie."""
+    try:
+        process = psutil.Process(record.pid)
+        same = abs(process.create_time() - record.started_at) <= START_TIME_TOLERANCE_S
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def alive(layout: Layout, name: str) -> bool:
+    return any(record.name == name and find(record) is not None for record in recorded(layout))
+
+
+def stop(layout: Layout, records: Iterable[Record]) -> None:
+    """Ask all of them to end, together; kill those that have not after STOP_GRACE_S; forget them."""
+    chosen = list(records)
+    _end([process for record in chosen if (process := find(record)) is not None], STOP_GRACE_S)
+    for record in chosen:
+        layout.record(record.name).unlink(missing_ok=True)
+
+
+def sweep(layout: Layout) -> int:
+    """End whatever still carries this stack's mark; returns how many there were."""
+    left = marked(layout)
+    _end(left, SWEEP_GRACE_S)
+    return len(left)
+
+
+def marked(layout: Layout) -> list[psutil.Process]:
+    """Living processes with this stack's mark, other than the one that asks and its parents."""
+    spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    return [process for process in psutil.process_iter() if process.pid not in spared and _has_mark(process, layout.mark)]
+
+
+def log_tail(layout: Layout, name: str) -> str:
+    lines = layout.log(name).read_text(errors="replace").splitlines() if layout.log(name).exists() else []
+    return "\n".join(f"  | {line}" for line in lines[-LOG_TAIL_LINES:])
+
+
+def _has_mark(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return False  # gone meanwhile, or another user's, which is not ours to end
+
+
+def _end(processes: list[psutil.Process], grace: float) -> None:
+    for process in processes:
+        _signal(process, kill=False)
+    _, stubborn = psutil.wait_procs(processes, timeout=grace)
+    for process in stubborn:
+        _signal(process, kill=True)
+    psutil.wait_procs(stubborn, timeout=SWEEP_GRACE_S)
+
+
+def _signal(process: psutil.Process, kill: bool) -> None:
+    try:
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+    except psutil.NoSuchProcess:
+        return  # ended by itself: what was wanted

@@ -1,0 +1,232 @@
+"""A coordinator and its agents on this machine. Level-triggered: `bring_up` starts what is missing, `take_down` ends what is there.
+
+Both hold the data folder's lock while they work. State (database, checkpoints, node credentials) stays in the data folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cli.client import Client
+from cli.errors import CliError, ProblemError, StackError
+from cli.local.layout import Layout
+from cli.local.processes import CODE, Program, alive, log_tail, recorded, start, stop, sweep
+from cli.settings import Setting, Settings, child_environment, store
+
+COORDINATOR = "coordinator"
+HOST = "127.0.0.1"
+PORTS_TRIED = 50
+READY_TIMEOUT_S = 60.0
+AGENTS_TIMEOUT_S = 90.0
+ADMIN_TIMEOUT_S = 60.0
+LOCK_TIMEOUT_S = 60.0
+POLL_S = 0.05
+GRACEFUL_SHUTDOWN_S = 5
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What should run."""
+
+    port: int = 8000
+    agents: int = 2
+    slots_per_agent: int = 1
+
+    @property
+    def agent_names(self) -> list[str]:
+        return [f"local-{number}" for number in range(1, self.agents + 1)]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What runs."""
+
+    layout: Layout
+    settings: Settings
+    started: tuple[str, ...]  # by this call; empty: it was up already
+
+    @property
+    def url(self) -> str:
+        return self.settings.url
+
+    def client(self) -> Client:
+        return Client(self.settings)
+
+
+def is_up(layout: Layout) -> bool:
+    return alive(layout, COORDINATOR)
+
+
+def bring_up(layout: Layout, plan: Plan, say: Say) -> Stack:
+    with locked(layout):
+        started = _ensure_coordinator(layout, plan, say)
+        settings = _ensure_credentials(layout, say)
+        started += _ensure_agents(layout, plan, settings, say)
+    return Stack(layout, settings, tuple(started))
+
+
+def take_down(layout: Layout, say: Say) -> int:
+    """Agents first, so that their ranks end in order; then the coordinator; then stragglers. Returns how many were stopped."""
+    with locked(layout):
+        records = recorded(layout)
+        agents = [record for record in records if record.name != COORDINATOR]
+        if agents:
+            say(f"stopping {len(agents)} agents and their ranks")
+        stop(layout, agents)
+        stop(layout, [record for record in records if record.name == COORDINATOR])
+        swept = sweep(layout)
+        layout.server.unlink(missing_ok=True)
+    return len(records) + swept
+
+
+def login_link(client: Client) -> str:
+    """A single-use URL that signs a browser in as the key's user."""
+    user = client.get("/auth/me")["user_id"]
+    return str(client.create(f"/users/{user}/login-link", {})["url"])
+
+
+@contextlib.contextmanager
+def locked(layout: Layout) -> Iterator[None]:
+    """One `up` or `down` at a time for a data folder."""
+    layout.run.mkdir(parents=True, exist_ok=True)
+    with layout.lock.open("w") as file:
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while not _try_lock(file.fileno()):
+            if time.monotonic() > deadline:
+                raise StackError(f"another up or down has held {layout.lock} for {LOCK_TIMEOUT_S:g} s", "wait for it to end")
+            threading.Event().wait(POLL_S)
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def free_port(wanted: int) -> int:
+    """`wanted`, or the next port above it that nobody listens on."""
+    for port in range(wanted, wanted + PORTS_TRIED):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            return port
+    raise StackError(f"ports {wanted} to {wanted + PORTS_TRIED - 1} are all used", "name a free one with --port")
+
+
+def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
+    if is_up(layout):
+        return []
+    port = free_port(plan.port)
+    if port != plan.port:
+        say(f"port {plan.port} is used; taking {port}")
+    url = f"http://{HOST}:{port}"
+    say(f"starting the coordinator on {url}")
+    arguments = ["-m", "uvicorn", "api.main:app", "--host", HOST, "--port", str(port)]
+    arguments += ["--timeout-graceful-shutdown", str(GRACEFUL_SHUTDOWN_S), "--no-access-log"]
+    start(layout, Program(COORDINATOR, arguments, {"PACELINE_DATA": str(layout.data)}))
+    layout.server.write_text(url)
+    with Client(_settings(layout, None)) as client:
+        _await(layout, COORDINATOR, client.ready, READY_TIMEOUT_S)
+    return [COORDINATOR]
+
+
+def _ensure_credentials(layout: Layout, say: Say) -> Settings:
+    """The stored key while the coordinator accepts it, else a new one."""
+    stored = _stored_key(layout)
+    if stored is not None and _accepted(_settings(layout, stored)):
+        key = stored
+    else:
+        say("minting an API key for this machine")
+        key = _admin(layout, "api-key", "--name", "local")["key"]
+    store(layout.credentials, _url(layout), key)
+    return _settings(layout, key)
+
+
+def _accepted(settings: Settings) -> bool:
+    with Client(settings) as client:
+        try:
+            client.get("/auth/me")
+        except ProblemError as error:
+            if error.status != 401:
+                raise
+            return False
+        return True
+
+
+def _ensure_agents(layout: Layout, plan: Plan, settings: Settings, say: Say) -> list[str]:
+    missing = [name for name in plan.agent_names if not alive(layout, name)]
+    with Client(settings) as client:
+        if missing:
+            say(f"starting {len(missing)} agents: {', '.join(missing)}")
+        for name in missing:
+            start(layout, _agent(layout, plan, client, name))
+        for name in plan.agent_names:
+            _await(layout, name, lambda name=name: _is_ready(client, name), AGENTS_TIMEOUT_S)  # type: ignore[misc]
+    return missing
+
+
+def _agent(layout: Layout, plan: Plan, client: Client, name: str) -> Program:
+    """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
+    arguments = ["-m", "cluster.agent.main", "--server", client.settings.url, "--name", name]
+    arguments += ["--slots", str(plan.slots_per_agent), "--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
+    if not (layout.agent(name) / "credential.json").exists():
+        arguments += ["--token", client.create("/cluster/nodes", {})["token"]]
+    return Program(name, arguments, {})
+
+
+def _is_ready(client: Client, name: str) -> bool:
+    nodes = client.pages("/cluster/nodes")
+    return any(node["name"] == name and node["state"] in ("ready", "cordoned") for node in nodes)
+
+
+def _await(layout: Layout, name: str, ready: Callable[[], bool], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while not ready():
+        if not alive(layout, name):
+            raise StackError(f"{name} ended while starting; the end of {layout.log(name)}:\n{log_tail(layout, name)}")
+        if time.monotonic() > deadline:
+            raise StackError(f"{name} is not ready after {timeout:g} s", f"see {layout.log(name)}; 'paceline down' stops what runs")
+        threading.Event().wait(POLL_S)
+
+
+def _admin(layout: Layout, *arguments: str) -> dict[str, str]:
+    """Ask the coordinator's own administration command, which needs no key but the data folder."""
+    command = [sys.executable, "-m", "api.admin", *arguments]
+    environment = child_environment(PACELINE_DATA=str(layout.data))
+    done = subprocess.run(command, cwd=CODE, env=environment, capture_output=True, text=True, timeout=ADMIN_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise StackError(f"{' '.join(command[1:])} exited {done.returncode}:\n{done.stderr[-2000:]}")
+    document: dict[str, str] = json.loads(done.stdout)
+    return document
+
+
+def _stored_key(layout: Layout) -> str | None:
+    try:
+        return str(json.loads(layout.credentials.read_text())["api_key"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError) as error:
+        raise CliError(f"{layout.credentials} is damaged: {error!r}", "delete it; 'paceline up' makes a new one") from error
+
+
+def _url(layout: Layout) -> str:
+    return layout.server.read_text().strip()
+
+
+def _settings(layout: Layout, key: str | None) -> Settings:
+    source = f"stack in {layout.data}"
+    return Settings(Setting(_url(layout), source), Setting(key, source))

@@ -1,0 +1,50 @@
+"""Takes a stack down when its owner is gone, however it went.
+
+The owner holds the writing end of a pipe, this process reads the other one in a session of its own: even after `kill -9` of the owner the
+kernel closes the pipe, the read ends, and what the owner had started is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from cli.local.layout import Layout
+from cli.local.processes import CODE
+from cli.local.stack import take_down
+
+END_TIMEOUT_S = 60.0
+
+
+class Watchdog:
+    """The owner's side."""
+
+    def __init__(self, layout: Layout) -> None:
+        read, self._write = os.pipe()  # not inheritable: no child of the owner keeps it open
+        command = [sys.executable, "-m", "cli.local.watchdog", str(layout.data)]
+        self._process = subprocess.Popen(command, cwd=CODE, stdin=read, start_new_session=True)
+        os.close(read)
+
+    def release(self) -> None:
+        """Let it end the stack, and wait until it has."""
+        os.close(self._write)
+        self._process.wait(timeout=END_TIMEOUT_S)
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while os.read(sys.stdin.fileno(), 1):
+        pass  # the owner never writes: only the end of the pipe counts
+    take_down(Layout.at(Path(sys.argv[1])), _quiet)
+
+
+def _quiet(message: str) -> None:
+    """Whoever would read it is gone."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""`paceline`: the command line of a coordinator. Command modules import cheaply; what is heavy is imported when a command runs."""
+
+from __future__ import annotations
+
+import typer
+
+from cli import exits
+from cli.commands import checkpoints, config, demo, identity, jobs, logs, nodes, plan, stack, submit, worker
+
+app = typer.Typer(
+    name="paceline",
+    help="Distributed PyTorch training that closes up when a rank dies.",
+    epilog=exits.epilog(),
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+HERE, JOBS, CLUSTER, ACCESS = "This machine", "Jobs", "Cluster", "Access"
+
+for panel, name, function in (
+    (HERE, "up", stack.up),
+    (HERE, "down", stack.down),
+    (HERE, "demo", demo.demo),
+    (HERE, "worker", worker.worker),
+    (JOBS, "submit", submit.submit),
+    (JOBS, "plan", plan.plan),
+    (JOBS, "jobs", jobs.jobs),
+    (JOBS, "show", jobs.show),
+    (JOBS, "logs", logs.logs),
+    (JOBS, "wait", jobs.wait),
+    (JOBS, "pause", jobs.pause),
+    (JOBS, "resume", jobs.resume),
+    (JOBS, "cancel", jobs.cancel),
+    (JOBS, "checkpoints", checkpoints.checkpoints),
+    (JOBS, "restore", checkpoints.restore),
+    (ACCESS, "login", identity.login),
+    (ACCESS, "login-link", identity.login_link),
+):
+    app.command(name, rich_help_panel=panel)(function)
+
+app.add_typer(nodes.app, name="nodes", rich_help_panel=CLUSTER)
+app.add_typer(identity.keys, name="keys", rich_help_panel=ACCESS)
+app.add_typer(config.app, name="config", rich_help_panel=ACCESS)
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

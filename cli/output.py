@@ -1,0 +1,73 @@
+"""What a command prints: one document on stdout, in the form that was asked for; everything else goes to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from cli.settings import plain_output
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    YAML = "yaml"
+
+
+def emit(document: Any, form: Format, human: Callable[[], str]) -> None:
+    """Print `document` for machines, or what `human` returns for people."""
+    write = {Format.JSON: _json, Format.JSONL: _jsonl, Format.YAML: _yaml}.get(form)
+    text = human() if write is None else write(document)
+    sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
+    sys.stdout.flush()
+
+
+def note(*lines: str) -> None:
+    """For people, on stderr."""
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "nothing here") -> str:
+    """Columns as wide as their longest cell, two spaces apart."""
+    if not rows:
+        return empty
+    widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
+    lines = [headers, *rows]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def fields(pairs: Sequence[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in pairs)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in pairs)
+
+
+_COLOURS = {"running": 32, "ready": 32, "completed": 36, "failed": 31, "lost": 31, "cancelled": 33, "paused": 33, "queued": 34}
+
+
+def coloured(text: str) -> str:
+    """The table with its state words coloured, where a person is looking at a terminal."""
+    if plain_output() or not sys.stdout.isatty():
+        return text
+    for word, colour in _COLOURS.items():
+        text = text.replace(f"  {word} ", f"  \x1b[{colour}m{word}\x1b[0m ")
+    return text
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _jsonl(document: Any) -> str:
+    items = document if isinstance(document, list) else [document]
+    return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+
+
+def _yaml(document: Any) -> str:
+    import yaml  # only this form needs it
+
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))

@@ -1,0 +1,91 @@
+"""What every command that speaks to a coordinator has: --server, --api-key, --output, --json, and errors with their exit codes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.errors import CliError
+from cli.output import Format, coloured, emit, note
+from cli.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from cli.client import Client
+
+Server = Annotated[str | None, typer.Option("--server", help="coordinator's URL", rich_help_panel="Connection and output")]
+ApiKey = Annotated[str | None, typer.Option("--api-key", help="instead of the stored one", rich_help_panel="Connection and output")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="form of the answer", rich_help_panel="Connection and output")]
+Json = Annotated[bool, typer.Option("--json", help="the same as --output json", rich_help_panel="Connection and output")]
+
+
+@dataclass(frozen=True)
+class Session:
+    settings: Settings
+    form: Format
+
+    def client(self) -> Client:
+        from cli.client import Client  # httpx costs 100 ms: --help does without
+
+        return Client(self.settings)
+
+    @property
+    def for_people(self) -> bool:
+        return self.form is Format.TABLE
+
+    def emit(self, document: Any, human: Callable[[], str]) -> None:
+        emit(document, self.form, lambda: coloured(human()))
+
+    def next_steps(self, *commands: str) -> None:
+        """The one or two commands that come next; only for people."""
+        if self.for_people:
+            note(*(f"next: {command}" for command in commands))
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn a CliError into its lines on stderr and its exit code."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except CliError as error:
+            note(*error.lines())
+            raise typer.Exit(error.exit_code) from error
+
+    return run
+
+
+def with_session(function: Callable[..., None]) -> Callable[..., None]:
+    """Give `function(session, ...)` the shared options and its Session."""
+
+    @functools.wraps(function)
+    @command
+    def run(
+        *, server: str | None = None, api_key: str | None = None, output: Format = Format.TABLE, json: bool = False, **options: Any
+    ) -> None:
+        function(Session(resolve(server, api_key), Format.JSON if json else output), **options)
+
+    _add_shared_options(run, function)
+    return run
+
+
+def _add_shared_options(run: Callable[..., None], function: Callable[..., None]) -> None:
+    """typer reads the signature: the function's own parameters without the session, then the shared ones."""
+    shared: dict[str, tuple[Any, Any]] = {
+        "server": (Server, None),
+        "api_key": (ApiKey, None),
+        "output": (Output, Format.TABLE),
+        "json": (Json, False),
+    }
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, keyword, default=default, annotation=kind) for name, (kind, default) in shared.items()]
+    parameters = [*(parameter.replace(kind=keyword) for parameter in own), *added]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del run.__wrapped__  # type: ignore[attr-defined]

@@ -1,0 +1,102 @@
+"""Which coordinator, and with which key: flag, then environment, project file, user file, default.
+
+This is the one place of the command line that reads its environment. A credentials file is
+`{"server": URL, "api_key": KEY}` with mode 0600. A key belongs to the server it was stored with: it is never sent to another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.errors import UsageProblem
+
+DEFAULT_SERVER = "http://127.0.0.1:8000"
+PROJECT_FOLDER = ".paceline"
+CREDENTIALS = "credentials.json"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value and where it came from."""
+
+    value: str | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    server: Setting
+    api_key: Setting
+
+    @property
+    def url(self) -> str:
+        return (self.server.value or DEFAULT_SERVER).rstrip("/")
+
+    @property
+    def key(self) -> str | None:
+        return self.api_key.value
+
+
+def resolve(server: str | None = None, api_key: str | None = None, start: Path | None = None) -> Settings:
+    """The settings for this call; `start` is where the search for a project file begins (default: the working directory)."""
+    files = [(_describe(path), _read(path)) for path in credential_files(start or Path.cwd())]
+    chosen = _choose(server, "PACELINE_SERVER", [(name, document.get("server")) for name, document in files], DEFAULT_SERVER)
+    same_server = [(name, document.get("api_key")) for name, document in files if _same(document.get("server"), chosen.value)]
+    return Settings(chosen, _choose(api_key, "PACELINE_API_KEY", same_server, None))
+
+
+def credential_files(start: Path) -> list[Path]:
+    """Existing credential files, the nearest project's first, the user's last."""
+    project = next((path for folder in (start, *start.parents) if (path := folder / PROJECT_FOLDER / CREDENTIALS).is_file()), None)
+    return [path for path in (project, user_file()) if path is not None and path.is_file()]
+
+
+def user_file() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "paceline" / CREDENTIALS
+
+
+def store(path: Path, server: str, api_key: str) -> None:
+    """Write a credentials file that only its owner can read, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".tmp")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"server": server.rstrip("/"), "api_key": api_key}, file)
+    draft.replace(path)
+
+
+def child_environment(**changes: str) -> dict[str, str]:
+    """The environment for a process that the command line starts."""
+    return {**os.environ, **changes}
+
+
+def plain_output() -> bool:
+    """NO_COLOR (any value), CI and TERM=dumb ask for text without colour or motion."""
+    return bool(os.environ.get("NO_COLOR") or os.environ.get("CI")) or os.environ.get("TERM") == "dumb"
+
+
+def _choose(flag: str | None, variable: str, files: list[tuple[str, str | None]], default: str | None) -> Setting:
+    candidates = [("flag", flag), (f"environment {variable}", os.environ.get(variable)), *files]
+    return next((Setting(value, source) for source, value in candidates if value), Setting(default, "default"))
+
+
+def _same(stored: str | None, chosen: str | None) -> bool:
+    return stored is None or stored.rstrip("/") == (chosen or "").rstrip("/")
+
+
+def _describe(path: Path) -> str:
+    return f"{'user' if path == user_file() else 'project'} file {path}"
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageProblem(f"{path} cannot be read: {error}", "repair or delete it, then run 'paceline login'") from error
+    if not isinstance(document, dict):
+        raise UsageProblem(f"{path} does not hold a JSON object", "delete it, then run 'paceline login'")
+    return document

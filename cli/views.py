@@ -1,0 +1,169 @@
+"""The parts of the coordinator's answers that tables and waits read. Unknown fields are ignored: the API only grows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+TERMINAL_STATES = frozenset({"completed", "failed", "cancelled"})
+
+AnyFloat = float | str
+View = TypeVar("View")
+
+
+class Progress(msgspec.Struct, frozen=True):
+    step: int = 0
+    total_steps: int | None = None
+    loss: AnyFloat | None = None
+    tokens_per_second: AnyFloat | None = None
+    samples_per_second: AnyFloat | None = None
+    eta_seconds: float | None = None
+    last_checkpoint_step: int | None = None
+
+
+class Reason(msgspec.Struct, frozen=True):
+    code: str
+    text: str
+    missing: str | None = None
+    nearest_fit: str | None = None
+    next_step: str | None = None
+
+
+class Rank(msgspec.Struct, frozen=True):
+    rank: int
+    node_name: str
+    slot: int
+    state: str
+    pid: int | None = None
+    step: int = 0
+    heartbeat_age_seconds: float | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+
+
+class Generation(msgspec.Struct, frozen=True):
+    generation: int
+    world_size: int
+    started_at: datetime
+    first_step_at: datetime | None = None
+    ended_at: datetime | None = None
+    end_reason: str | None = None
+    start_step: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True):
+    kind: str
+    rank: int
+    node_name: str
+    message: str
+    exception: str = ""
+    last_lines: list[str] = []
+
+
+class Job(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    state: str
+    desired: str
+    progress: Progress
+    world_size: int
+    generation: int
+    restarts: int
+    created_at: datetime
+    project: str = ""
+    end_reason: str | None = None
+    pending: Reason | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    revision: int = 0
+    failure: Failure | None = None
+    ranks: list[Rank] = []
+    generations: list[Generation] = []
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL_STATES
+
+    @property
+    def seconds_to_first_step(self) -> float | None:
+        """Submission to the first committed step, both by the coordinator's clock."""
+        first = next((one.first_step_at for one in self.generations if one.first_step_at), None)
+        return None if first is None else (first - self.created_at).total_seconds()
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    seq: int
+    rank: int
+    time: datetime
+    level: str
+    text: str
+    generation: int = 0
+
+
+class LogPage(msgspec.Struct, frozen=True):
+    items: list[LogEntry]
+    next_after: int
+    complete: bool = False
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    id: str
+    step: int
+    state: str
+    bytes: int
+    best: bool
+    latest: bool
+    pinned: bool
+    created_at: datetime
+    metrics: dict[str, AnyFloat] = {}
+    damage: str | None = None
+
+
+class SlotUse(msgspec.Struct, frozen=True):
+    index: int
+    job_id: str | None = None
+    job_name: str | None = None
+    rank: int | None = None
+
+
+class Node(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    state: str
+    device: str
+    slots: list[SlotUse]
+    address: str
+    gpu_note: str | None = None
+    heartbeat_age_seconds: float | None = None
+    drain_blocked_by: list[str] = []
+
+
+class Placement(msgspec.Struct, frozen=True):
+    rank: int
+    node_name: str
+    slot: int
+
+
+class Memory(msgspec.Struct, frozen=True):
+    total: int
+    note: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    plan_hash: str
+    world_size: int
+    strategy: str
+    global_batch_size: int | None = None
+    micro_batch_size: int | None = None
+    gradient_accumulation_steps: int | None = None
+    parameter_count: int | None = None
+    memory_per_rank: Memory | None = None
+    placement: list[Placement] | None = None
+    pending: Reason | None = None
+    warnings: list[str] = []
+
+
+def view(document: Any, kind: type[View]) -> View:
+    return msgspec.convert(document, kind)
