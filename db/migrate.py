@@ -1,0 +1,127 @@
+"""Brings both schemas up to date, and compares them with the models.
+
+python -m db.migrate check [--url URL]          the models and the migrations agree (default: fresh SQLite files)
+python -m db.migrate revision control "why"     write a migration from what the models say
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, MetaData
+
+from db.base import ControlBase, MetricsBase
+from db.errors import MigrationError
+from db.session import Database, open_databases
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+MODELS = ("identity", "nodes", "jobs", "checkpoints", "events", "leases", "metrics")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One line of migrations, with a version table of its own, because PostgreSQL holds both."""
+
+    name: str
+    metadata: MetaData
+
+    def config(self, connection: Connection) -> Config:
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        config.set_main_option("version_locations", str(MIGRATIONS / self.name))
+        config.set_main_option("path_separator", "newline")
+        config.attributes.update(connection=connection, metadata=self.metadata, version_table=f"alembic_version_{self.name}")
+        return config
+
+
+CONTROL = Schema("control", ControlBase.metadata)
+METRICS = Schema("metrics", MetricsBase.metadata)
+
+
+def _load_models() -> None:
+    for name in MODELS:
+        importlib.import_module(f"db.models.{name}")
+
+
+def _upgrade(connection: Connection, schema: Schema) -> None:
+    command.upgrade(schema.config(connection), "head")
+
+
+def _check(connection: Connection, schema: Schema) -> None:
+    command.check(schema.config(connection))
+
+
+def _revise(connection: Connection, schema: Schema, message: str) -> None:
+    config = schema.config(connection)
+    count = len(list(ScriptDirectory.from_config(config).walk_revisions()))
+    command.revision(config, message, autogenerate=True, rev_id=f"{schema.name}_{count + 1:04}")
+
+
+async def upgrade(database: Database, schema: Schema) -> None:
+    """Apply what is missing, all or nothing. Raises MigrationError for a database that a newer version has migrated."""
+    _load_models()
+    try:
+        async with database.write() as session:
+            await (await session.connection()).run_sync(_upgrade, schema)
+    except CommandError as error:
+        raise MigrationError(
+            f"the {schema.name} database cannot be migrated: {error}; use the version of Paceline that wrote it"
+        ) from error
+
+
+async def upgrade_all(control: Database, metrics: Database) -> None:
+    await upgrade(control, CONTROL)
+    await upgrade(metrics, METRICS)
+
+
+async def check(control: Database, metrics: Database) -> None:
+    """Raises MigrationError when the models say something that the migrations do not."""
+    for database, schema in ((control, CONTROL), (metrics, METRICS)):
+        try:
+            async with database.engine.connect() as connection:
+                await connection.run_sync(_check, schema)
+        except CommandError as error:
+            raise MigrationError(f"{schema.name}: {error}; run `python -m db.migrate revision {schema.name} WHY`") from error
+
+
+async def _main(arguments: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        control, metrics = open_databases(Path(folder), getattr(arguments, "url", None))
+        try:
+            await upgrade_all(control, metrics)
+            if arguments.action == "check":
+                await check(control, metrics)
+            else:
+                database, schema = (control, CONTROL) if arguments.schema == "control" else (metrics, METRICS)
+                async with database.engine.connect() as connection:
+                    await connection.run_sync(_revise, schema, arguments.message)
+        finally:
+            await control.close()
+            await metrics.close()
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m db.migrate")
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("check").add_argument("--url", help="an empty PostgreSQL database")
+    revision = actions.add_parser("revision")
+    revision.add_argument("schema", choices=("control", "metrics"))
+    revision.add_argument("message")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(_main(_parse()))
+    except MigrationError as error:
+        sys.exit(f"error: {error}")
