@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
 from api.deps import Services
+from api.middleware.gate import Gate
+from api.middleware.rate_limit import RateLimit
 from api.problems import install_problem_handlers
 from api.routing import include_routes
 from api.settings import Settings
+from db.migrate import upgrade_all
 from db.session import open_databases
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Migrate, then start what runs beside the requests; stop it in reverse."""
     settings: Settings = app.state.settings
-    control, metrics = open_databases(settings.data, settings.database_url)
-    app.state.services = Services(settings=settings, control=control, metrics=metrics)
-    try:
+    async with AsyncExitStack() as stack:
+        control, metrics = open_databases(settings.data, settings.database_url)
+        stack.push_async_callback(metrics.close)
+        stack.push_async_callback(control.close)
+        await upgrade_all(control, metrics)
+        app.state.services = Services(settings=settings, control=control, metrics=metrics)
+        if app.state.with_loops and importlib.util.find_spec("api.loops.supervisor"):
+            await stack.enter_async_context(importlib.import_module("api.loops.supervisor").run_all(app))
         yield
-    finally:
-        await control.close()
-        await metrics.close()
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> FastAPI:
+    """`with_loops=False`: requests only; whoever holds the app steps the loops (tests do)."""
     app = FastAPI(title="Paceline", version="0.1.0", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.settings = settings or Settings()
+    app.state.with_loops = with_loops
+    app.state.login_limit = RateLimit()
+    app.add_middleware(Gate, settings=app.state.settings)
     install_problem_handlers(app)
     include_routes(app)
     return app

@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI
 
 from api.deps import identified
 from api.middleware.parameters import known_parameters_only
+from api.routes import health
 from api.schemas.common import Problem
 
 PREFIX = "/api/v1"
@@ -22,6 +23,7 @@ DOORS = ("auth", "agents")
 
 
 def include_routes(app: FastAPI) -> None:
+    app.include_router(health.router)
     for name in (*DOORS, *GUARDED):
         if importlib.util.find_spec(f"api.routes.{name}") is None:
             continue

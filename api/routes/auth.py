@@ -25,8 +25,14 @@ def describe(caller: Caller) -> Me:
 async def login(body: LoginRequest, request: Request, response: Response, services: ServicesDep, session: WriteSession) -> Me:
     if not same_origin(request):
         raise ProblemError("csrf", "sign in from the dashboard itself")
+    limit, peer = request.app.state.login_limit, request.client.host if request.client else ""
+    limit.check(peer, services.now())
     lifetime = timedelta(days=services.settings.session_days)
-    secret, caller = await identity.redeem_login_link(session, body.token, services.now(), lifetime)
+    try:
+        secret, caller = await identity.redeem_login_link(session, body.token, services.now(), lifetime)
+    except ProblemError:
+        limit.failed(peer, services.now())
+        raise
     set_session_cookie(response, request, secret, int(lifetime.total_seconds()))
     return describe(caller)
 

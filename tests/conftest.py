@@ -1,0 +1,128 @@
+"""The real app over real databases: every test that asks for `app` or `client` runs on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.deps import Services
+from api.main import create_app
+from api.settings import Settings
+from db.migrate import upgrade_all
+from db.session import open_databases
+from tests import factories
+
+POSTGRES = os.environ.get("PACELINE_TEST_POSTGRES", "postgresql://root@127.0.0.1:5432/test")
+BASE_URL = "http://127.0.0.1:8000"
+
+
+async def _administer(statement: str) -> None:
+    connection = await asyncpg.connect(POSTGRES.replace("+asyncpg", ""), timeout=5)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def _url_of(name: str) -> str:
+    return POSTGRES.rpartition("/")[0].replace("+asyncpg", "") + f"/{name}"
+
+
+async def _migrate(data: Path, url: str | None) -> None:
+    control, metrics = open_databases(data, url)
+    await upgrade_all(control, metrics)
+    await control.close()
+    await metrics.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_template() -> Iterator[str]:
+    """A migrated database that tests copy. Without a server: a skip that says so, or a failure where CI=true."""
+    name = f"paceline_template_{uuid.uuid4().hex[:8]}"
+    try:
+        asyncio.run(_administer(f'CREATE DATABASE "{name}"'))
+    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        message = f"NO POSTGRESQL at {POSTGRES}: {error}; set PACELINE_TEST_POSTGRES"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    asyncio.run(_migrate(Path("."), _url_of(name)))
+    yield name
+    asyncio.run(_administer(f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    asyncio.run(_migrate(folder, None))
+    return folder
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
+    """Settings of a coordinator with an empty, migrated database of its own."""
+    data = tmp_path / "data"
+    if request.param == "sqlite":
+        shutil.copytree(request.getfixturevalue("sqlite_template"), data)
+        yield Settings(data=data, database_url=None)
+        return
+    template = request.getfixturevalue("postgres_template")
+    name = f"paceline_test_{uuid.uuid4().hex[:12]}"
+    asyncio.run(_administer(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
+    yield Settings(data=data, database_url=_url_of(name))
+    asyncio.run(_administer(f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture
+async def app(settings: Settings) -> AsyncIterator[FastAPI]:
+    """A started coordinator whose loops do not run by themselves."""
+    app = create_app(settings, with_loops=False)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+def services(app: FastAPI) -> Services:
+    found: Services = app.state.services
+    return found
+
+
+@dataclass(frozen=True)
+class Connect:
+    """Makes HTTP clients of one app, as this or that caller."""
+
+    app: FastAPI
+
+    def __call__(self, key: str | None = None, *, peer: str = "127.0.0.1") -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False, client=(peer, 50000))
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.AsyncClient(transport=transport, base_url=BASE_URL, headers=headers)
+
+
+@pytest.fixture
+def connect(app: FastAPI) -> Connect:
+    return Connect(app)
+
+
+@pytest.fixture
+async def admin_key(services: Services) -> str:
+    async with services.write() as session:
+        _, key = await factories.create_user(session, name="admin", role="admin")
+    return key
+
+
+@pytest.fixture
+async def client(connect: Connect, admin_key: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Speaks to the app with an admin's API key."""
+    async with connect(admin_key) as client:
+        yield client
