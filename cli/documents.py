@@ -24,9 +24,10 @@ def read_spec(path: str, changes: list[str]) -> dict[str, Any]:
         raise UsageProblem(f"{path} is not YAML: {error}") from error
     if not isinstance(document, dict):
         raise UsageProblem(f"{path} holds a {type(document).__name__}, not a mapping of job fields")
+    spec: dict[str, Any] = document
     for change in changes:
-        document = with_change(document, change)
-    return document
+        spec = with_change(spec, change)
+    return spec
 
 
 def with_change(document: dict[str, Any], change: str) -> dict[str, Any]:

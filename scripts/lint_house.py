@@ -1,0 +1,109 @@
+"""The house rules that no other linter knows, from the syntax tree: lengths, silent excepts, sleeps in tests, environment reads, unfinished work."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.steps import ROOT
+
+MAX_FUNCTION_LINES = 50
+MAX_FILE_LINES = {".py": 400, ".tsx": 250, ".ts": 300}
+ENVIRONMENT_READERS = {"api/settings.py", "cluster/agent/settings.py", "distributed/env.py", "cli/settings.py"}
+#: Development tools and tests are no part of the product; they may read the environment.
+OUTSIDE = ("tests/", "scripts/")
+GENERATED = re.compile(r"\.generated\.|routeTree\.gen|^db/migrations/(control|metrics)/|^dashboard/dist/")
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+
+
+@dataclass(frozen=True)
+class Finding:
+    path: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+def main() -> int:
+    findings = [finding for path in tracked_files() for finding in check_file(path, (ROOT / path).read_text(errors="replace"))]
+    for finding in findings:
+        print(finding)
+    return 1 if findings else 0
+
+
+def tracked_files() -> list[str]:
+    """Source files that git knows or would add, without generated ones."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.ts", "*.tsx"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return sorted({name for name in names if not GENERATED.search(name) and (ROOT / name).is_file()})
+
+
+def check_file(path: str, text: str) -> list[Finding]:
+    findings = [*_length(path, text), *_unfinished(path, text)]
+    if path.endswith(".py"):
+        tree = ast.parse(text, path)
+        findings += [*_functions(path, tree), *_silent_excepts(path, tree), *_sleeps(path, tree), *_environment(path, tree)]
+    return findings
+
+
+def _length(path: str, text: str) -> Iterator[Finding]:
+    lines, limit = text.count("\n"), MAX_FILE_LINES[Path(path).suffix]
+    if lines > limit:
+        yield Finding(path, limit, f"{lines} lines, the limit is {limit}: split it by idea")
+
+
+def _unfinished(path: str, text: str) -> Iterator[Finding]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if mark := UNFINISHED.search(line):
+            yield Finding(path, number, f"{mark.group()}: finish it or file an issue")
+
+
+def _functions(path: str, tree: ast.AST) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > MAX_FUNCTION_LINES:
+                yield Finding(path, node.lineno, f"{node.name} has {lines} lines, the limit is {MAX_FUNCTION_LINES}: split it by phase")
+
+
+def _silent_excepts(path: str, tree: ast.AST) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and _is_broad(node.type) and all(isinstance(part, ast.Pass) for part in node.body):
+            yield Finding(path, node.lineno, "a broad except that says nothing: name the exception, or log it")
+
+
+def _is_broad(kind: ast.expr | None) -> bool:
+    return kind is None or (isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException"))
+
+
+def _sleeps(path: str, tree: ast.AST) -> Iterator[Finding]:
+    """A sleep between two looks of a loop that has a deadline is a wait for an event; any other is a guess."""
+    if not path.startswith("tests/"):
+        return
+    polls = {sleep for loop in ast.walk(tree) if isinstance(loop, ast.While) for sleep in _sleep_lines(loop)}
+    for line in sorted(set(_sleep_lines(tree)) - polls):
+        yield Finding(path, line, "time.sleep in a test: wait for the event, in a loop with a deadline")
+
+
+def _sleep_lines(tree: ast.AST) -> list[int]:
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [call.lineno for call in calls if ast.unparse(call.func) == "time.sleep"]
+
+
+def _environment(path: str, tree: ast.AST) -> Iterator[Finding]:
+    if path in ENVIRONMENT_READERS or path.startswith(OUTSIDE):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv", "os.environb"):
+            yield Finding(path, node.lineno, f"environment read outside {', '.join(sorted(ENVIRONMENT_READERS))}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

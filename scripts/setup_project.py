@@ -1,0 +1,140 @@
+"""Everything that running Paceline needs: virtual environment, packages, dashboard, database. What has not changed is skipped.
+
+    python3 -m scripts.setup_project [--dev]
+
+--dev adds what the tests and checks need. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import venv
+from pathlib import Path
+
+from scripts.steps import ROOT, Stamp, StepError, run, say
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_NODE = 20
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+DASHBOARD = ROOT / "dashboard"
+DATA = ROOT / ".paceline"
+#: torch without CUDA is 2 GB smaller; this is where its authors publish it.
+CPU_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+PROBE_TIMEOUT_S = 3.0
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--dev", action="store_true", help="also what the tests and checks need")
+    dev = arguments.parse_args().dev
+    began = time.monotonic()
+    try:
+        set_up(dev)
+    except StepError as error:
+        print(f"setup failed: {error}", file=sys.stderr)
+        return 1
+    say(f"set up in {time.monotonic() - began:.1f} s")
+    return 0
+
+
+def set_up(dev: bool) -> None:
+    _virtual_environment()
+    _packages(dev)
+    _project()
+    _dashboard()
+    _database()
+
+
+def _virtual_environment() -> None:
+    if sys.version_info < OLDEST_PYTHON:
+        raise StepError(f"this is Python {platform.python_version()}; Paceline needs {'.'.join(map(str, OLDEST_PYTHON))} or newer")
+    if not PYTHON.exists():
+        say("creating the virtual environment in .venv")
+        venv.create(VENV, with_pip=True, clear=VENV.exists())
+
+
+def _packages(dev: bool) -> None:
+    inputs = [ROOT / name for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt")]
+    both = Stamp("packages-dev", inputs, _venv_version())
+    runtime = Stamp("packages", inputs, _venv_version())
+    if both.fresh(PYTHON) or (not dev and runtime.fresh(PYTHON)):
+        return
+    name = "requirements-dev.txt" if dev else "requirements.txt"
+    run(f"installing Python packages of {name}", [PYTHON, "-m", "pip", "install", *_torch_source(), "-r", ROOT / name])
+    (both if dev else runtime).set()
+
+
+def _torch_source() -> list[str]:
+    """Without an NVIDIA driver: the index with CPU builds, if it can be reached from here."""
+    if sys.platform != "linux" or Path("/dev/nvidiactl").exists():
+        return []
+    try:
+        with urllib.request.urlopen(f"{CPU_TORCH_INDEX}/torch/", timeout=PROBE_TIMEOUT_S):
+            return ["--extra-index-url", CPU_TORCH_INDEX]
+    except (urllib.error.URLError, OSError):
+        return []
+
+
+def _project() -> None:
+    stamp = Stamp("project", [ROOT / "pyproject.toml"], _venv_version())
+    if not stamp.fresh(VENV / "bin" / "paceline"):
+        run("installing the paceline command", [PYTHON, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "-e", ROOT])
+        stamp.set()
+
+
+def _dashboard() -> None:
+    lock = DASHBOARD / "package-lock.json"
+    if not lock.exists():
+        say("no dashboard in this checkout; skipping it")
+        return
+    node = _node()
+    modules = Stamp("dashboard-modules", [lock, DASHBOARD / "package.json"], node)
+    if not modules.fresh(DASHBOARD / "node_modules"):
+        run("installing the dashboard's packages", ["npm", "ci", "--no-audit", "--no-fund"], cwd=DASHBOARD)
+        modules.set()
+    build = Stamp("dashboard-build", _dashboard_sources(), node)
+    if not build.fresh(DASHBOARD / "dist" / "index.html"):
+        run("building the dashboard", ["npm", "run", "build"], cwd=DASHBOARD)
+        build.set()
+
+
+def _dashboard_sources() -> list[Path]:
+    apart = {"node_modules", "dist", "coverage", "README.md"}
+    return [path for path in sorted(DASHBOARD.iterdir()) if path.name not in apart and not path.name.startswith(".")]
+
+
+def _node() -> str:
+    advice = f"install Node {OLDEST_NODE} or newer (https://nodejs.org), then run 'make setup' again"
+    if not (shutil.which("node") and shutil.which("npm")):
+        raise StepError(f"building the dashboard needs node and npm, and they are not on PATH; {advice}")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    major = re.match(r"v(\d+)", version)
+    if major is None or int(major.group(1)) < OLDEST_NODE:
+        raise StepError(f"node is {version}; {advice}")
+    return version
+
+
+def _database() -> None:
+    stamp = Stamp("database", [ROOT / "db" / "migrations", ROOT / "db" / "models"])
+    if not stamp.fresh(DATA / "paceline.db"):
+        run("migrating the database in .paceline", [PYTHON, "-m", "api.admin", "migrate"], environment={"PACELINE_DATA": str(DATA)})
+        stamp.set()
+
+
+def _venv_version() -> str:
+    """What the stamps are bound to: a new virtual environment starts empty."""
+    config = VENV / "pyvenv.cfg"
+    return config.read_text() + str(config.stat().st_ino) if config.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
