@@ -1,0 +1,104 @@
+"""What a node should be doing, computed purely from rows: any replica, at any time, gives the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment
+from cluster.states import CheckpointState, JobState
+from db.models.checkpoints import CheckpointRow
+from db.models.jobs import GenerationRow, JobRow, RankRow
+from db.models.nodes import NodeRow
+from db.repositories import checkpoints as checkpoint_rows
+from db.repositories import jobs as job_rows
+from training.link import World
+from training.spec import JobSpec
+
+Action = Literal["run", "pause", "stop"]
+GRACE_SECONDS = 3.0
+
+
+async def desired_for(session: AsyncSession, node: NodeRow) -> Desired:
+    """Every rank that the node has not yet confirmed gone, and every checkpoint it should delete."""
+    ranks = await job_rows.open_ranks_of_node(session, node.id)
+    gangs = groupby(ranks, key=lambda rank: (rank.job_id, rank.generation))
+    assignments = [await _assignment(session, node, job_id, number, list(mine)) for (job_id, number), mine in gangs]
+    doomed = await checkpoint_rows.being_deleted_on(session, node.id)
+    return Desired(
+        revision=node.desired_revision,
+        assignments=tuple(assignments),
+        delete_checkpoints=tuple(CheckpointToDelete(id=each.id, directory=each.directory) for each in doomed),
+        leave=node.leaving,
+    )
+
+
+def action_of(job: JobRow, generation: GenerationRow) -> Action:
+    if generation.ended_at is not None or generation.generation != job.generation:
+        return "stop"
+    return "pause" if job.state is JobState.STOPPING else "run"
+
+
+async def restore_candidates(session: AsyncSession, job: JobRow, generation: int) -> list[CheckpointRow]:
+    """What a generation may restore, best first: the newest of its job's own older generations, then what the job started from.
+
+    Newer generations' checkpoints are left out, so that every node of a gang gets the same list whenever it asks.
+    """
+    own = await checkpoint_rows.present_of_job(session, job.id)
+    usable = [each for each in own if each.state is CheckpointState.COMMITTED and each.generation < generation]
+    origin = await checkpoint_rows.get(session, job.restored_from) if job.restored_from else None
+    return [*usable, *([origin] if origin else [])]
+
+
+async def _assignment(session: AsyncSession, node: NodeRow, job_id: str, number: int, mine: Sequence[RankRow]) -> DesiredAssignment:
+    job = await job_rows.get(session, job_id)
+    generation = await job_rows.generation(session, job_id, number)
+    assert job is not None, f"rank of unknown job {job_id}"
+    assert generation is not None, f"rank of unknown generation {number} of job {job_id}"
+    spec = JobSpec.model_validate(job.spec)
+    lead = (await job_rows.ranks_with_nodes(session, job_id, number))[0][1]
+    restore = await _restore(session, job, number)
+    return DesiredAssignment(
+        job_id=job_id,
+        generation=number,
+        action=action_of(job, generation),
+        grace_seconds=GRACE_SECONDS,
+        spec=job.spec,
+        worlds=tuple(_world(rank, spec, generation, node, lead, restore) for rank in mine),
+    )
+
+
+async def _restore(session: AsyncSession, job: JobRow, generation: int) -> tuple[tuple[str, ...], bool]:
+    """(folders to try, whether starting over is out of the question because there was something to continue from)."""
+    candidates = await restore_candidates(session, job, generation)
+    damaged = any(
+        each.state is CheckpointState.DAMAGED and each.generation < generation
+        for each in await checkpoint_rows.present_of_job(session, job.id)
+    )
+    return tuple(each.directory for each in candidates), bool(candidates) or damaged
+
+
+def _world(
+    rank: RankRow, spec: JobSpec, generation: GenerationRow, node: NodeRow, lead: NodeRow, restore: tuple[tuple[str, ...], bool]
+) -> World:
+    root = spec.checkpoint.directory
+    return World(
+        job_id=rank.job_id,
+        generation=rank.generation,
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        local_world_size=spec.resources.slots_per_node,
+        node_rank=rank.node_rank,
+        world_size=generation.world_size,
+        slot=rank.slot,
+        device="cuda" if node.device == "cuda" else "cpu",
+        store_host=lead.address,
+        store_port=lead.store_port,
+        store_token=generation.store_token,
+        checkpoint_directory=f"{root.rstrip('/')}/{rank.job_id}" if root else "",
+        restore_from=restore[0],
+        restore_required=restore[1],
+    )

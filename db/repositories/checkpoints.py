@@ -1,0 +1,69 @@
+"""Queries about checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster.states import TERMINAL_JOB_STATES, CheckpointState
+from db.models.checkpoints import CheckpointRow
+from db.models.jobs import JobRow
+
+#: On disk, as far as we know.
+PRESENT = (CheckpointState.COMMITTED, CheckpointState.DAMAGED, CheckpointState.DELETING)
+
+
+async def get(session: AsyncSession, checkpoint_id: str) -> CheckpointRow | None:
+    return await session.get(CheckpointRow, checkpoint_id)
+
+
+async def get_locked(session: AsyncSession, checkpoint_id: str) -> CheckpointRow | None:
+    return await session.get(CheckpointRow, checkpoint_id, with_for_update={"key_share": True}, populate_existing=True)
+
+
+async def by_directory(session: AsyncSession, directory: str) -> CheckpointRow | None:
+    """The directory names job, step and generation, so it is one checkpoint's for ever."""
+    query = select(CheckpointRow).where(CheckpointRow.directory == directory).order_by(CheckpointRow.id.desc()).limit(1)
+    return (await session.scalars(query)).one_or_none()
+
+
+async def present_of_job(session: AsyncSession, job_id: str) -> Sequence[CheckpointRow]:
+    """The newest first."""
+    query = select(CheckpointRow).where(CheckpointRow.job_id == job_id, CheckpointRow.state.in_(PRESENT))
+    return (await session.scalars(query.order_by(CheckpointRow.step.desc(), CheckpointRow.generation.desc()))).all()
+
+
+async def page_of_job(session: AsyncSession, job_id: str, after: tuple[int, str] | None, limit: int) -> Sequence[CheckpointRow]:
+    query = select(CheckpointRow).where(CheckpointRow.job_id == job_id, CheckpointRow.state.in_(PRESENT))
+    if after is not None:
+        step, checkpoint_id = after
+        query = query.where((CheckpointRow.step < step) | ((CheckpointRow.step == step) & (CheckpointRow.id < checkpoint_id)))
+    return (await session.scalars(query.order_by(CheckpointRow.step.desc(), CheckpointRow.id.desc()).limit(limit))).all()
+
+
+async def being_deleted_on(session: AsyncSession, node_id: str) -> Sequence[CheckpointRow]:
+    query = select(CheckpointRow).where(CheckpointRow.node_id == node_id, CheckpointRow.state == CheckpointState.DELETING)
+    return (await session.scalars(query.order_by(CheckpointRow.id))).all()
+
+
+async def being_deleted(session: AsyncSession) -> Sequence[CheckpointRow]:
+    return (await session.scalars(select(CheckpointRow).where(CheckpointRow.state == CheckpointState.DELETING))).all()
+
+
+async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> dict[str, list[str]]:
+    """Ids of the jobs that were started from each of these checkpoints and have not ended."""
+    query = select(JobRow.restored_from, JobRow.id).where(
+        JobRow.restored_from.in_(checkpoint_ids), JobRow.state.not_in(TERMINAL_JOB_STATES)
+    )
+    users: dict[str, list[str]] = {}
+    for checkpoint_id, job_id in (await session.execute(query.order_by(JobRow.id))).tuples():
+        users.setdefault(str(checkpoint_id), []).append(job_id)
+    return users
+
+
+async def jobs_with_any(session: AsyncSession) -> Sequence[str]:
+    """Jobs that have committed or damaged checkpoints: the ones that retention looks at."""
+    query = select(CheckpointRow.job_id).where(CheckpointRow.state.in_((CheckpointState.COMMITTED, CheckpointState.DAMAGED)))
+    return (await session.scalars(query.distinct())).all()
