@@ -14,7 +14,10 @@ from typing import Any, Literal
 import msgspec
 
 from cluster.states import RankState
+from monitoring.samples import Gpu, GpuSample, HostSample
 from training.link import FailureReport, World
+
+__all__ = ["Gpu", "GpuSample", "HostSample"]  # re-exported: they are part of the messages
 
 PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
@@ -35,15 +38,6 @@ class JoinReply(msgspec.Struct, frozen=True, kw_only=True):
     credential: str
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not change while the agent runs."""
-
-    index: int
-    uuid: str
-    name: str
-    memory_bytes: int
-
-
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     device: Literal["cpu", "cuda"]
@@ -54,36 +48,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     versions: dict[str, str] = {}  # python, torch, paceline, driver, cuda
     labels: dict[str, str] = {}
-
-
-class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of one GPU. None: the card does not tell, which is not zero."""
-
-    index: int
-    uuid: str
-    utilization_percent: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    temperature_celsius: float | None = None
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-    sm_clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    ecc_uncorrected: int | None = None
-    throttle_reasons: tuple[str, ...] = ()
-    processes: dict[int, int] = {}  # pid: bytes
-    error: str | None = None  # "GPU is lost", ...
-
-
-class HostSample(msgspec.Struct, frozen=True, kw_only=True):
-    cpu_percent: float
-    memory_used_bytes: int
-    memory_total_bytes: int
-    disk_used_bytes: int
-    disk_total_bytes: int
-    network_sent_bytes_per_second: float
-    network_received_bytes_per_second: float
-    load_1m: float
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):

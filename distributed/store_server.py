@@ -37,6 +37,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from distributed.errors import StoreRefusedError
 from distributed.store_wire import (
     LENGTH,
     Add,
@@ -61,10 +62,6 @@ from distributed.store_wire import (
 )
 
 HELLO_TIMEOUT_SECONDS = 10.0
-
-
-class StoreRefusedError(Exception):
-    """The client is not, or is no longer, a member of the generation it names."""
 
 
 class Namespace:

@@ -14,7 +14,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-RANK_FOLDER_VARIABLE = "PACELINE_RANK_FOLDER"
+from distributed.env import RANK_FOLDER
+
 AGENT_DATA_VARIABLE = "PACELINE_AGENT_DATA"
 
 PR_SET_PDEATHSIG = 1
@@ -31,13 +32,13 @@ def prctl(option: int, value: int) -> None:
 
 def members(leader: int, folder: str) -> list[int]:
     """Every living process of the rank with pid `leader`, the rank itself included."""
-    mine = f"{RANK_FOLDER_VARIABLE}={folder}".encode()
+    mine = f"{RANK_FOLDER}={folder}".encode()
     return [pid for pid in _processes() if _session(pid) == leader or mine in _environment(pid)]
 
 
 def abandoned_members(leader: int, folder: str, agent_data: str) -> list[int]:
     """The same for a rank whose spawner is dead: `leader` may by now be somebody else's pid, so each must carry our marks."""
-    folder_mark = f"{RANK_FOLDER_VARIABLE}={folder}".encode()
+    folder_mark = f"{RANK_FOLDER}={folder}".encode()
     data_mark = f"{AGENT_DATA_VARIABLE}={agent_data}".encode()
     return [
         pid

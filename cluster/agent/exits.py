@@ -1,0 +1,79 @@
+"""How a rank ended: the rank's own last word if it left one, else what waitpid and its last lines tell. Pure but for reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from cluster.agent.ranks import Ending
+from cluster.agent.spawner_link import ExitStatus
+from training.link import FailureReport, RankFolder, Result
+
+LAST_LINES = 30
+_LAST_BYTES = 64 << 10
+
+
+def read_ending(folder: RankFolder, rank: int, *, is_script: bool, step: int) -> Ending | None:
+    """None while the rank has not exited. `step`: the last one it is known to have reached."""
+    status = read_exit_status(folder)
+    if status is None:
+        return None
+    return conclude(status, read_result(folder), last_lines(folder.output), rank=rank, is_script=is_script, step=step)
+
+
+def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], *, rank: int, is_script: bool, step: int) -> Ending:
+    """The outcome of an exit. A script has no other last word than its exit code."""
+    step = result.step if result else step
+    if result is not None and result.outcome != "failed":
+        return Ending(outcome=result.outcome, exit_code=status.exit_code, signal=status.signal, step=step, time=status.time)
+    if result is None and is_script and status.exit_code == 0:
+        return Ending(outcome="completed", exit_code=0, step=step, time=status.time)
+    failure = (result.failure if result else None) or _from_exit(status, rank, step)
+    failure = msgspec.structs.replace(
+        failure, exit_code=status.exit_code, signal=status.signal, last_lines=failure.last_lines or lines, time=failure.time or status.time
+    )
+    return Ending(outcome="failed", exit_code=status.exit_code, signal=status.signal, step=step, time=status.time, failure=failure)
+
+
+def _from_exit(status: ExitStatus, rank: int, step: int) -> FailureReport:
+    """In the agent's words, for a rank that had none."""
+    if status.out_of_memory:
+        message = (
+            "killed by SIGKILL: the kernel's out-of-memory killer struck; use a smaller micro-batch or model, or a larger memory limit"
+        )
+        return FailureReport(kind="out_of_memory", rank=rank, message=message, step=step, time=status.time)
+    if status.signal is not None:
+        return FailureReport(kind="signal", rank=rank, message=f"killed by {status.signal}", step=step, time=status.time)
+    if status.exit_code is None:
+        message = "could not be started: the node has too many processes or too little memory"
+    elif status.exit_code == 0:
+        message = "exited with code 0 before it had finished"
+    else:
+        message = f"exited with code {status.exit_code}"
+    return FailureReport(kind="exit", rank=rank, message=message, step=step, time=status.time)
+
+
+def read_exit_status(folder: RankFolder) -> ExitStatus | None:
+    try:
+        return msgspec.json.decode(folder.exit_status.read_bytes(), type=ExitStatus)
+    except FileNotFoundError:
+        return None
+
+
+def read_result(folder: RankFolder) -> Result | None:
+    """None where the rank left none, or none that can be read: then the exit itself speaks."""
+    try:
+        return msgspec.json.decode(folder.result.read_bytes(), type=Result)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def last_lines(output: Path, count: int = LAST_LINES) -> tuple[str, ...]:
+    try:
+        with open(output, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return ()
+    return tuple(line.replace("\0", "\ufffd") for line in lines[-count:])

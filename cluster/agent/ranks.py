@@ -1,0 +1,80 @@
+"""What an agent knows of each rank it was given, and how that reads in an `Observed` report. Frozen; no I/O."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from cluster.agent.spawner_link import RankKey, key_of
+from cluster.protocol import ObservedRank
+from cluster.states import RankState
+from training.link import FailureReport, RankOrder
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a rank ended. Exit code and signal are waitpid's and nobody else's."""
+
+    outcome: Literal["completed", "paused", "failed"]
+    exit_code: int | None = None
+    signal: str | None = None
+    step: int = 0
+    time: float = 0.0  # wall clock
+    failure: FailureReport | None = None
+
+
+class Phase(enum.Enum):
+    PREPARING = enum.auto()  # not yet handed to the spawner
+    ALIVE = enum.auto()  # handed to the spawner, not yet known to have exited
+    EXITED = enum.auto()
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    order: RankOrder
+    phase: Phase = Phase.PREPARING
+    pid: int | None = None
+    joined: bool = False
+    stopping: bool = False
+    step: int = 0
+    total_steps: int | None = None
+    last_news: float | None = None  # monotonic
+    ending: Ending | None = None
+    drained: bool = False
+
+    @property
+    def key(self) -> RankKey:
+        return key_of(self.order.world)
+
+    @property
+    def is_script(self) -> bool:
+        return self.order.spec.get("script") is not None
+
+    @property
+    def state(self) -> RankState:
+        if self.ending is not None:
+            return RankState.EXITED
+        if self.stopping:
+            return RankState.STOPPING
+        # A script does not say when it has joined: it runs once its process does.
+        if self.joined or (self.is_script and self.pid is not None):
+            return RankState.RUNNING
+        return RankState.STARTING
+
+    def observed(self, now: float) -> ObservedRank:
+        """`now` is monotonic."""
+        ending = self.ending
+        return ObservedRank(
+            rank=self.order.world.rank,
+            slot=self.order.world.slot,
+            state=self.state,
+            pid=self.pid,
+            step=max(self.step, ending.step if ending else 0),
+            total_steps=self.total_steps,
+            progress_age=None if self.last_news is None else max(0.0, now - self.last_news),
+            outcome=ending.outcome if ending else None,
+            exit_code=ending.exit_code if ending else None,
+            signal=ending.signal if ending else None,
+            failure=ending.failure if ending else None,
+            drained=self.drained,
+        )

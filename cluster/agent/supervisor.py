@@ -1,0 +1,125 @@
+"""The agent's hold on its spawner: finds the one that is there, starts one where there is none, passes on its rosters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from cluster.agent.errors import SpawnerStartError
+from cluster.agent.folders import AgentFolder
+from cluster.agent.processes import AGENT_DATA_VARIABLE
+from cluster.agent.spawner_link import Roster, Shutdown, Spawn, Terminate, decode_roster, encode_line
+
+START_TIMEOUT_SECONDS = 120.0  # importing torch from a cold disk
+CONNECT_POLL_SECONDS = 0.02
+RESTART_SECONDS = 1.0
+ROSTER_LIMIT_BYTES = 1 << 20
+
+#: Where `cluster` can be imported from.
+_ROOT = Path(__file__).parents[2]
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """`on_roster(roster, first)`: `first` on each new connection, when the roster is all there is."""
+
+    def __init__(self, folder: AgentFolder, trainer: str, orphan_seconds: float, on_roster: Callable[[Roster, bool], None]) -> None:
+        self._folder = folder
+        self._trainer = trainer
+        self._orphan_seconds = orphan_seconds
+        self._on_roster = on_roster
+        self._writer: asyncio.StreamWriter | None = None
+        self._process: subprocess.Popen[bytes] | None = None  # None where a predecessor started it
+        self._ending = False
+        self.ended = asyncio.Event()  # after `shut_down`
+
+    def send(self, message: Spawn | Terminate) -> bool:
+        """False while there is no spawner to hear it: send it again after its next first roster."""
+        if self._writer is None or self._writer.is_closing():
+            return False
+        self._writer.write(encode_line(message))
+        return True
+
+    def shut_down(self, grace_seconds: float) -> None:
+        """End all ranks, then the spawner; `ended` is set when it is gone."""
+        self._ending = True
+        if self._writer is None:
+            self.ended.set()
+        else:
+            self._writer.write(encode_line(Shutdown(grace_seconds=grace_seconds)))
+
+    async def run(self) -> None:
+        while not self._ending:
+            try:
+                reader, self._writer = await self._connect()
+            except SpawnerStartError as error:
+                log.error("%s; trying again", error)
+                await asyncio.sleep(RESTART_SECONDS * random.uniform(1.0, 2.0))
+                continue
+            await self._listen(reader)
+            self._writer.close()
+            self._writer = None
+            self._reap()
+            if not self._ending:
+                log.error("the spawner is gone, and its ranks with it: starting another")
+        self.ended.set()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            async with asyncio.timeout(START_TIMEOUT_SECONDS):
+                while True:
+                    try:
+                        return await asyncio.open_unix_connection(self._folder.spawner_socket, limit=ROSTER_LIMIT_BYTES)
+                    except (FileNotFoundError, ConnectionRefusedError):
+                        self._ensure_started()
+                    await asyncio.sleep(CONNECT_POLL_SECONDS)
+        except TimeoutError:
+            raise SpawnerStartError(f"no spawner after {START_TIMEOUT_SECONDS:g} s; see {self._folder.spawner_log}") from None
+
+    def _ensure_started(self) -> None:
+        """Start one unless ours is on its way. Where another one holds the lock, ours ends at once and does no harm."""
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return
+            self._process = None
+            if code != 0:
+                raise SpawnerStartError(f"the spawner exited with code {code}; see {self._folder.spawner_log}")
+        self._process = start_spawner(self._folder, self._trainer, self._orphan_seconds)
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        first = True
+        try:
+            async for line in reader:
+                self._on_roster(decode_roster(line), first)
+                first = False
+        except (ConnectionError, msgspec.DecodeError, ValueError) as error:
+            log.warning("lost the connection to the spawner: %s", error)
+
+    def _reap(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+
+
+def start_spawner(folder: AgentFolder, trainer: str, orphan_seconds: float) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that neither our terminal nor our death reaches it."""
+    command = [sys.executable, "-m", "cluster.agent.spawner", "--data", str(folder.path), "--trainer", trainer]
+    with open(folder.spawner_log, "ab") as output:
+        return subprocess.Popen(
+            [*command, "--orphan-seconds", str(orphan_seconds)],
+            cwd=_ROOT,
+            env=os.environ | {AGENT_DATA_VARIABLE: str(folder.path)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )

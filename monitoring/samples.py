@@ -1,0 +1,44 @@
+"""Readings of a machine and its GPUs: plain values. None: the hardware does not tell, which is not zero."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not change while the agent runs."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int
+
+
+class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of one GPU. None: the card does not tell, which is not zero."""
+
+    index: int
+    uuid: str
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    ecc_uncorrected: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    processes: dict[int, int] = {}  # pid: bytes
+    error: str | None = None  # "GPU is lost", ...
+
+
+class HostSample(msgspec.Struct, frozen=True, kw_only=True):
+    cpu_percent: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    disk_used_bytes: int
+    disk_total_bytes: int
+    network_sent_bytes_per_second: float
+    network_received_bytes_per_second: float
+    load_1m: float
