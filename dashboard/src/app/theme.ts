@@ -1,0 +1,29 @@
+import { createTheme, type MantineColorsTuple } from "@mantine/core";
+
+const pace: MantineColorsTuple = [
+  "#eef0fd", "#dbdffa", "#b4bdf5", "#8b98f0", "#6a7aec", "#5567e4", "#4a5cd8", "#4154c8", "#3546b0", "#27358c",
+];
+
+/** Dense and quiet; the tokens that carry meaning are in styles.css, checked for contrast in both schemes. */
+export const theme = createTheme({
+  colors: { pace },
+  primaryColor: "pace",
+  primaryShade: { light: 7, dark: 7 },
+  fontFamily: '"Inter Variable", system-ui, sans-serif',
+  fontFamilyMonospace: '"JetBrains Mono Variable", ui-monospace, monospace',
+  defaultRadius: 6,
+  cursorType: "pointer",
+  fontSizes: { xs: "12px", sm: "13px", md: "14px", lg: "16px", xl: "19px" },
+  components: {
+    Button: { defaultProps: { size: "xs" } },
+    TextInput: { defaultProps: { size: "xs" } },
+    NumberInput: { defaultProps: { size: "xs" } },
+    Select: { defaultProps: { size: "xs" } },
+    MultiSelect: { defaultProps: { size: "xs" } },
+    Textarea: { defaultProps: { size: "xs" } },
+    Checkbox: { defaultProps: { size: "xs" } },
+    Switch: { defaultProps: { size: "xs" } },
+    SegmentedControl: { defaultProps: { size: "xs" } },
+    Tooltip: { defaultProps: { withArrow: true, openDelay: 250 } },
+  },
+});

@@ -1,0 +1,96 @@
+/** The one table: headless columns from TanStack Table, our markup; over 200 rows it draws only what is in view. */
+import { createSortedRowModel, rowSortingFeature, sortFns, tableFeatures, useTable, type ColumnDef } from "@tanstack/react-table";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useRef, type ReactNode } from "react";
+import classes from "./DataTable.module.css";
+
+const features = tableFeatures({ rowSortingFeature, sortedRowModel: createSortedRowModel(), sortFns });
+const VIRTUAL_FROM = 200;
+const ROW_HEIGHT = 36;
+
+export interface Column<Row> {
+  id: string;
+  header: string;
+  cell(row: Row): ReactNode;
+  /** Sortable by this value. */
+  value?(row: Row): string | number;
+  numeric?: boolean;
+  width?: number;
+}
+
+interface Props<Row> {
+  label: string;
+  rows: readonly Row[];
+  columns: readonly Column<Row>[];
+  rowId(row: Row): string;
+  rowProps?(row: Row): { "data-selected"?: boolean; "data-muted"?: boolean };
+}
+
+export function DataTable<Row extends object>({ label, rows, columns, rowId, rowProps }: Props<Row>) {
+  const table = useTable({ features, data: rows as Row[], columns: toDefinitions(columns), getRowId: rowId });
+  const scroller = useRef<HTMLDivElement>(null);
+  const sorted = table.getRowModel().rows;
+  const virtual = useVirtualizer({
+    count: sorted.length, enabled: sorted.length > VIRTUAL_FROM, estimateSize: () => ROW_HEIGHT, getScrollElement: () => scroller.current, overscan: 20,
+  });
+  const window = sorted.length > VIRTUAL_FROM ? virtual.getVirtualItems() : null;
+  const shown = window ? window.map((item) => sorted[item.index]!) : sorted;
+  const above = window?.[0]?.start ?? 0;
+  const below = window ? virtual.getTotalSize() - (window.at(-1)?.end ?? 0) : 0;
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+    <div ref={scroller} className={classes.scroller} data-tall={window !== null || undefined} role="region" aria-label={`${label}, scrollable`} tabIndex={0}>
+      <table className={classes.table} aria-label={label} aria-rowcount={sorted.length + 1}>
+        <thead>
+          <tr>
+            {table.getHeaderGroups()[0]!.headers.map((header, index) => (
+              <HeaderCell key={header.id} column={columns[index]!} sorted={header.column.getIsSorted()} onSort={header.column.getToggleSortingHandler()} />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {above > 0 && <tr style={{ height: above }} />}
+          {shown.map((row) => (
+            <tr key={row.id} {...rowProps?.(row.original)}>
+              {columns.map((column) => (
+                <td key={column.id} data-numeric={column.numeric || undefined}>{column.cell(row.original)}</td>
+              ))}
+            </tr>
+          ))}
+          {below > 0 && <tr style={{ height: below }} />}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function toDefinitions<Row extends object>(columns: readonly Column<Row>[]): ColumnDef<typeof features, Row, unknown>[] {
+  return columns.map((column) => ({
+    id: column.id,
+    header: column.header,
+    accessorFn: (row: Row) => column.value?.(row) ?? "",
+    enableSorting: column.value !== undefined,
+  }));
+}
+
+interface HeaderProps<Row> {
+  column: Column<Row>;
+  sorted: false | "asc" | "desc";
+  onSort?: (event: unknown) => void;
+}
+
+function HeaderCell<Row>({ column, sorted, onSort }: HeaderProps<Row>) {
+  const direction = sorted === "asc" ? "ascending" : sorted === "desc" ? "descending" : undefined;
+  return (
+    <th scope="col" aria-sort={direction} data-numeric={column.numeric || undefined} style={{ width: column.width }}>
+      {column.value && onSort ? (
+        <button type="button" className={classes.sort} onClick={onSort}>
+          {column.header}
+          <span aria-hidden>{sorted === "asc" ? " ↑" : sorted === "desc" ? " ↓" : ""}</span>
+        </button>
+      ) : (
+        column.header || <span className="visually-hidden">Actions</span>
+      )}
+    </th>
+  );
+}

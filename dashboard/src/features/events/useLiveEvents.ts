@@ -1,0 +1,44 @@
+import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
+import { useEffect, useRef } from "react";
+import { keys } from "@/lib/keys";
+import type { StreamStatus } from "@/lib/stream";
+import type { Event } from "@/lib/types";
+import { useStream } from "@/lib/useStream";
+import { EVENTS_STREAM_PATH } from "./api/events";
+
+const COALESCE_MS = 150;
+
+/** What an event makes stale. */
+export function staleAfter(event: Event): QueryKey[] {
+  const stale: QueryKey[] = [];
+  if (event.job_id) stale.push(keys.jobs, keys.events(event.job_id), keys.summary);
+  if (event.job_id && event.type.startsWith("checkpoint")) stale.push(keys.checkpoints(event.job_id));
+  if (event.node_id || event.type.startsWith("node") || event.type === "job.state") stale.push(keys.cluster);
+  return stale;
+}
+
+/** Keeps every view of the application fresh: one stream, whose events invalidate queries, many events at once. */
+export function useLiveEvents(): StreamStatus {
+  const client = useQueryClient();
+  const stale = useRef(new Map<string, QueryKey>());
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return useStream({
+    path: EVENTS_STREAM_PATH,
+    after: null,
+    onFrame: (frame) => {
+      for (const key of staleAfter(frame.data as unknown as Event)) stale.current.set(JSON.stringify(key), key);
+      timer.current ??= setTimeout(() => {
+        timer.current = undefined;
+        flush(client, stale.current);
+      }, COALESCE_MS);
+    },
+    onMissed: () => void client.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] !== "metrics" && queryKey[0] !== "logs" }),
+  });
+}
+
+function flush(client: QueryClient, stale: Map<string, QueryKey>): void {
+  const all = [...stale.values()];
+  stale.clear();
+  for (const queryKey of all) void client.invalidateQueries({ queryKey });
+}

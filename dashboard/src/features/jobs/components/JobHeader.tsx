@@ -1,0 +1,58 @@
+import { Link } from "@tanstack/react-router";
+import { Facts, type Fact } from "@/components/ui/Facts";
+import { PageHeader } from "@/components/ui/PageHeader";
+import { ProgressBar } from "@/components/ui/ProgressBar";
+import { StateBadge } from "@/components/ui/StateBadge";
+import { age, count, dateTime, duration, measured, MISSING, percent, si } from "@/lib/format";
+import { isTerminal, shareDone } from "@/lib/jobs";
+import type { Job, JobProgress } from "@/lib/types";
+import { useNow } from "@/lib/useNow";
+import { JobActions } from "./JobActions";
+import classes from "./JobHeader.module.css";
+
+export function JobHeader({ job, progress }: { job: Job; progress: JobProgress }) {
+  const now = useNow();
+  const share = shareDone(progress);
+  return (
+    <>
+      <PageHeader
+        title={job.name} before={<Link to="/jobs" className={classes.back}>Jobs</Link>} after={<StatusLine job={job} />}
+        subtitle={<>{job.project} · submitted {dateTime(job.created_at)} by {job.created_by} · <span className="mono">{job.id}</span></>}
+        actions={<JobActions job={job} />}
+      />
+      <div className={classes.strip}>
+        <Facts facts={factsOf(job, progress, now)} />
+        <ProgressBar share={share} label="Job progress" tone={job.state === "completed" ? "good" : job.state === "failed" ? "bad" : "active"} />
+      </div>
+    </>
+  );
+}
+
+function StatusLine({ job }: { job: Job }) {
+  const ended = job.end_reason && job.end_reason !== job.state ? job.end_reason.replaceAll("_", " ") : null;
+  const wanted = !isTerminal(job.state) && job.desired !== "run" && job.state !== "paused" ? `${job.desired} requested` : null;
+  return (
+    <>
+      <StateBadge state={job.state} />
+      {(wanted ?? ended) && <span className="muted">{wanted ?? ended}</span>}
+    </>
+  );
+}
+
+function factsOf(job: Job, progress: JobProgress, now: number): Fact[] {
+  const done = isTerminal(job.state);
+  const started = job.started_at ? Date.parse(job.started_at) : null;
+  const until = job.ended_at ? Date.parse(job.ended_at) : now;
+  const saved = progress.last_checkpoint_step;
+  return [
+    { name: "Step", value: count(progress.step), hint: progress.total_steps ? `of ${count(progress.total_steps)} (${percent(shareDone(progress))})` : undefined },
+    { name: "Loss", value: measured(progress.loss) },
+    { name: "Throughput", value: si(progress.tokens_per_second ?? progress.samples_per_second), hint: progress.tokens_per_second != null ? "tokens/s" : "samples/s" },
+    done
+      ? { name: "Duration", value: started ? duration((until - started) / 1000) : MISSING, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined }
+      : { name: "ETA", value: duration(progress.eta_seconds), hint: started ? `running for ${duration((until - started) / 1000)}` : undefined },
+    { name: "World", value: job.world_size, hint: `${job.strategy}, generation ${job.generation}` },
+    { name: "Restarts", value: job.restarts, hint: `of ${job.spec.fault_tolerance?.max_restarts ?? MISSING} allowed` },
+    { name: "Last checkpoint", value: saved == null ? "none" : count(saved), hint: saved == null ? undefined : `${count(Math.max(0, progress.step - saved))} steps ago` },
+  ];
+}

@@ -1,0 +1,107 @@
+import { Link } from "@tanstack/react-router";
+import { ProgressBar } from "@/components/ui/ProgressBar";
+import { StateBadge } from "@/components/ui/StateBadge";
+import { age, count, duration, measured, MISSING, percent, si } from "@/lib/format";
+import { isTerminal, shareDone } from "@/lib/jobs";
+import type { JobSummary } from "@/lib/types";
+import { useNow } from "@/lib/useNow";
+import type { Sort } from "../api/jobs";
+import classes from "./JobsTable.module.css";
+
+interface Props {
+  jobs: readonly JobSummary[];
+  sort: Sort;
+  onSort(sort: Sort): void;
+}
+
+export function JobsTable({ jobs, sort, onSort }: Props) {
+  const now = useNow(5_000);
+  const heading = { sort, onSort };
+  return (
+    <div className={classes.scroller}>
+      <table className={classes.table} aria-label="Jobs">
+        <thead>
+          <tr>
+            <SortHeader name="name" label="Job" {...heading} />
+            <th scope="col">State</th>
+            <th scope="col" className={classes.progressColumn}>Progress</th>
+            <th scope="col" data-numeric>Loss</th>
+            <th scope="col" data-numeric>Throughput</th>
+            <th scope="col" data-numeric>ETA</th>
+            <th scope="col" data-numeric>World</th>
+            <SortHeader name="priority" label="Priority" numeric {...heading} />
+            <SortHeader name="created_at" label="Submitted" numeric {...heading} />
+          </tr>
+        </thead>
+        <tbody>
+          {jobs.map((job) => <JobRow key={job.id} job={job} now={now} />)}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function JobRow({ job, now }: { job: JobSummary; now: number }) {
+  return (
+    <tr>
+      <td className={classes.nameCell}>
+        <Link to="/jobs/$jobId" params={{ jobId: job.id }} className={classes.name}>{job.name}</Link>
+        <div className={classes.under}>{job.project} · {job.model} · {job.strategy}</div>
+      </td>
+      <td>
+        <StateBadge state={job.state} />
+        {job.pending && <div className={classes.reason} title={job.pending.text}>{job.pending.text}</div>}
+        {job.state === "failed" && job.end_reason && <div className={classes.under}>{job.end_reason.replaceAll("_", " ")}</div>}
+      </td>
+      <td><ProgressCell job={job} /></td>
+      <td data-numeric>{measured(job.progress.loss)}</td>
+      <td data-numeric>{isTerminal(job.state) ? MISSING : throughput(job)}</td>
+      <td data-numeric>{isTerminal(job.state) ? MISSING : duration(job.progress.eta_seconds)}</td>
+      <td data-numeric>{job.world_size}</td>
+      <td data-numeric>{job.priority}</td>
+      <td data-numeric title={job.created_at}>{age(now - Date.parse(job.created_at))} ago</td>
+    </tr>
+  );
+}
+
+function ProgressCell({ job }: { job: JobSummary }) {
+  const { progress, state } = job;
+  const share = shareDone(progress);
+  const tone = state === "completed" ? "good" : state === "failed" ? "bad" : state === "cancelled" ? "neutral" : "active";
+  return (
+    <div className={classes.progress}>
+      <ProgressBar share={share} tone={tone} label={`Progress of ${job.name}`} />
+      <div className={classes.steps}>
+        <span>{count(progress.step)}{progress.total_steps ? ` / ${count(progress.total_steps)}` : " steps"}</span>
+        <span>{percent(share)}</span>
+      </div>
+    </div>
+  );
+}
+
+function throughput({ progress }: JobSummary): string {
+  if (progress.tokens_per_second != null) return `${si(progress.tokens_per_second)} tok/s`;
+  if (progress.samples_per_second != null) return `${si(progress.samples_per_second)} smp/s`;
+  return MISSING;
+}
+
+interface SortHeaderProps {
+  name: "name" | "priority" | "created_at";
+  label: string;
+  numeric?: boolean;
+  sort: Sort;
+  onSort(sort: Sort): void;
+}
+
+function SortHeader({ name, label, numeric, sort, onSort }: SortHeaderProps) {
+  const direction = sort === name ? "ascending" : sort === `-${name}` ? "descending" : undefined;
+  const next: Sort = direction === "descending" ? name : direction === "ascending" ? `-${name}` : name === "name" ? name : `-${name}`;
+  return (
+    <th scope="col" aria-sort={direction} data-numeric={numeric || undefined}>
+      <button type="button" className={classes.sort} onClick={() => onSort(next)}>
+        {label}
+        <span aria-hidden>{direction === "ascending" ? " ↑" : direction === "descending" ? " ↓" : ""}</span>
+      </button>
+    </th>
+  );
+}

@@ -1,0 +1,44 @@
+import { DataTable, type Column } from "@/components/ui/DataTable";
+import { EmptyState } from "@/components/ui/Panel";
+import { StateBadge } from "@/components/ui/StateBadge";
+import { age, count, dateTime, duration, MISSING } from "@/lib/format";
+import type { Generation, Rank } from "@/lib/types";
+
+const RANKS: readonly Column<Rank>[] = [
+  { id: "rank", header: "Rank", cell: (rank) => rank.rank, value: (rank) => rank.rank, width: 80 },
+  { id: "state", header: "State", cell: (rank) => <StateBadge state={rank.state} />, value: (rank) => rank.state },
+  { id: "node", header: "Node", cell: (rank) => rank.node_name, value: (rank) => rank.node_name },
+  { id: "slot", header: "Slot", cell: (rank) => rank.slot, value: (rank) => rank.slot, numeric: true },
+  { id: "pid", header: "PID", cell: (rank) => rank.pid ?? MISSING, numeric: true },
+  { id: "step", header: "Last step", cell: (rank) => count(rank.step), value: (rank) => rank.step, numeric: true },
+  { id: "beat", header: "Heartbeat", cell: (rank) => beat(rank), value: (rank) => rank.heartbeat_age_seconds ?? Infinity, numeric: true },
+  { id: "exit", header: "Exit", cell: (rank) => rank.signal ?? rank.exit_code ?? MISSING, numeric: true },
+];
+
+const GENERATIONS: readonly Column<Generation>[] = [
+  { id: "generation", header: "Generation", cell: (row) => row.generation, value: (row) => row.generation, width: 110 },
+  { id: "world", header: "World", cell: (row) => row.world_size, numeric: true },
+  { id: "start", header: "From step", cell: (row) => count(row.start_step), numeric: true },
+  { id: "started", header: "Started", cell: (row) => dateTime(row.started_at) },
+  { id: "first", header: "First step after", cell: (row) => secondsBetween(row.started_at, row.first_step_at), numeric: true },
+  { id: "lasted", header: "Lasted", cell: (row) => secondsBetween(row.started_at, row.ended_at), numeric: true },
+  { id: "end", header: "Ended by", cell: (row) => row.end_reason?.replaceAll("_", " ") ?? MISSING },
+];
+
+function beat(rank: Rank): string {
+  return rank.heartbeat_age_seconds == null ? MISSING : `${age(rank.heartbeat_age_seconds * 1000)} ago`;
+}
+
+function secondsBetween(from: string, to: string | null): string {
+  return to ? duration((Date.parse(to) - Date.parse(from)) / 1000) : MISSING;
+}
+
+export function RanksTable({ ranks }: { ranks: readonly Rank[] }) {
+  if (ranks.length === 0) return <EmptyState title="No ranks yet">They appear as soon as the job holds its slots.</EmptyState>;
+  return <DataTable label="Ranks" rows={ranks} columns={RANKS} rowId={(rank) => String(rank.rank)} rowProps={(rank) => ({ "data-muted": rank.state === "exited" })} />;
+}
+
+export function GenerationsTable({ generations }: { generations: readonly Generation[] }) {
+  if (generations.length === 0) return <EmptyState title="Not started yet">Each start, resume and recovery adds a generation.</EmptyState>;
+  return <DataTable label="Generations" rows={generations} columns={GENERATIONS} rowId={(row) => String(row.generation)} />;
+}

@@ -1,0 +1,25 @@
+import { Button } from "@mantine/core";
+import { IconCopyPlus } from "@tabler/icons-react";
+import { Link } from "@tanstack/react-router";
+import { useMemo } from "react";
+import { stringify } from "yaml";
+import { CopyAction } from "@/components/ui/CopyBox";
+import { Panel } from "@/components/ui/Panel";
+import type { Job } from "@/lib/types";
+import classes from "./SpecView.module.css";
+
+/** The effective spec: every default filled in. */
+export function SpecView({ job }: { job: Job }) {
+  const text = useMemo(() => stringify(job.spec), [job.spec]);
+  const again = (
+    <Button component={Link} to="/jobs/new" search={{ from: job.id } as never} size="compact-xs" variant="default" leftSection={<IconCopyPlus size={13} />}>
+      Submit again
+    </Button>
+  );
+  return (
+    <Panel title="Effective spec" actions={<>{again}<CopyAction value={text} label="Copy YAML" /></>} flush>
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
+      <pre className={classes.spec} tabIndex={0} role="region" aria-label="Effective spec as YAML">{text}</pre>
+    </Panel>
+  );
+}

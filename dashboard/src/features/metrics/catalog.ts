@@ -1,0 +1,33 @@
+/** Which charts a job page shows, in which order. Names and units follow the coordinator's list of metrics. */
+export interface ChartSpec {
+  readonly id: string;
+  readonly title: string;
+  readonly names: readonly string[];
+  readonly unit: string;
+  /** "less" or "more": which way is better, for the summary sentence. */
+  readonly better?: "less" | "more";
+}
+
+export const STEP_PARTS = [
+  "data_seconds", "forward_seconds", "backward_seconds", "communication_seconds", "optimizer_seconds", "other_seconds",
+] as const;
+
+const KNOWN: readonly ChartSpec[] = [
+  { id: "loss", title: "Loss", names: ["loss", "eval_loss"], unit: "nats", better: "less" },
+  { id: "throughput", title: "Throughput", names: ["tokens_per_second"], unit: "tokens/s", better: "more" },
+  { id: "samples", title: "Throughput", names: ["samples_per_second"], unit: "samples/s", better: "more" },
+  { id: "learning_rate", title: "Learning rate", names: ["learning_rate"], unit: "" },
+  { id: "gradient_norm", title: "Gradient norm", names: ["gradient_norm"], unit: "" },
+  { id: "eval_accuracy", title: "Evaluation accuracy", names: ["eval_accuracy"], unit: "", better: "more" },
+  { id: "memory", title: "Memory", names: ["memory_bytes"], unit: "B" },
+];
+const ELSEWHERE = new Set<string>([...STEP_PARTS, "step_seconds", "dropped_records"]);
+
+/** The charts for the metrics that a job has reported; a user's own metric gets a chart of its own. */
+export function chartsFor(reported: readonly string[]): ChartSpec[] {
+  const has = new Set(reported);
+  const known = KNOWN.filter((chart) => chart.names.some((name) => has.has(name))).filter((chart) => chart.id !== "samples" || !has.has("tokens_per_second"));
+  const covered = new Set(KNOWN.flatMap((chart) => chart.names));
+  const own = reported.filter((name) => !covered.has(name) && !ELSEWHERE.has(name));
+  return [...known, ...own.map((name) => ({ id: name, title: name, names: [name], unit: "" }))];
+}

@@ -1,0 +1,63 @@
+import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
+import { chartsFor } from "../catalog";
+import type { Mark } from "../plot";
+import type { MetricsStore, StepRange } from "../store";
+import type { MetricsFeed } from "../useMetricsFeed";
+import { useStoreVersion } from "../useStoreVersion";
+import classes from "./Charts.module.css";
+import { ChartToolbar } from "./ChartToolbar";
+import { CurveChart } from "./CurveChart";
+import { SplitChart } from "./SplitChart";
+
+/** What stands in the URL. */
+export interface ChartView {
+  from?: number;
+  to?: number;
+  log?: boolean;
+  smooth?: number;
+  rank?: number;
+}
+
+interface Props {
+  feed: MetricsFeed;
+  view: ChartView;
+  world: number;
+  marks: readonly Mark[];
+  waitingFor: string;
+  onView(change: Partial<ChartView>): void;
+}
+
+export function Charts({ feed, view, world, marks, waitingFor, onView }: Props) {
+  const source = feed.query;
+  return (
+    <>
+      <ChartToolbar view={view} world={world} status={feed.status} onView={onView} />
+      {source.data === undefined || feed.staleSince !== null || source.error || source.data.names.length === 0 ? (
+        <div className="stack">
+          <Panel label="Curves" flush>
+            <PanelStates source={source} what="the curves" rows={6} staleSince={feed.staleSince} isEmpty={(store) => store.names.length === 0} empty={<EmptyState title="No curves yet">{waitingFor}</EmptyState>}>
+              {() => null}
+            </PanelStates>
+          </Panel>
+          {source.data && <Grid store={source.data} view={view} marks={marks} onView={onView} />}
+        </div>
+      ) : (
+        <Grid store={source.data} view={view} marks={marks} onView={onView} />
+      )}
+    </>
+  );
+}
+
+function Grid({ store, view, marks, onView }: { store: MetricsStore; view: ChartView; marks: readonly Mark[]; onView(change: Partial<ChartView>): void }) {
+  useStoreVersion(store);
+  const zoom = (range: StepRange | null) => onView({ from: range?.from, to: range?.to });
+  const settings = { log: view.log ?? false, smoothing: view.smooth ?? 0 };
+  return (
+    <div className={classes.grid}>
+      {chartsFor(store.names).map((chart) => (
+        <CurveChart key={chart.id} chart={chart} store={store} settings={settings} marks={marks} onZoom={zoom} />
+      ))}
+      {store.names.includes("forward_seconds") && <SplitChart store={store} rank={view.rank ?? 0} smoothing={settings.smoothing} onZoom={zoom} />}
+    </div>
+  );
+}

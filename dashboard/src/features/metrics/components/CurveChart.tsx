@@ -1,0 +1,93 @@
+import type uPlot from "uplot";
+import { useComputedColorScheme } from "@mantine/core";
+import { useMemo, useRef, useState } from "react";
+import { Panel } from "@/components/ui/Panel";
+import { count, measured } from "@/lib/format";
+import type { ChartSpec } from "../catalog";
+import { smooth, type Series } from "../curves";
+import { baseOptions, drawMarks, lineData, lineSeries, readPalette, structureOf, type DrawSettings, type Mark } from "../plot";
+import type { MetricsStore, StepRange } from "../store";
+import { summarize } from "../summary";
+import { useStoreVersion } from "../useStoreVersion";
+import classes from "./Charts.module.css";
+import { CurveTable } from "./CurveTable";
+import { Plot } from "./Plot";
+import { TableToggle } from "./TableToggle";
+
+interface Props {
+  chart: ChartSpec;
+  store: MetricsStore;
+  settings: DrawSettings;
+  marks: readonly Mark[];
+  onZoom(range: StepRange | null): void;
+}
+
+const HEIGHT = 210;
+
+export function CurveChart({ chart, store, settings, marks, onZoom }: Props) {
+  const [asTable, setAsTable] = useState(false);
+  const [cursor, setCursor] = useState<number | null>(null);
+  const scheme = useComputedColorScheme();
+  useStoreVersion(store);
+  const series = chart.names.flatMap((name) => store.series(name));
+  const sentence = summarize(chart, series);
+  const undefinedAt = useRef<number[]>([]);
+  const read = () => {
+    const { data, undefinedAt: found } = lineData(chart.names.flatMap((name) => store.series(name)), settings);
+    undefinedAt.current = found;
+    return data;
+  };
+  const build = (root: HTMLElement) => {
+    const palette = readPalette(root);
+    return {
+      options: { ...baseOptions(palette, settings, store.range), ...lineSeries(series, chart.names, palette, settings.smoothing) },
+      onDraw: (plot: uPlot) => drawMarks(plot, marks, undefinedAt.current, palette),
+    };
+  };
+  const structure = [structureOf(series), scheme, settings.log, settings.smoothing, marks.map((mark) => mark.step)].join("|");
+  return (
+    <Panel title={chart.title} label={`${chart.title} chart`} actions={<><Legend chart={chart} series={series} cursor={cursor} settings={settings} /><TableToggle pressed={asTable} onChange={setAsTable} what={chart.title} /></>} flush>
+      {asTable ? (
+        <CurveTable title={chart.title} series={series} />
+      ) : (
+        <Plot store={store} structure={structure} height={HEIGHT} build={build} data={read} onZoom={onZoom} onCursor={setCursor} label={`${chart.title}: ${sentence}`} />
+      )}
+      <p className={classes.summary}>{sentence}</p>
+    </Panel>
+  );
+}
+
+interface LegendProps {
+  chart: ChartSpec;
+  series: readonly Series[];
+  cursor: number | null;
+  settings: DrawSettings;
+}
+
+/** Names in their colours, with the values under the cursor. */
+function Legend({ chart, series, cursor, settings }: LegendProps) {
+  const shown = chart.names.filter((name) => series.some((one) => one.name === name));
+  return (
+    <span className={classes.legend}>
+      {cursor !== null && <span className="muted">step {count(cursor)}</span>}
+      {shown.map((name) => (
+        <span key={name} className={classes.key}>
+          <span className={classes.swatch} style={{ background: `var(--series-${chart.names.indexOf(name) + 1})` }} aria-hidden />
+          {(shown.length > 1 || cursor === null) && name}
+          {cursor !== null && <CursorValue series={series.filter((one) => one.name === name)} step={cursor} settings={settings} />}
+        </span>
+      ))}
+    </span>
+  );
+}
+
+function CursorValue({ series, step, settings }: { series: readonly Series[]; step: number; settings: DrawSettings }) {
+  const text = useMemo(() => {
+    for (const one of [...series].reverse()) {
+      const at = one.steps.indexOf(step);
+      if (at >= 0) return measured(settings.smoothing > 0 ? smooth(one.last.slice(0, at + 1), settings.smoothing)[at] : one.last[at]);
+    }
+    return "";
+  }, [series, step, settings.smoothing]);
+  return <strong>{text}</strong>;
+}

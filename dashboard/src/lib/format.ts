@@ -1,0 +1,92 @@
+/** Numbers, sizes and times as people read them. Missing is a dash, never zero. */
+import type { AnyFloat } from "./types";
+
+export const MISSING = "–";
+const SI = ["", "k", "M", "G", "T", "P"];
+const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+export function toNumber(value: AnyFloat): number {
+  return typeof value === "number" ? value : value === "NaN" ? NaN : value === "Infinity" ? Infinity : -Infinity;
+}
+
+export function count(value: number | null | undefined): string {
+  return value == null ? MISSING : Math.round(value).toLocaleString("en-US");
+}
+
+/** A magnitude with an SI prefix: 12.4k, 3.1M. */
+export function si(value: AnyFloat | null | undefined, digits = 1): string {
+  if (value == null) return MISSING;
+  const number = toNumber(value);
+  if (!Number.isFinite(number)) return String(number);
+  const power = scale(Math.abs(number), 1000, SI.length);
+  const scaled = number / 1000 ** power;
+  return `${power === 0 && Number.isInteger(number) ? number : scaled.toFixed(Math.abs(scaled) >= 100 ? 0 : digits)}${SI[power]}`;
+}
+
+export function bytes(value: number | null | undefined): string {
+  if (value == null) return MISSING;
+  const power = scale(value, 1024, BINARY.length);
+  return `${power === 0 ? value : (value / 1024 ** power).toFixed(1)} ${BINARY[power]}`;
+}
+
+function scale(value: number, base: number, limit: number): number {
+  if (value < base) return 0;
+  return Math.min(limit - 1, Math.floor(Math.log(value) / Math.log(base) + 1e-9));
+}
+
+/** A measured value with four significant digits: 2.381, 0.0003, 3e-7. */
+export function measured(value: AnyFloat | null | undefined): string {
+  if (value == null) return MISSING;
+  const number = toNumber(value);
+  if (!Number.isFinite(number)) return String(number);
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  if (size < 1e-3 || size >= 1e6) return number.toExponential(2).replace("e+", "e");
+  return size >= 1000 ? count(number) : String(Number(number.toPrecision(4)));
+}
+
+/** A length of time: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
+export function duration(seconds: number | null | undefined): string {
+  if (seconds == null || !Number.isFinite(seconds)) return MISSING;
+  const whole = Math.max(0, Math.round(seconds));
+  if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${pad(whole % 60)} s`;
+  if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} min`;
+  return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
+}
+
+function pad(value: number): string {
+  return String(value).padStart(2, "0");
+}
+
+/** How long ago, coarsely enough not to flicker. */
+export function age(milliseconds: number): string {
+  const seconds = Math.max(0, Math.floor(milliseconds / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86_400)} d`;
+}
+
+export function percent(share: number | null | undefined, digits = 0): string {
+  return share == null ? MISSING : `${(share * 100).toFixed(digits)} %`;
+}
+
+export function clock(time: string | number): string {
+  return new Date(time).toLocaleTimeString("en-GB", { hour12: false });
+}
+
+export function dateTime(time: string | number): string {
+  return `${new Date(time).toLocaleDateString("en-CA")} ${clock(time)}`;
+}
+
+export function plural(amount: number, noun: string): string {
+  return `${count(amount)} ${noun}${amount === 1 ? "" : "s"}`;
+}
+
+/** `gradient_norm` -> "Gradient norm". */
+export function title(name: string): string {
+  const words = name.replaceAll("_", " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}

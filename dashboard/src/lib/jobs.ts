@@ -1,0 +1,42 @@
+/** What the dashboard derives from a job, in one place. */
+import type { Job, JobProgress, JobState, JobSummary } from "./types";
+
+export const JOB_STATES: readonly JobState[] = [
+  "queued", "starting", "running", "recovering", "resizing", "stopping", "paused", "completed", "failed", "cancelled",
+];
+const TERMINAL: ReadonlySet<JobState> = new Set(["completed", "failed", "cancelled"]);
+
+export function isTerminal(state: JobState): boolean {
+  return TERMINAL.has(state);
+}
+
+export function canPause(job: JobSummary): boolean {
+  return job.desired === "run" && !isTerminal(job.state) && job.state !== "stopping" && job.state !== "paused";
+}
+
+export function canResume(job: JobSummary): boolean {
+  return job.state === "paused" || (job.desired === "pause" && !isTerminal(job.state));
+}
+
+export function canCancel(job: JobSummary): boolean {
+  return !isTerminal(job.state) && job.desired !== "cancel";
+}
+
+/** The share done, or null where the total is unknown. */
+export function shareDone(progress: JobProgress): number | null {
+  return progress.total_steps ? Math.min(1, progress.step / progress.total_steps) : null;
+}
+
+/** What would be lost if the ranks stopped now without saving. */
+export function lossOfStopping(progress: JobProgress): string {
+  const saved = progress.last_checkpoint_step;
+  if (progress.step === 0) return "It has not trained a step yet.";
+  if (saved == null) return `All ${progress.step} steps are lost: there is no checkpoint.`;
+  const lost = progress.step - saved;
+  if (lost <= 0) return `Nothing is lost: step ${saved} is saved.`;
+  return `${lost} ${lost === 1 ? "step" : "steps"} since the last checkpoint (step ${saved}) will be lost.`;
+}
+
+export function etag(job: Pick<Job, "revision">): string {
+  return `"${job.revision}"`;
+}

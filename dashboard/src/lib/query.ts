@@ -1,0 +1,27 @@
+import { QueryCache, QueryClient } from "@tanstack/react-query";
+import { ApiError, asApiError } from "./errors";
+import { keys } from "./keys";
+
+const RETRIES = 2;
+
+/** Only what may pass by itself is tried again: no answer, too many requests, or the server's own fault. */
+export function worthRetrying(count: number, error: unknown): boolean {
+  const { status } = asApiError(error);
+  return count < RETRIES && (status === 0 || status === 429 || status >= 500);
+}
+
+export function createQueryClient(): QueryClient {
+  const client: QueryClient = new QueryClient({
+    queryCache: new QueryCache({
+      onError: (error, query) => {
+        const expired = error instanceof ApiError && error.status === 401;
+        if (expired && query.queryKey[0] !== keys.me[0]) void client.invalidateQueries({ queryKey: keys.me });
+      },
+    }),
+    defaultOptions: {
+      queries: { retry: worthRetrying, staleTime: 1_000, refetchOnWindowFocus: true, networkMode: "always" },
+      mutations: { retry: false, networkMode: "always" },
+    },
+  });
+  return client;
+}

@@ -1,0 +1,54 @@
+/** Short names for the generated schemas; nothing here is typed by hand. */
+import type { Readable } from "openapi-typescript-helpers";
+import type { components } from "./api.generated";
+
+/** As the client reads them (`Readable` is what openapi-fetch answers with). */
+type Schemas = Readable<components["schemas"]>;
+
+export type Problem = Schemas["Problem"];
+export type FieldError = Schemas["FieldError"];
+export type Reason = Schemas["Reason"];
+export type Me = Schemas["Me"];
+export type JobSummary = Schemas["JobSummary"];
+export type Job = Schemas["Job"];
+export type JobSpec = Job["spec"];
+export type JobState = Schemas["JobState"];
+export type JobProgress = Schemas["JobProgress"];
+export type Failure = Schemas["Failure"];
+export type Rank = Schemas["Rank"];
+export type Generation = Schemas["Generation"];
+export type Plan = Schemas["Plan"];
+export type RankPlacement = Schemas["RankPlacement"];
+export type LogEntry = Schemas["LogEntry"];
+export type LogPage = Schemas["LogPage"];
+export type JobMetrics = Schemas["JobMetrics"];
+export type Curve = Schemas["Curve"];
+export type Checkpoint = Schemas["Checkpoint"];
+export type Event = Schemas["Event"];
+export type EventPage = Schemas["EventPage"];
+export type Node = Schemas["Node"];
+export type SlotUse = Schemas["SlotUse"];
+export type GpuReading = Schemas["GpuReading"];
+export type HostReading = Schemas["HostReading"];
+export type NodeInvitation = Schemas["NodeInvitation"];
+export type ClusterSummary = Schemas["ClusterSummary"];
+
+/** A float as it travels: NaN and the infinities are strings. */
+export type AnyFloat = number | "NaN" | "Infinity" | "-Infinity";
+
+/** What every WebSocket stream sends. */
+export interface StreamFrame {
+  seq: number;
+  topic: "metrics" | "logs" | "events";
+  type: "record" | "line" | "event" | "hello" | "gap" | "reset" | "ping";
+  data: Record<string, unknown>;
+}
+
+/** The payload of a `record` frame. */
+export interface MetricRecord {
+  rank: number;
+  generation: number;
+  step: number;
+  time: number;
+  values: Record<string, AnyFloat>;
+}

@@ -1,0 +1,21 @@
+import { fileURLToPath } from "node:url";
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+
+const coordinator = process.env.PACELINE_URL ?? "http://127.0.0.1:8000";
+const proxy = { "/api": { target: coordinator, ws: true } };
+
+export default defineConfig({
+  plugins: [react()],
+  resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
+  server: { host: "127.0.0.1", port: 3000, proxy },
+  preview: { host: "127.0.0.1", port: 3000, proxy },
+  build: { target: "es2022", chunkSizeWarningLimit: 700 },
+  test: {
+    environment: "jsdom",
+    setupFiles: ["src/testing/setup.ts"],
+    testTimeout: 15_000,
+    maxWorkers: 1,
+    css: false,
+  },
+});
