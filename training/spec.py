@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-SPEC_VERSION = 1
+SPEC_VERSION: Literal[1] = 1
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$", description="lower-case letters, digits, '.', '_', '-'")]
 PositiveInt = Annotated[int, Field(ge=1)]

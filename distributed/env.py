@@ -1,0 +1,81 @@
+"""The rank side's environment variables: read and written here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+RANK_FOLDER = "PACELINE_RANK_FOLDER"
+
+
+class Place(Protocol):
+    """A rank's place in its world, as far as torchrun's variables tell it."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_world_size(self) -> int: ...
+    @property
+    def node_rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def store_host(self) -> str: ...
+
+
+def rank_environment(place: Place) -> dict[str, str]:
+    """torchrun's variables, but for the rendezvous: our ranks meet in a store of our own."""
+    return {
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_world_size),
+        "GROUP_RANK": str(place.node_rank),
+    }
+
+
+def script_environment(place: Place, master_port: int) -> dict[str, str]:
+    """What torchrun would give a script; MASTER_PORT is free on the gang's first node, where the script's rank 0 listens."""
+    return rank_environment(place) | {
+        "MASTER_ADDR": place.store_host,
+        "MASTER_PORT": str(master_port),
+        "TORCHELASTIC_RESTART_COUNT": str(max(0, place.generation - 1)),
+    }
+
+
+def enter(place: Place, interface: str | None) -> None:
+    """Tell this process's libraries where it stands. Before the first process group."""
+    os.environ.update(rank_environment(place))
+    if interface is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+        os.environ["NCCL_SOCKET_IFNAME"] = interface
+
+
+def never_touch_cuda() -> None:
+    """Let `torch.cuda.is_available` ask NVML: the CUDA runtime must not start in a process that will fork."""
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+
+def intra_op_threads() -> int:
+    """One, a slot's worth, unless the job's environment says otherwise."""
+    value = os.environ.get("OMP_NUM_THREADS", "")
+    return int(value) if value.isdigit() and int(value) > 0 else 1
+
+
+def rank_folder() -> Path | None:
+    """Where this rank leaves its metrics; None outside a job."""
+    value = os.environ.get(RANK_FOLDER)
+    return Path(value) if value else None
+
+
+def cache_directory() -> Path:
+    """$PACELINE_CACHE, or the user's cache folder."""
+    chosen = os.environ.get("PACELINE_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline"

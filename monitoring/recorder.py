@@ -1,0 +1,72 @@
+"""Measurements from the training loop to disk without the loop ever waiting: no lock, no I/O, no device sync in `record`.
+
+A bounded queue takes the values; a thread empties it into the sink every DRAIN_SECONDS. What does not fit is dropped and counted.
+Values must be plain floats: reading a tensor is the caller's sync, at a place of its choice.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from monitoring.sinks import MetricSink
+
+DRAIN_SECONDS = 0.05
+CAPACITY = 10_000
+CLOSE_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    step: int
+    time: float
+    values: Mapping[str, float]
+
+
+def ignore_progress(step: int) -> None:
+    """For recorders whose progress nobody follows."""
+
+
+class Recorder:
+    def __init__(self, sink: MetricSink, on_progress: Callable[[int], None] = ignore_progress, capacity: int = CAPACITY) -> None:
+        self.dropped = 0
+        self._sink = sink
+        self._on_progress = on_progress
+        self._capacity = capacity
+        self._queue: deque[Measurement] = deque()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    def record(self, step: int, values: Mapping[str, float]) -> None:
+        """Keep `values` as measured at `step`. The mapping now belongs to the recorder."""
+        if len(self._queue) >= self._capacity:
+            self.dropped += 1
+            return
+        self._queue.append(Measurement(step, time.time(), values))
+
+    def close(self) -> None:
+        """Write what is queued, durably."""
+        self._stop.set()
+        self._thread.join(CLOSE_TIMEOUT_SECONDS)
+        self._sink.close()
+
+    def _run(self) -> None:
+        while not self._stop.wait(DRAIN_SECONDS):
+            self._drain()
+        self._drain()
+
+    def _drain(self) -> None:
+        taken = [self._queue.popleft() for _ in range(len(self._queue))]
+        if not taken:
+            return
+        try:
+            self._sink.write(taken)
+        except OSError as error:  # a full disk must not stop training; the loss is counted and said
+            self.dropped += len(taken)
+            print(f"WARNING metrics of steps {taken[0].step} to {taken[-1].step} not written: {error}", file=sys.stderr, flush=True)
+        self._on_progress(taken[-1].step)

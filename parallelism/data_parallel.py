@@ -1,0 +1,81 @@
+"""Data parallelism: every rank holds the model, computes its micro-batches, and gradients are added up bucket by bucket.
+
+Torch's DistributedDataParallel with a hook of our own: it adds without dividing (losses are already scaled to the global
+batch, so shares may be uneven) and notes when the last bucket was handed over, which tells exposed communication from backward.
+Torch looks at the hook's annotations, so they are not postponed in this file.
+"""
+
+import contextlib
+import time
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Wrapped(Protocol):
+    """A model made ready for its world."""
+
+    module: nn.Module  # call this one to train
+
+    def accumulate(self, *, final: bool) -> AbstractContextManager[object]:
+        """Around forward and backward of a micro-batch; after the final one of a step, gradients are global."""
+        ...
+
+    def exposed_communication(self, backward_ended: float) -> float:
+        """Seconds that the last backward spent only waiting for other ranks; `backward_ended` by `time.perf_counter`."""
+        ...
+
+
+class Alone:
+    def __init__(self, model: nn.Module) -> None:
+        self.module = model
+
+    def accumulate(self, *, final: bool) -> AbstractContextManager[object]:
+        return contextlib.nullcontext()
+
+    def exposed_communication(self, backward_ended: float) -> float:
+        return 0.0
+
+
+class Replicated:
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
+        self._ddp = DistributedDataParallel(
+            model,
+            device_ids=[device] if device.type == "cuda" else None,
+            forward_sync_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+        self._ddp.register_comm_hook(self, add_up)
+        self.module: nn.Module = self._ddp
+        self.last_bucket_at = 0.0
+
+    def accumulate(self, *, final: bool) -> AbstractContextManager[object]:
+        return contextlib.nullcontext() if final else self._ddp.no_sync()
+
+    def exposed_communication(self, backward_ended: float) -> float:
+        return max(0.0, backward_ended - self.last_bucket_at)
+
+
+def add_up(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    state.last_bucket_at = time.perf_counter()
+    work: Any = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(first_value)  # type: ignore[no-any-return]
+
+
+def first_value(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+    return future.value()[0]
+
+
+@torch.no_grad()
+def average_buffers(model: nn.Module, world_size: int) -> None:
+    """Replace running statistics by their mean over the ranks. An average of moving averages does not depend on when it is taken."""
+    for buffer in model.buffers():
+        if world_size > 1 and buffer.is_floating_point():
+            dist.all_reduce(buffer)
+            buffer.div_(world_size)

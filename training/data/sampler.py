@@ -1,0 +1,71 @@
+"""Which samples a step uses: a pure function of (seed, step), with no state to save but the step's number.
+
+The samples of all epochs form one endless line: epoch after epoch, each in an order of its own. Step n takes the next
+`global_batch_size` places of that line. So each sample is used exactly once per epoch and none is dropped: where an epoch does not
+end on a step, that step is filled up from the next epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from training.spec import TrainingLength
+
+_MASK = (1 << 64) - 1
+
+
+def derive_seed(*parts: int) -> int:
+    """A well-mixed 63-bit seed from small integers (the finalizer of SplitMix64, Steele et al. 2014)."""
+    mixed = 0
+    for part in parts:
+        mixed = (mixed + part + 0x9E3779B97F4A7C15) & _MASK
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+        mixed ^= mixed >> 31
+    return mixed >> 1
+
+
+@functools.lru_cache(maxsize=2)  # a step can touch two epochs
+def epoch_order(seed: int, epoch: int, samples: int) -> Tensor:
+    generator = torch.Generator().manual_seed(derive_seed(seed, epoch))
+    return torch.randperm(samples, generator=generator)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    samples: int
+    seed: int
+    global_batch_size: int
+    micro_batch_size: int
+
+    def micro_batch(self, step: int, index: int) -> Tensor:
+        """Sample numbers of micro-batch `index` of step `step` (from 1)."""
+        first = (step - 1) * self.global_batch_size + index * self.micro_batch_size
+        return self.line(first, first + self.micro_batch_size)
+
+    def line(self, start: int, end: int) -> Tensor:
+        pieces = []
+        while start < end:
+            epoch, offset = divmod(start, self.samples)
+            piece = epoch_order(self.seed, epoch, self.samples)[offset : offset + end - start]
+            pieces.append(piece)
+            start += len(piece)
+        return torch.cat(pieces)
+
+
+def total_steps(length: TrainingLength, samples: int) -> int:
+    """Steps of the run; the last one is filled up from the epoch that would follow."""
+    if length.steps is not None:
+        return length.steps
+    assert length.epochs is not None
+    return -(-length.epochs * samples // length.global_batch_size)
+
+
+def evaluation_indices(samples: int, limit: int | None) -> Tensor:
+    """The same held-out samples each time, spread evenly over the set."""
+    count = min(samples, limit or samples)
+    return torch.arange(count, dtype=torch.int64) * samples // count

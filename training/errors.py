@@ -1,0 +1,35 @@
+"""What can go wrong in a rank, and whose fault it is.
+
+TrainingError
+├── InvalidInputError        the user's: a missing file, an entrypoint that cannot be imported
+├── CheckpointError
+│   ├── CheckpointCorruptError     a hash, a size or a file does not match the manifest; an older one may do
+│   ├── CheckpointSaveError        this save failed; training may go on
+│   └── NoUsableCheckpointError    restoring was required and nothing verifies
+"""
+
+from __future__ import annotations
+
+
+class TrainingError(Exception):
+    """Root of what the rank's own code raises."""
+
+
+class InvalidInputError(TrainingError):
+    """The job cannot run as submitted; the message says what to change."""
+
+
+class CheckpointError(TrainingError):
+    """Saving or restoring."""
+
+
+class CheckpointCorruptError(CheckpointError):
+    """What is on disk is not what the manifest says."""
+
+
+class CheckpointSaveError(CheckpointError):
+    """A save that did not become a checkpoint."""
+
+
+class NoUsableCheckpointError(CheckpointError):
+    """None of the candidates verifies."""

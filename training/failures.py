@@ -1,0 +1,80 @@
+"""Whatever ends a rank, as one `FailureReport`: what kind it is, and in words that help."""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+import traceback
+from typing import Literal
+
+import torch
+from pydantic import ValidationError
+
+from distributed.errors import DistributedError
+from parallelism.plan import WorldSizeMismatchError
+from training.errors import CheckpointError, InvalidInputError
+from training.link import FailureReport
+
+Kind = Literal["exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
+
+#: gloo and NCCL raise plain RuntimeErrors; their words for a peer that is gone.
+PEER_LOST = re.compile(
+    r"gloo/|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Socket closed"
+    r"|Timed out waiting|NCCL (remote|communicator)|Read error|Application timeout caused pair closure",
+    re.IGNORECASE,
+)
+OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Cannot allocate memory", re.IGNORECASE)
+
+
+def describe(error: BaseException, rank: int, step: int) -> FailureReport:
+    kind = kind_of(error)
+    return FailureReport(
+        kind=kind,
+        rank=rank,
+        message=message_of(error, kind),
+        exception=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
+        traceback="".join(traceback.format_exception(error)),
+        step=step,
+        time=time.time(),
+    )
+
+
+def kind_of(error: BaseException) -> Kind:
+    text = str(error)
+    match error:
+        case InvalidInputError() | ValidationError() | WorldSizeMismatchError():
+            return "invalid_input"
+        case CheckpointError():
+            return "checkpoint_failed"
+        case SystemExit() | KeyboardInterrupt():
+            return "exit"
+        case DistributedError():
+            return "peer_lost"
+    if runs_out_of_memory(error, text):
+        return "out_of_memory"
+    if isinstance(error, RuntimeError | ConnectionError) and PEER_LOST.search(text):
+        return "peer_lost"
+    return "exception"
+
+
+def runs_out_of_memory(error: BaseException, text: str) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text) is not None
+
+
+def message_of(error: BaseException, kind: Kind) -> str:
+    text = str(error).strip() or type(error).__name__
+    if kind == "peer_lost":
+        return f"lost the connection to another rank: {text.splitlines()[0]}"
+    if kind == "out_of_memory":
+        return f"out of memory: {text.splitlines()[0]}; use a smaller micro_batch_size or model"
+    return text
+
+
+def is_the_users(report: FailureReport) -> bool:
+    """Nobody needs a traceback to see what to change."""
+    return report.kind == "invalid_input"

@@ -1,0 +1,48 @@
+"""Optimizers, the learning rate of a step, gradient clipping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from training.spec import AdamW, Optimizer, Schedule
+
+
+def build_optimizer(spec: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    """Weight decay applies to matrices and kernels, not to biases and norms. Fused kernels: the faster ones on CPU and CUDA alike."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": spec.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if isinstance(spec, AdamW):
+        return torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
+    return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=True)
+
+
+def learning_rate(peak: float, schedule: Schedule, step: int, total: int) -> float:
+    """Of step `step` (from 1): up in a line to `peak` at the end of the warm-up, then down to min_ratio * peak at `total`."""
+    if step <= schedule.warmup_steps:
+        return peak * step / schedule.warmup_steps
+    if schedule.kind == "constant":
+        return peak
+    done = (step - schedule.warmup_steps) / max(1, total - schedule.warmup_steps)
+    return peak * (schedule.min_ratio + (1 - schedule.min_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
+    """The norm of all gradients together, before it is cut to `limit`."""
+    with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in with_gradient if parameter.grad is not None])
+    if limit is not None:
+        nn.utils.clip_grads_with_norm_(with_gradient, limit, norm)
+    return norm

@@ -1,0 +1,39 @@
+"""What the spawner does once so that no rank has to: import everything, warm what is lazy, start no thread, touch no CUDA."""
+
+from __future__ import annotations
+
+import importlib
+
+import torch
+
+from distributed import env
+from training.optim import build_optimizer, clip_gradients
+from training.spec import AdamW, Optimizer, Sgd
+
+#: What torch, and we, would import in the middle of the first step or save.
+LAZY_MODULES = (
+    "torch._dynamo",
+    "torch.distributed.checkpoint.planner_helpers",
+    "torch.distributed._shard.sharded_tensor",
+    "torch.distributed.fsdp",
+)
+
+
+def preload() -> None:
+    """Fork-safe. A backward pass is left out on purpose: autograd would start threads, which a fork does not carry over."""
+    env.never_touch_cuda()
+    torch.set_num_threads(1)
+    for module in LAZY_MODULES:
+        importlib.import_module(module)
+    for spec in (AdamW(), Sgd()):
+        warm_up(spec)
+
+
+def warm_up(spec: Optimizer) -> None:
+    """The first step of an optimizer imports a second's worth of modules."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = build_optimizer(spec, model)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    clip_gradients(model.parameters(), 1.0)
+    optimizer.step()

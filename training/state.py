@@ -1,0 +1,68 @@
+"""The state of training that outlives a generation: everything a checkpoint holds, and nothing that depends on the world."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from training.builtin import builtin_task
+from training.data.sampler import derive_seed, total_steps
+from training.optim import build_optimizer
+from training.spec import CheckpointPolicy, JobSpec, TrainingLength
+from training.task import Task, load_entrypoint
+
+
+@dataclass
+class TrainState:
+    task: Task
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+    total_steps: int
+    step: int = 0  # committed; it is the position in the data and the state of all random numbers too
+    best: float | None = None  # of the checkpoint policy's metric
+
+    def improve(self, policy: CheckpointPolicy, metrics: dict[str, float]) -> None:
+        value = metrics.get(policy.metric)
+        if value is not None:
+            candidates = [value] if self.best is None else [value, self.best]
+            self.best = min(candidates) if policy.mode == "min" else max(candidates)
+
+
+def new_state(spec: JobSpec, device: torch.device, cache: Path) -> TrainState:
+    """At step 0, the same on every rank: built from the seed alone."""
+    seed_everything(training_of(spec).seed, 0, 0)
+    task = make_task(spec, cache)
+    task.model.to(device)
+    return TrainState(
+        task=task,
+        optimizer=build_optimizer(spec.optimizer, task.model),
+        device=device,
+        total_steps=total_steps(training_of(spec), len(task.train)),
+    )
+
+
+def make_task(spec: JobSpec, cache: Path) -> Task:
+    if spec.entrypoint is not None:
+        return load_entrypoint(spec)
+    assert spec.model is not None
+    assert spec.data is not None
+    return builtin_task(spec.model, spec.data, cache)
+
+
+def training_of(spec: JobSpec) -> TrainingLength:
+    """Specs that reach a trainer have this part: `JobSpec` allows its absence for scripts only."""
+    assert spec.training is not None
+    return spec.training
+
+
+def seed_everything(seed: int, step: int, micro_batch: int) -> torch.Generator:
+    """Make all randomness a function of (seed, step, micro-batch), wherever it runs; returns the data's own generator."""
+    derived = derive_seed(seed, step, micro_batch)
+    torch.manual_seed(derived)
+    random.seed(derived)
+    np.random.seed(derived % 2**32)
+    return torch.Generator().manual_seed(derive_seed(derived))

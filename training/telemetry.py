@@ -1,0 +1,95 @@
+"""Everything a rank says about itself: metrics and events to its folder, progress to its agent, lines to its output."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from monitoring.recorder import Recorder
+from monitoring.sinks import EventKind, EventSpool, MetricSpool, on_the_wire
+from training.agent_link import AgentLink
+from training.link import Joined, RankFolder, RankHello, World
+from training.spec import JobSpec
+from training.state import training_of
+from training.step import StepReport
+
+LINE_SECONDS = 1.0  # between progress lines
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Telemetry:
+    """Of one rank in one generation. Rank 0 speaks for the job."""
+
+    def __init__(self, world: World, spec: JobSpec, folder: RankFolder, agent_socket: str) -> None:
+        hello = RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid())
+        self.leads = world.rank == 0
+        self.link = AgentLink(agent_socket, hello)
+        self.recorder = Recorder(MetricSpool(folder.metrics), self.link.progress)
+        self._events = EventSpool(folder.events)
+        self._samples = training_of(spec).global_batch_size
+        self._device = world.device
+        self._spoke = 0.0
+
+    def joined(self, step: int, total_steps: int, tokens_per_sample: int | None) -> None:
+        self._total, self._tokens_per_sample = total_steps, tokens_per_sample
+        self.link.joined(Joined(step=step, total_steps=total_steps))
+        self.say(f"training from step {step + 1} to {total_steps}")
+
+    def step(self, report: StepReport) -> None:
+        values = {**report.parts, "step_seconds": report.seconds, "memory_bytes": memory_bytes(self._device)}
+        values["dropped_records"] = float(self.recorder.dropped)
+        if self.leads:
+            values |= self.of_the_job(report)
+        self.recorder.record(report.step, values)
+        if time.monotonic() - self._spoke >= LINE_SECONDS:
+            self._spoke = time.monotonic()
+            self.say(self.progress_line(report))
+
+    def of_the_job(self, report: StepReport) -> dict[str, float]:
+        values = {"loss": report.loss, "learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
+        values["samples_per_second"] = self._samples / report.seconds
+        if self._tokens_per_sample is not None:
+            values["tokens_per_second"] = values["samples_per_second"] * self._tokens_per_sample
+        return values
+
+    def progress_line(self, report: StepReport) -> str:
+        rate, unit = self._samples / report.seconds, "samples/s"
+        if self._tokens_per_sample is not None:
+            rate, unit = rate * self._tokens_per_sample, "tokens/s"
+        return (
+            f"step {report.step}/{self._total} loss {report.loss:.4f} lr {report.learning_rate:.2e} "
+            f"grad norm {report.gradient_norm:.3f} {rate:,.0f} {unit}"
+        )
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        if not self.leads:
+            return
+        self.recorder.record(step, metrics)
+        self.event("evaluated", step=step, metrics={name: on_the_wire(value) for name, value in metrics.items()})
+        self.say(f"step {step}/{self._total} " + " ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+
+    def event(self, kind: EventKind, **data: Any) -> None:
+        if self.leads:
+            self._events.emit(kind, data)
+
+    def say(self, text: str) -> None:
+        """A line of the rank's output, which its agent ships as a log line."""
+        if self.leads:
+            print(text, flush=True)
+
+    def close(self) -> None:
+        self.recorder.close()
+        self._events.close()
+        self.link.close()
+
+
+def memory_bytes(device: str) -> float:
+    """Allocated on the GPU, or resident in memory."""
+    if device == "cuda":
+        return float(torch.cuda.memory_allocated())
+    with open("/proc/self/statm", "rb") as file:
+        return float(int(file.read().split()[1]) * PAGE_BYTES)

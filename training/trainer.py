@@ -1,0 +1,99 @@
+"""The loop: step, report, and at the boundaries that all ranks agree on evaluate, save, pause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from monitoring.sinks import on_the_wire
+from training import checkpoint
+from training.build import Generation
+from training.errors import CheckpointSaveError
+from training.spec import JobSpec
+from training.state import training_of
+from training.step import StepReport
+
+
+@dataclass(frozen=True)
+class Due:
+    """What follows a step."""
+
+    evaluate: bool
+    save: bool
+    must_save: bool  # the run ends here: without this checkpoint work is lost
+    stop: bool
+
+
+def due(spec: JobSpec, report: StepReport, total_steps: int) -> Due:
+    """Pure, and of agreed values only, so that every rank comes to the same answer."""
+    last = report.step >= total_steps
+    every, eval_every = spec.checkpoint.every_steps, training_of(spec).eval_every_steps
+    ends = last or report.pause
+    return Due(
+        evaluate=eval_every is not None and (last or report.step % eval_every == 0),
+        save=ends or report.checkpoint or (every is not None and report.step % every == 0),
+        must_save=ends,
+        stop=ends,
+    )
+
+
+def train(generation: Generation) -> Literal["completed", "paused"]:
+    """Run until the last step or an agreed pause. `generation.state.step` is always the last committed step."""
+    state, telemetry = generation.state, generation.telemetry
+    telemetry.joined(state.step, state.total_steps, state.task.tokens_per_sample)
+    state.task.model.train()
+    while state.step < state.total_steps:
+        report = generation.stepper.run(telemetry.link)
+        telemetry.step(report)
+        next_ = due(generation.spec, report, state.total_steps)
+        metrics = {"loss": report.loss} | (evaluate(generation) if next_.evaluate else {})
+        if next_.save:
+            save(generation, metrics, required=next_.must_save)
+        if next_.stop and state.step < state.total_steps:
+            telemetry.say(f"paused after step {state.step}")
+            return "paused"
+    log_sample(generation)
+    telemetry.say(f"completed {state.total_steps} steps")
+    return "completed"
+
+
+def evaluate(generation: Generation) -> dict[str, float]:
+    metrics = generation.stepper.evaluate()
+    if metrics:
+        generation.telemetry.evaluated(generation.state.step, metrics)
+    return metrics
+
+
+def save(generation: Generation, metrics: dict[str, float], *, required: bool) -> None:
+    """A save that fails is reported; it ends the rank only where nothing would be left of the work."""
+    state, telemetry = generation.state, generation.telemetry
+    state.improve(generation.spec.checkpoint, metrics)
+    telemetry.link.checkpoint_done()
+    try:
+        committed = checkpoint.save(generation.vault, state, metrics)
+    except CheckpointSaveError as error:
+        telemetry.event("checkpoint_failed", step=state.step, reason=str(error))
+        telemetry.say(f"ERROR checkpoint of step {state.step} failed: {error}")
+        if required:
+            raise
+        return
+    telemetry.event(
+        "checkpoint_committed",
+        directory=str(committed.directory),
+        step=state.step,
+        bytes=committed.manifest.bytes,
+        manifest_sha256=committed.manifest_sha256,
+        metrics={name: on_the_wire(value) for name, value in metrics.items()},
+    )
+    telemetry.say(f"checkpoint {committed.directory.name} committed, {committed.manifest.bytes / 1e6:.1f} MB")
+
+
+def log_sample(generation: Generation) -> None:
+    """A generated text, where the task can make one and the job asks for it."""
+    task, tokens = generation.state.task, training_of(generation.spec).generate_tokens
+    if task.sample is None or tokens == 0 or not generation.telemetry.leads:
+        return
+    task.model.eval()
+    text = task.sample(task.model, tokens)
+    generation.telemetry.event("sample", step=generation.state.step, text=text)
+    generation.telemetry.say(f"sample of {tokens} tokens:\n{text}")
