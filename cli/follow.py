@@ -74,6 +74,7 @@ class _News:
     def __init__(self, client: Client, job_id: str) -> None:
         self._client = client
         self._job_id = job_id
+        self._open_streams = contextlib.ExitStack()
         self._stream: ClientConnection | None = None
         self._refused = False
 
@@ -91,9 +92,8 @@ class _News:
             self.close()
 
     def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        self._stream = None
+        self._open_streams.close()
 
     def _open(self, after: int) -> ClientConnection | None:
         if self._refused:
@@ -102,7 +102,8 @@ class _News:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         url = self._client.stream_url(f"/training/jobs/{self._job_id}/logs/stream?after={after}")
         try:
-            self._stream = connect(url, additional_headers=headers, open_timeout=OPEN_TIMEOUT_S, close_timeout=1.0)
+            opening = connect(url, additional_headers=headers, open_timeout=OPEN_TIMEOUT_S, close_timeout=1.0)
+            self._stream = self._open_streams.enter_context(opening)
         except (WebSocketException, OSError):
             self._refused = True
         return self._stream

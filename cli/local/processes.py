@@ -43,14 +43,19 @@ class Program:
     environment: dict[str, str]
 
 
+class _Detached(subprocess.Popen[bytes]):
+    """A process that is meant to outlive its handle: dropping the handle is no mistake to warn of."""
+
+    def __del__(self) -> None:
+        return
+
+
 def start(layout: Layout, program: Program) -> Record:
     layout.run.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, *program.arguments]
     environment = child_environment(**program.environment, **{MARK: layout.mark, "PYTHONUNBUFFERED": "1"})
     with layout.log(program.name).open("ab") as log:
-        process = subprocess.Popen(
-            command, cwd=CODE, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+        process = _Detached(command, cwd=CODE, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     record = Record(program.name, process.pid, psutil.Process(process.pid).create_time(), command)
     layout.record(program.name).write_bytes(msgspec.json.encode(record))
     return record

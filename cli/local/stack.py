@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from cli.client import Client
 from cli.errors import CliError, ProblemError, StackError
@@ -130,9 +131,11 @@ def free_port(wanted: int) -> int:
 def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
     if is_up(layout):
         return []
-    port = free_port(plan.port)
-    if port != plan.port:
-        say(f"port {plan.port} is used; taking {port}")
+    wanted = _previous_port(layout) or plan.port
+    port = free_port(wanted)
+    if port != wanted:
+        say(f"port {wanted} is used; taking {port}")
+        stop(layout, recorded(layout))  # agents of a coordinator that died would go on calling the old address
     url = f"http://{HOST}:{port}"
     say(f"starting the coordinator on {url}")
     arguments = ["-m", "uvicorn", "api.main:app", "--host", HOST, "--port", str(port)]
@@ -221,6 +224,11 @@ def _stored_key(layout: Layout) -> str | None:
         return None
     except (ValueError, KeyError) as error:
         raise CliError(f"{layout.credentials} is damaged: {error!r}", "delete it; 'paceline up' makes a new one") from error
+
+
+def _previous_port(layout: Layout) -> int | None:
+    """Where a coordinator ran that was not taken down: its agents and their ranks may still live, and know it there."""
+    return urlsplit(_url(layout)).port if layout.server.exists() else None
 
 
 def _url(layout: Layout) -> str:

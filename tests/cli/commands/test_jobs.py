@@ -1,0 +1,180 @@
+"""Jobs: submit, list, show, act, wait."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, Request, job, line, problem
+
+ID = job()["id"]
+ONE = f"/training/jobs/{ID}"
+LOGS = f"{ONE}/logs"
+SPEC = "name: gpt\ntraining: {steps: 10}\n"
+
+
+def ended(state: str) -> Answer:
+    return Answer(200, job(state=state, end_reason=state))
+
+
+def page(*lines: dict[str, object], complete: bool = False, next_after: int | None = None) -> Answer:
+    last = max([int(str(one["seq"])) for one in lines], default=0)
+    return Answer(200, {"items": list(lines), "next_after": next_after or last, "complete": complete})
+
+
+def test_submit_sends_the_changed_spec_once(paceline: Paceline, coordinator: FakeCoordinator, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    coordinator.on("POST", "/training/jobs", Answer(201, job(state="queued")))
+    done = paceline("submit", "job.yaml", "--set", "training.steps=20", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["id"] == ID
+    (request,) = coordinator.sent("POST", "/training/jobs")
+    assert request.body == {"name": "gpt", "training": {"steps": 20}}
+    assert request.headers["authorization"] == "Bearer pk_test"
+
+
+def test_lost_answer_is_asked_for_again_with_the_same_key(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/training/jobs", Answer(hang_up=True), Answer(201, job()))
+    assert paceline("submit", "-", stdin=SPEC).returncode == 0
+    keys = [request.headers["idempotency-key"] for request in coordinator.sent("POST", "/training/jobs")]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
+def test_outcome_is_unknown_when_no_answer_comes_at_all(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/training/jobs", Answer(hang_up=True))
+    assert paceline("submit", "-", stdin=SPEC).returncode == 12
+
+
+def test_followed_job_that_completes_exits_0_with_its_whole_log(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/training/jobs", Answer(201, job()))
+    coordinator.on("GET", LOGS, page(line(1, "step 1")), page(next_after=1), page(line(2, "step 2"), complete=True), page(complete=True))
+    coordinator.on("GET", ONE, ended("completed"))
+    done = paceline("submit", "-", "--follow", stdin=SPEC)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"step \d", done.stdout) == ["step 1", "step 2"]
+    assert [request.query["after"] for request in coordinator.sent("GET", LOGS)] == ["0", "1", "1", "2"]
+
+
+def test_followed_job_that_fails_exits_10_and_names_the_cause(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    failure = {"kind": "rank_crashed", "rank": 1, "node_name": "b", "message": "ValueError: no"}
+    coordinator.on("POST", "/training/jobs", Answer(201, job()))
+    coordinator.on("GET", LOGS, page(complete=True))
+    coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
+    done = paceline("submit", "-", "--follow", stdin=SPEC)
+    assert done.returncode == 10
+    assert "rank_crashed on rank 1 (b): ValueError: no" in done.stderr
+
+
+def test_followed_job_that_is_cancelled_exits_11_with_one_document(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/training/jobs", Answer(201, job()))
+    coordinator.on("GET", LOGS, page(line(1, "hello"), complete=True), page(complete=True))
+    coordinator.on("GET", ONE, ended("cancelled"))
+    done = paceline("submit", "-", "--follow", "--json", stdin=SPEC)
+    assert done.returncode == 11
+    assert json.loads(done.stdout)["state"] == "cancelled"
+    assert "hello" in done.stderr
+
+
+def test_jobs_follows_cursors_up_to_the_limit(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    first = Answer(200, {"items": [job(name="a"), job(name="b")], "next_cursor": "c2"})
+    coordinator.on("GET", "/training/jobs", first, Answer(200, {"items": [job(name="c")], "next_cursor": None}))
+    done = paceline("jobs", "--status", "running", "--output", "jsonl")
+    assert [json.loads(text)["name"] for text in done.stdout.splitlines()] == ["a", "b", "c"]
+    queries = [request.query for request in coordinator.sent("GET", "/training/jobs")]
+    assert queries[0] == {"limit": "20", "status": "running", "sort": "-created_at"}
+    assert (queries[1]["cursor"], queries[1]["limit"]) == ("c2", "18")
+
+
+def test_table_shows_nan_and_units_without_colour(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": [job()], "next_cursor": None}))
+    done = paceline("jobs")
+    assert "\x1b" not in done.stdout
+    assert "7/10" in done.stdout
+    assert "NaN" in done.stdout
+    assert "12.3 k" in done.stdout
+
+
+def test_output_yaml_is_the_servers_document(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(unheard_of="kept")))
+    assert yaml.safe_load(paceline("show", ID, "-o", "yaml").stdout) == job(unheard_of="kept")
+
+
+def test_name_means_the_newest_job_of_exactly_that_name(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    listed = [job(name="gpt-2", id="OTHER"), job(), job(id="OLDER")]
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": listed, "next_cursor": None}))
+    coordinator.on("GET", ONE, Answer(200, job()))
+    done = paceline("show", "gpt")
+    assert done.returncode == 0, done.stderr
+    assert "0.84 s after submission" in done.stdout
+
+
+def test_unknown_name_exits_5(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": [], "next_cursor": None}))
+    assert paceline("show", "nobody").returncode == 5
+
+
+def test_pause_carries_the_revision_and_tries_again_when_it_is_stale(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(revision=3)), Answer(200, job(revision=4)))
+    coordinator.on("PUT", f"{ONE}/pause", problem(412, "stale_revision", "it is 4 now"), Answer(200, job(desired="pause")))
+    done = paceline("pause", ID)
+    assert done.returncode == 0, done.stderr
+    assert [request.headers["if-match"] for request in coordinator.sent("PUT", f"{ONE}/pause")] == ['"3"', '"4"']
+
+
+def test_cancelling_a_finished_job_is_a_conflict(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job()))
+    coordinator.on("DELETE", ONE, problem(409, "job_finished", "it completed an hour ago"))
+    done = paceline("cancel", ID)
+    assert done.returncode == 6
+    assert "it completed an hour ago" in done.stderr
+
+
+def test_wait_for_a_state_that_does_not_come_exits_8(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(state="queued")))
+    assert paceline("wait", ID, "--timeout", "0").returncode == 8
+
+
+def test_wait_ends_with_the_job(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job()), ended("failed"))
+    assert paceline("wait", ID).returncode == 10
+    assert paceline("wait", ID, "--for", "failed").returncode == 0
+
+
+def test_plan_is_asked_and_nothing_is_submitted(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    answer = {
+        "plan_hash": "h1",
+        "world_size": 2,
+        "strategy": "ddp",
+        "placement": None,
+        "pending": {"code": "full", "text": "2 slots missing"},
+    }
+    coordinator.on("POST", "/training/plan", Answer(200, answer))
+    done = paceline("plan", "-", stdin=SPEC)
+    assert done.returncode == 0, done.stderr
+    assert "2 slots missing" in done.stdout
+    assert "--plan-hash h1" in done.stderr
+    assert not coordinator.sent("POST", "/training/jobs")
+
+
+def test_tail_then_follow_reads_no_line_twice(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def logs(request: Request) -> Answer:
+        if request.query.get("tail"):
+            return page(line(8, "eighth"), line(9, "ninth"))
+        return page(line(10, "tenth"), complete=True) if request.query["after"] == "9" else page(complete=True, next_after=10)
+
+    coordinator.handlers["GET", API + LOGS] = logs
+    done = paceline("logs", ID, "--tail", "2", "-f", "--rank", "0", "--grep", "th")
+    assert [text.split()[-1] for text in done.stdout.splitlines()] == ["eighth", "ninth", "tenth"]
+    assert all(request.query["rank"] == "0" and request.query["q"] == "th" for request in coordinator.sent("GET", LOGS))
+
+
+def test_restore_names_the_new_job(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/checkpoints/C1/restore", Answer(201, job(name="again")))
+    done = paceline("restore", "C1", "--name", "again")
+    assert done.returncode == 0, done.stderr
+    assert coordinator.sent("POST", "/checkpoints/C1/restore")[0].body == {"name": "again"}

@@ -1,0 +1,65 @@
+"""Nodes, keys, login and settings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import Answer, FakeCoordinator
+
+
+def node(**changes: Any) -> dict[str, Any]:
+    slots = [{"index": 0, "job_id": "J", "job_name": "gpt", "rank": 0}, {"index": 1, "job_id": None}]
+    return {"id": "N1", "name": "a", "state": "ready", "device": "cpu", "slots": slots, "address": "10.0.0.1", **changes}
+
+
+def listed(coordinator: FakeCoordinator, *nodes: dict[str, Any]) -> None:
+    coordinator.on("GET", "/cluster/nodes", Answer(200, {"items": list(nodes), "next_cursor": None}))
+
+
+def test_nodes_without_a_verb_lists_them(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    listed(coordinator, node())
+    done = paceline("nodes")
+    assert "1/2 cpu" in done.stdout
+    assert "gpt" in done.stdout
+    assert json.loads(paceline("nodes", "--json").stdout) == json.loads(paceline("nodes", "list", "--json").stdout) == [node()]
+
+
+def test_drain_says_what_it_waits_for(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    listed(coordinator, node())
+    coordinator.on("DELETE", "/cluster/nodes/N1", Answer(202, node(state="draining", drain_blocked_by=["J"])))
+    done = paceline("nodes", "drain", "a")
+    assert done.returncode == 0, done.stderr
+    assert "waiting for jobs: J" in done.stderr
+    assert coordinator.sent("DELETE", "/cluster/nodes/N1")[0].query == {"force": "false"}
+
+
+def test_unknown_node_exits_5(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    listed(coordinator)
+    assert paceline("nodes", "cordon", "nobody").returncode == 5
+
+
+def test_add_prints_the_command_once(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    answer = {"token": "t", "command": "paceline worker --token t", "expires_at": "2026-11-20T13:00:00Z"}
+    coordinator.on("POST", "/cluster/nodes", Answer(201, answer))
+    assert "paceline worker --token t" in paceline("nodes", "add").stdout
+
+
+def test_login_stores_a_key_that_works(stranger: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/auth/me", Answer(200, {"user_id": "U", "name": "ada", "role": "admin"}))
+    listed(coordinator, node())
+    done = stranger("login", "--server", coordinator.url, "--api-key", "pk_new")
+    assert done.returncode == 0, done.stderr
+    assert stranger("nodes").returncode == 0
+    assert coordinator.sent("GET", "/cluster/nodes")[0].headers["authorization"] == "Bearer pk_new"
+
+
+def test_login_without_a_key_is_a_usage_error(stranger: Paceline) -> None:
+    assert stranger("login").returncode == 2
+
+
+def test_explain_says_where_a_setting_comes_from_and_hides_keys(paceline: Paceline) -> None:
+    document = json.loads(paceline("config", "explain", "api_key", "--json", PACELINE_API_KEY="pk_0123456789abcdef").stdout)
+    assert document["source"] == "environment PACELINE_API_KEY"
+    assert "0123456789abcdef" not in document["value"]

@@ -1,0 +1,124 @@
+"""A coordinator that answers what a test tells it to, over real HTTP. WebSockets are refused, as by a proxy that does not pass them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+API = "/api/v1"
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int = 200
+    body: Any = None
+    hang_up: bool = False  # close the connection without an answer
+
+
+Handler = Callable[[Request], Answer]
+
+
+@dataclass
+class FakeCoordinator:
+    url: str = ""
+    handlers: dict[tuple[str, str], Handler] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+
+    def on(self, method: str, path: str, *answers: Answer) -> None:
+        """Answer with these in turn; the last one for ever."""
+        left = list(answers)
+        self.handlers[method, API + path] = lambda request: left.pop(0) if len(left) > 1 else left[0]
+
+    def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        handler = self.handlers.get((request.method, request.path))
+        return handler(request) if handler else problem(404, "not_found", f"{request.path} is not here")
+
+    def sent(self, method: str, path: str) -> list[Request]:
+        return [request for request in self.requests if (request.method, request.path) == (method, API + path)]
+
+
+def problem(status: int, code: str, detail: str, **more: Any) -> Answer:
+    return Answer(status, {"type": "about:blank", "title": code, "status": status, "code": code, "detail": detail, **more})
+
+
+@contextmanager
+def serve() -> Iterator[FakeCoordinator]:
+    fake = FakeCoordinator()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(fake))
+    server.daemon_threads = True
+    fake.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield fake
+    server.shutdown()
+    thread.join(timeout=5)
+    server.server_close()
+
+
+def _handler_of(fake: FakeCoordinator) -> type[BaseHTTPRequestHandler]:
+    class Door(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            parts = urlsplit(self.path)
+            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), headers, json.loads(text) if text else None)
+            answer = fake.answer(request)
+            if not answer.hang_up:
+                self._reply(answer)
+
+        def _reply(self, answer: Answer) -> None:
+            body = json.dumps(answer.body).encode()
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _serve
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Tests look at `requests` instead."""
+
+    return Door
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """A job as the API shows it."""
+    return {
+        "id": "01JD0000000000000000000001",
+        "name": "gpt",
+        "project": "default",
+        "state": "running",
+        "desired": "run",
+        "end_reason": None,
+        "pending": None,
+        "progress": {"step": 7, "total_steps": 10, "loss": "NaN", "tokens_per_second": 12345.0},
+        "world_size": 2,
+        "generation": 1,
+        "restarts": 0,
+        "created_at": "2026-11-20T12:00:00Z",
+        "revision": 3,
+        "generations": [
+            {"generation": 1, "world_size": 2, "started_at": "2026-11-20T12:00:00.1Z", "first_step_at": "2026-11-20T12:00:00.84Z"}
+        ],
+        **changes,
+    }
+
+
+def line(seq: int, text: str, **changes: Any) -> dict[str, Any]:
+    return {"seq": seq, "rank": 0, "generation": 1, "time": "2026-11-20T12:00:00Z", "level": "info", "text": text, **changes}

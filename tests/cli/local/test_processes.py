@@ -1,0 +1,98 @@
+"""Background processes: only our own are ever stopped, and none of those is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from cli.local.layout import Layout
+from cli.local.processes import Program, Record, alive, find, log_tail, marked, recorded, start, stop, sweep
+
+SLEEPER = "import time; time.sleep(600)"
+#: Starts a grandchild in a session of its own, as an agent does with its spawner, and says its pid.
+PARENT = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {SLEEPER!r}], start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+WAIT_S = 20
+
+
+def wait_until(probe: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not probe():
+        assert time.monotonic() < deadline, f"not within {WAIT_S} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Iterator[Layout]:
+    layout = Layout.at(tmp_path / "data")
+    yield layout
+    stop(layout, recorded(layout))
+    sweep(layout)
+
+
+def python(name: str, code: str) -> Program:
+    return Program(name, ["-c", code], {})
+
+
+def test_started_process_is_recorded_and_stopped(layout: Layout) -> None:
+    record = start(layout, python("one", SLEEPER))
+    assert alive(layout, "one")
+    stop(layout, [record])
+    assert find(record) is None
+    assert recorded(layout) == []
+
+
+def test_pid_of_somebody_else_is_left_alone(layout: Layout) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", SLEEPER])
+    try:
+        reused = Record("one", stranger.pid, psutil.Process(stranger.pid).create_time() - 100, [])
+        layout.run.mkdir(parents=True)
+        layout.record("one").write_bytes(msgspec.json.encode(reused))
+        assert not alive(layout, "one")
+        stop(layout, recorded(layout))
+        assert stranger.poll() is None
+        assert recorded(layout) == []
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_process_that_ignores_sigterm_is_killed(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.local.processes.STOP_GRACE_S", 0.2)
+    record = start(layout, python("deaf", DEAF))
+    wait_until(lambda: "deaf" in log_tail(layout, "deaf"))
+    stop(layout, [record])
+    assert find(record) is None
+
+
+def test_sweep_ends_what_a_dead_parent_left_in_another_session(layout: Layout) -> None:
+    record = start(layout, python("parent", PARENT))
+    wait_until(lambda: bool(layout.log("parent").read_text().strip()))
+    grandchild = psutil.Process(int(layout.log("parent").read_text()))
+    parent = find(record)
+    assert parent is not None
+    parent.kill()
+    parent.wait(WAIT_S)
+    assert [process.pid for process in marked(layout)] == [grandchild.pid]
+    assert sweep(layout) == 1
+    wait_until(lambda: not grandchild.is_running())
+
+
+def test_sweep_of_one_stack_spares_another(layout: Layout, tmp_path: Path) -> None:
+    other = Layout.at(tmp_path / "other")
+    record = start(other, python("one", SLEEPER))
+    assert sweep(layout) == 0
+    assert find(record) is not None
+    stop(other, [record])

@@ -1,0 +1,59 @@
+"""What an owner started ends with it, even after kill -9."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cli.local.layout import Layout
+from cli.local.processes import marked
+from tests.cli.conftest import ROOT
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from cli.local.layout import Layout
+from cli.local.processes import Program, start
+from cli.local.watchdog import Watchdog
+
+layout = Layout.at(Path(sys.argv[1]))
+watchdog = Watchdog(layout)
+start(layout, Program("one", ["-c", "import time; time.sleep(600)"], {}))
+print("started", flush=True)
+if sys.argv[2] == "release":
+    watchdog.release()
+else:
+    time.sleep(600)
+"""
+WAIT_S = 30
+
+
+def owner(data: Path, mode: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", OWNER, str(data), mode], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    return process
+
+
+def wait_until_nothing_is_left(layout: Layout) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while left := marked(layout):
+        assert time.monotonic() < deadline, f"still there after {WAIT_S} s: {left}"
+        time.sleep(0.05)
+
+
+def test_kill_9_of_the_owner_leaves_nothing(tmp_path: Path) -> None:
+    process = owner(tmp_path, "stay")
+    assert marked(Layout.at(tmp_path))
+    process.kill()
+    process.communicate(timeout=WAIT_S)
+    wait_until_nothing_is_left(Layout.at(tmp_path))
+
+
+def test_release_returns_when_everything_has_ended(tmp_path: Path) -> None:
+    process = owner(tmp_path, "release")
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert marked(Layout.at(tmp_path)) == []

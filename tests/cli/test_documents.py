@@ -1,0 +1,51 @@
+"""Reading specs and changing single fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.documents import read_spec, with_change
+from cli.errors import UsageProblem
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("a.b=3", {"a": {"b": 3, "c": 1}}),
+        ("a.b=true", {"a": {"b": True, "c": 1}}),
+        ("a.b=null", {"a": {"b": None, "c": 1}}),
+        ("a.b=[1, 2]", {"a": {"b": [1, 2], "c": 1}}),
+        ("a.b=x=y", {"a": {"b": "x=y", "c": 1}}),
+        ("new.deep.field=1e-3", {"a": {"c": 1}, "new": {"deep": {"field": 0.001}}}),
+    ],
+)
+def test_set_keeps_types_and_neighbours(change: str, expected: dict[str, Any]) -> None:
+    assert with_change({"a": {"c": 1}}, change) == expected
+
+
+@pytest.mark.parametrize("change", ["a.b", "=1", "a..b=1", "a.c.d=1", "a=[1"])
+def test_set_refuses_what_it_cannot_place(change: str) -> None:
+    with pytest.raises(UsageProblem, match="--set"):
+        with_change({"a": {"c": 1}}, change)
+
+
+def test_source_is_not_changed() -> None:
+    source: dict[str, Any] = {"a": {"b": 1}}
+    with_change(source, "a.b=2")
+    assert source == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(("text", "reason"), [("- 1", "holds a list"), ("a: [", "is not YAML"), ("", "holds a NoneType")])
+def test_files_that_are_no_spec(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageProblem, match=reason):
+        read_spec(str(path), [])
+
+
+def test_missing_file_is_named() -> None:
+    with pytest.raises(UsageProblem, match=r"/no/such\.yaml cannot be read"):
+        read_spec("/no/such.yaml", [])
