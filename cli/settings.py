@@ -14,6 +14,8 @@ from pathlib import Path
 from cli.errors import UsageProblem
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
+#: How an agent is told its join token: `ps` shows arguments to everybody, the environment only to its owner.
+JOIN_TOKEN = "PACELINE_JOIN_TOKEN"
 PROJECT_FOLDER = ".paceline"
 CREDENTIALS = "credentials.json"
 

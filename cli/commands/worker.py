@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cli.session import command
-from cli.settings import resolve
+from cli.settings import JOIN_TOKEN, child_environment, resolve
 
 
 @command
@@ -26,10 +27,16 @@ def worker(
     labels: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="repeatable")] = None,
 ) -> None:
     """Run this machine's agent in the foreground; it dials out to the coordinator."""
-    arguments = ["--server", resolve(server).url, "--name", name or socket.gethostname()]
+    arguments = ["--server", resolve(server).url, "--name", name or _host_name()]
     arguments += ["--data", str(data.resolve()), "--checkpoints", str(checkpoints.resolve())]
-    for flag, value in (("--token", token), ("--slots", slots), ("--address", address)):
+    for flag, value in (("--slots", slots), ("--address", address)):
         arguments += [flag, str(value)] if value is not None else []
     for label in labels or []:
         arguments += ["--label", label]
-    os.execv(sys.executable, [sys.executable, "-m", "cluster.agent.main", *arguments])
+    environment = child_environment(**({JOIN_TOKEN: token} if token else {}))
+    os.execve(sys.executable, [sys.executable, "-m", "cluster.agent.main", *arguments], environment)
+
+
+def _host_name() -> str:
+    """This machine's name, spelled as node names are."""
+    return re.sub(r"[^a-z0-9._-]", "-", socket.gethostname().lower()).strip("._-") or "node"

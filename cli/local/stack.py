@@ -21,7 +21,7 @@ from cli.client import Client
 from cli.errors import CliError, ProblemError, StackError
 from cli.local.layout import Layout
 from cli.local.processes import CODE, Program, alive, log_tail, recorded, start, stop, sweep
-from cli.settings import Setting, Settings, child_environment, store
+from cli.settings import JOIN_TOKEN, Setting, Settings, child_environment, store
 
 COORDINATOR = "coordinator"
 HOST = "127.0.0.1"
@@ -186,9 +186,8 @@ def _agent(layout: Layout, plan: Plan, client: Client, name: str) -> Program:
     """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
     arguments = ["-m", "cluster.agent.main", "--server", client.settings.url, "--name", name]
     arguments += ["--slots", str(plan.slots_per_agent), "--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
-    if not (layout.agent(name) / "credential.json").exists():
-        arguments += ["--token", client.create("/cluster/nodes", {})["token"]]
-    return Program(name, arguments, {})
+    known = (layout.agent(name) / "credential.json").exists()
+    return Program(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
 
 
 def _is_ready(client: Client, name: str) -> bool:

@@ -19,8 +19,8 @@ from typing import Any
 from scripts.steps import ROOT, say
 
 FOLDER = Path(__file__).parent
-#: Modules that benchmarks share, and measurements that a test makes.
-NOT_BENCHMARKS = {"__init__", "__main__", "figures"}
+#: What benchmarks share or start.
+NOT_BENCHMARKS = {"__init__", "__main__", "figures", "torchrun_script"}
 COLUMNS = ("figure", "unit", "median", "p95", "n", "reference")
 
 

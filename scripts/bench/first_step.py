@@ -1,0 +1,109 @@
+"""Submission to the first committed step: `first_step_warm_s`, `first_step_cold_s`, beside torchrun starting the same training.
+
+Real coordinator, two real agents, jobs submitted through the REST API; both ends of the time are the coordinator's records (the job's
+`created_at`, the generation's `first_step_at`). Warm: a stack that has run a job. Cold: the first job of a stack that has just come up.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cli.client import Client
+from cli.documents import read_spec
+from cli.local.layout import Layout
+from cli.local.stack import Plan, bring_up, take_down
+from cli.views import Job
+from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.torchrun_script import FIRST_STEP
+from scripts.steps import ROOT, say
+
+WARM_JOBS = 15
+COLD_STACKS = 4
+TORCHRUN_STARTS = 4
+STEPS = 3
+JOB_TIMEOUT_S = 60.0
+POLL_S = 0.05
+PORT = 18400
+KNOWN = "Ray Jobs 0.87 s to the first output line, tuned Slurm 0.49 s"
+
+
+def spec() -> dict[str, Any]:
+    """The example, cut short: the start is what counts."""
+    changes = [f"training.steps={STEPS}", "training.eval_every_steps=null", "training.generate_tokens=0", "checkpoint.every_steps=null"]
+    return read_spec(str(ROOT / "examples" / "gpt_stdlib.yaml"), changes)
+
+
+@contextmanager
+def stack() -> Iterator[Client]:
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
+        layout = Layout.at(Path(folder))
+        try:
+            with bring_up(layout, Plan(port=PORT), say).client() as client:
+                yield client
+        finally:
+            take_down(layout, say)
+
+
+def seconds_to_first_step(client: Client) -> float:
+    """Of one job, which is waited for to its end, so that the next one finds free slots."""
+    job_id = client.create("/training/jobs", spec())["id"]
+    job = _ended(client, job_id)
+    seconds = job.seconds_to_first_step
+    if job.state != "completed" or seconds is None:
+        raise RuntimeError(f"the job ended as {job.state} ({job.end_reason}): {job.failure}")
+    return seconds
+
+
+def _ended(client: Client, job_id: str) -> Job:
+    deadline = time.monotonic() + JOB_TIMEOUT_S
+    while not (job := client.job(job_id)).ended:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{job_id} is still {job.state} after {JOB_TIMEOUT_S:g} s")
+        threading.Event().wait(POLL_S)
+    return job
+
+
+def torchrun_seconds() -> float:
+    """From the command to its first committed step."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "scripts.bench.torchrun_script",
+    ]
+    began = time.monotonic()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if FIRST_STEP in line:
+                return time.monotonic() - began
+    raise RuntimeError(f"torchrun ended with {process.returncode} before its first step")
+
+
+def measure() -> list[Figure]:
+    torchrun = summarize("torchrun", "s", [torchrun_seconds() for _ in range(TORCHRUN_STARTS)], "")
+    beside = f"torchrun here {torchrun.median:.2f} s; {KNOWN}"
+    cold = []
+    for _ in range(COLD_STACKS):
+        with stack() as client:
+            cold.append(seconds_to_first_step(client))
+    with stack() as client:
+        seconds_to_first_step(client)
+        warm = [seconds_to_first_step(client) for _ in range(WARM_JOBS)]
+    return [summarize("first_step_warm_s", "s", warm, beside), summarize("first_step_cold_s", "s", cold, beside)]
+
+
+if __name__ == "__main__":
+    run(measure, __doc__)
