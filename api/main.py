@@ -14,6 +14,10 @@ from api.middleware.gate import Gate
 from api.middleware.rate_limit import RateLimit
 from api.problems import install_problem_handlers
 from api.routing import include_routes
+from api.services import rank_events
+from api.services.progress import ProgressKeeper
+from api.services.uploads import UploadDoor
+from api.services.writer import Writer
 from api.settings import Settings
 from db.migrate import upgrade_all
 from db.session import open_databases
@@ -28,10 +32,19 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(metrics.close)
         stack.push_async_callback(control.close)
         await upgrade_all(control, metrics)
-        app.state.services = Services(settings=settings, control=control, metrics=metrics)
+        app.state.services = services = Services(settings=settings, control=control, metrics=metrics)
+        await _start_ingest(app, services, stack)
         if app.state.with_loops and importlib.util.find_spec("api.loops.supervisor"):
             await stack.enter_async_context(importlib.import_module("api.loops.supervisor").run_all(app))
         yield
+
+
+async def _start_ingest(app: FastAPI, services: Services, stack: AsyncExitStack) -> None:
+    app.state.writer = writer = Writer(services.metrics, services.bus)
+    progress = ProgressKeeper(services)
+    app.state.upload_door = UploadDoor(services, writer, progress, rank_events.apply)
+    await stack.enter_async_context(writer.running())
+    await stack.enter_async_context(progress.running())
 
 
 def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> FastAPI:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -19,6 +19,7 @@ from training.spec import JobSpec
 
 #: What a metric may be on the wire.
 Value = float | Literal["NaN", "Infinity", "-Infinity"]
+HOUR = timedelta(hours=1)
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 

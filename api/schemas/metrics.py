@@ -25,6 +25,7 @@ class Curve(Schema):
     maximum: list[AnyFloat]
     last: list[AnyFloat]
     times: list[float] = Field(description="seconds since the epoch of the last point")
+    nan_count: list[int] = Field(description="points in the bucket that were NaN; minimum and maximum are of the others")
 
 
 class JobMetrics(Schema):

@@ -9,6 +9,7 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster.states import NodeState
 from db.models.identity import ApiKeyRow, JoinTokenRow, LoginLinkRow, SessionRow, UserRow
 from db.models.nodes import NodeRow
 
@@ -86,3 +87,13 @@ async def keys_page(session: AsyncSession, user_id: str | None, after: str | Non
     if after is not None:
         query = query.where(ApiKeyRow.id > after)
     return (await session.scalars(query)).all()
+
+
+async def present_node(session: AsyncSession, name: str) -> NodeRow | None:
+    return (await session.scalars(select(NodeRow).where(NodeRow.name == name, NodeRow.state != NodeState.GONE))).one_or_none()
+
+
+async def forget_expired(session: AsyncSession, now: datetime) -> None:
+    """Sessions, login links and join tokens that open nothing any more."""
+    for model in (SessionRow, LoginLinkRow, JoinTokenRow):
+        await session.execute(delete(model).where(model.expires_at <= now))

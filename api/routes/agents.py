@@ -1,0 +1,49 @@
+"""The agents' doors over HTTP: join and upload, in msgspec because uploads are the hot path. Control goes by WebSocket."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from api.deps import JoinedNode, ServicesDep, WriteSession
+from api.errors import ProblemError
+from api.services import joining
+from cluster.protocol import JOIN_PATH, UPLOAD_PATH, JoinRequest
+from monitoring.points import Upload
+
+router = APIRouter(include_in_schema=False)
+_PREFIX = "/api/v1"
+T = TypeVar("T")
+
+
+async def parse(request: Request, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except msgspec.ValidationError as error:
+        raise ProblemError("invalid_request", str(error)) from error
+    except msgspec.DecodeError as error:
+        raise ProblemError("malformed_body", f"the body is not JSON: {error}") from error
+
+
+def answer(document: msgspec.Struct, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), status_code=status, media_type="application/json")
+
+
+@router.post(JOIN_PATH.removeprefix(_PREFIX))
+async def join(request: Request, services: ServicesDep, session: WriteSession) -> Response:
+    limit, peer = request.app.state.login_limit, request.client.host if request.client else ""
+    limit.check(peer, services.now())
+    wanted = await parse(request, JoinRequest)
+    try:
+        return answer(await joining.join(session, wanted, services.now()), 201)
+    except ProblemError as problem:
+        if problem.code == "invalid_join_token":
+            limit.failed(peer, services.now())
+        raise
+
+
+@router.post(UPLOAD_PATH.removeprefix(_PREFIX))
+async def upload(request: Request, node: JoinedNode) -> Response:
+    return answer(await request.app.state.upload_door.accept(node, await parse(request, Upload)))

@@ -1,0 +1,36 @@
+"""The history, of everything or of one job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.deps import ReadSession
+from api.errors import not_found
+from api.schemas.events import EventPage
+from api.services import events
+from api.services.paging import Limit
+from db.repositories import events as repository
+from db.repositories import logs as job_rows
+
+router = APIRouter()
+After = Annotated[int, Query(ge=0, lt=1 << 63, description="events beyond this seq")]
+
+
+async def _page(session: AsyncSession, after: int, limit: int, job_id: str | None) -> EventPage:
+    rows = await repository.after(session, after, limit=limit, job_id=job_id)
+    return EventPage(items=[events.describe(row) for row in rows], next_after=rows[-1].seq if rows else after)
+
+
+@router.get("/events", tags=["events"])
+async def list_events(session: ReadSession, after: After = 0, limit: Limit = 50) -> EventPage:
+    return await _page(session, after, limit, None)
+
+
+@router.get("/training/jobs/{job_id}/events", tags=["jobs"])
+async def job_events(job_id: str, session: ReadSession, after: After = 0, limit: Limit = 50) -> EventPage:
+    if await job_rows.job_state(session, job_id) is None:
+        raise not_found("job", job_id)
+    return await _page(session, after, limit, job_id)

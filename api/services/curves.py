@@ -1,0 +1,142 @@
+"""Curves of any range in at most so many buckets: raw points where they fit, else the finest roll-up that does.
+
+Each name and rank is decided by itself, so a metric that is reported once in a hundred steps keeps every point of its own.
+Extremes survive every choice; edge buckets may hold a few steps outside of the range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.schemas.metrics import Curve, JobMetrics
+from db.repositories import metrics as repository
+from db.repositories.metrics import Range, RecordColumns, StoredBucket
+from monitoring.points import JOB_METRICS, unit_of
+from monitoring.rollup import LEVELS, Bucket, coarsen, level_for
+
+_values = msgspec.json.Decoder(dict[str, float | str])
+Generations = Mapping[int, Mapping[int, Bucket]]  # generation -> bucket number -> bucket
+
+
+async def job_metrics(
+    session: AsyncSession,
+    job_id: str,
+    *,
+    wanted: Sequence[str] | None,
+    ranks: Sequence[int],
+    steps: tuple[int | None, int | None],
+    limit: int,
+) -> JobMetrics:
+    """`wanted` None: the job's own metrics, those that it has reported."""
+    as_of = await repository.newest_seq(session, job_id)  # before the rest: a point read twice is harmless, one missed is not
+    known = await repository.names(session, job_id)
+    chosen = [name for name in known if (name in JOB_METRICS if wanted is None else name in wanted)]
+    whole: list[Range] = []
+    curves: list[Curve] = []
+    for rank in ranks:
+        reach = await repository.step_range(session, job_id, rank)
+        if reach is None:
+            continue
+        whole.append(reach)
+        shown = Range(max(reach.first, steps[0] or 0), reach.last if steps[1] is None else min(reach.last, steps[1]))
+        curves += await _of_rank(session, job_id, chosen, rank, shown, limit)
+    return JobMetrics(
+        job_id=job_id,
+        first_step=min((reach.first for reach in whole), default=None),
+        last_step=max((reach.last for reach in whole), default=None),
+        names=known,
+        curves=curves,
+        as_of_seq=as_of,
+    )
+
+
+async def _of_rank(session: AsyncSession, job_id: str, names: Sequence[str], rank: int, steps: Range, limit: int) -> list[Curve]:
+    if not names or steps.last < steps.first:
+        return []
+    records = await repository.raw(session, job_id, rank, steps, limit)
+    if len(records) <= limit:
+        return _raw_curves(records, names, rank)
+    level = level_for(steps.last - steps.first + 1, limit)
+    found = _by_name(await repository.rollups(session, job_id, names, rank, level, steps))
+    sparse = [name for name, stored in found.items() if level > LEVELS[0] and sum(row.bucket.count for row in stored) <= limit]
+    fine = _by_name(await repository.rollups(session, job_id, sparse, rank, LEVELS[0], steps)) if sparse else {}
+    curves: list[Curve] = []
+    for name in names:
+        size = LEVELS[0] if name in fine else level
+        curves += _rolled_curves(name, rank, fine.get(name) or found.get(name, []), size, limit)
+    return curves
+
+
+def _by_name(rows: Iterable[StoredBucket]) -> dict[str, list[StoredBucket]]:
+    grouped: defaultdict[str, list[StoredBucket]] = defaultdict(list)
+    for row in rows:
+        grouped[row.name].append(row)
+    return grouped
+
+
+def _raw_curves(records: Sequence[RecordColumns], names: Sequence[str], rank: int) -> list[Curve]:
+    points: defaultdict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
+    for record in records:
+        values = _values.decode(record.values)
+        for name in names:
+            if name in values:
+                points[name, record.generation].append((record.step, float(values[name]), record.time))
+    return [_raw_curve(name, rank, generation, points[name, generation]) for name, generation in sorted(points)]
+
+
+def _raw_curve(name: str, rank: int, generation: int, points: Sequence[tuple[int, float, float]]) -> Curve:
+    values = [value for _, value, _ in points]
+    return Curve(
+        name=name,
+        unit=unit_of(name),
+        rank=rank,
+        generation=generation,
+        bucket_steps=1,
+        steps=[step for step, _, _ in points],
+        minimum=values,
+        maximum=values,
+        last=values,
+        times=[time for _, _, time in points],
+        nan_count=[int(math.isnan(value)) for value in values],
+    )
+
+
+def _rolled_curves(name: str, rank: int, stored: Sequence[StoredBucket], size: int, limit: int) -> list[Curve]:
+    generations: defaultdict[int, dict[int, Bucket]] = defaultdict(dict)
+    for row in stored:
+        generations[row.generation][row.number] = row.bucket
+    fitted, size = fit(generations, size, limit)
+    return [_rolled_curve(name, rank, generation, fitted[generation], size) for generation in sorted(fitted)]
+
+
+def fit(generations: Generations, size: int, limit: int) -> tuple[Generations, int]:
+    """Generations may overlap, and the coarsest level may still be too fine: merge pairs until all of them together fit."""
+    while sum(map(len, generations.values())) > max(limit, len(generations)):
+        generations, size = {generation: coarsen(buckets, 2) for generation, buckets in generations.items()}, size * 2
+    return generations, size
+
+
+def _rolled_curve(name: str, rank: int, generation: int, buckets: Mapping[int, Bucket], size: int) -> Curve:
+    rows = [buckets[number] for number in sorted(buckets)]
+    return Curve(
+        name=name,
+        unit=unit_of(name),
+        rank=rank,
+        generation=generation,
+        bucket_steps=size,
+        steps=[row.last_step for row in rows],
+        minimum=[_or_nan(row.minimum) for row in rows],
+        maximum=[_or_nan(row.maximum) for row in rows],
+        last=[_or_nan(row.last) for row in rows],
+        times=[row.last_time for row in rows],
+        nan_count=[row.nan_count for row in rows],
+    )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,128 @@
+"""Keeps each job's `progress` near rank 0's newest record: collected in memory, written at most five times a second.
+
+The `progress` column is shared: this owns step, loss, rates, ETA and updated_at, and leaves every other key as it finds it.
+Losing a pending write costs nothing, the next record brings it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.deps import Services
+from db.errors import DatabaseError
+from db.repositories import progress as repository
+from monitoring.points import MetricRecord, RankBatch
+
+logger = logging.getLogger(__name__)
+MINIMUM_SECONDS_BETWEEN_WRITES = 0.2
+SPEED_WINDOW_STEPS = 50
+_CARRIED = ("loss", "tokens_per_second", "samples_per_second")
+
+
+@dataclass
+class JobTrack:
+    """What rank 0 of the newest generation said lately."""
+
+    generation: int
+    steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SPEED_WINDOW_STEPS))
+    values: dict[str, float] = field(default_factory=dict)
+
+    def add(self, record: MetricRecord) -> None:
+        if self.steps and record.step <= self.steps[-1][0]:
+            return
+        self.steps.append((record.step, record.time))
+        self.values.update({name: float(record.values[name]) for name in _CARRIED if name in record.values})
+
+    def document(self, total_steps: int | None) -> dict[str, Any]:
+        step, time = self.steps[-1]
+        return {
+            "step": step,
+            **({} if total_steps is None else {"total_steps": total_steps}),
+            **self.values,
+            "eta_seconds": self.eta(total_steps),
+            "updated_at": datetime.fromtimestamp(time, UTC).isoformat(),
+        }
+
+    def eta(self, total_steps: int | None) -> float | None:
+        """Seconds left at the speed of the last steps; None while that is unknown."""
+        (first, began), (last, ended) = self.steps[0], self.steps[-1]
+        if total_steps is None or last == first or ended <= began:
+            return None
+        return max(0, total_steps - last) * (ended - began) / (last - first)
+
+
+@dataclass
+class ProgressKeeper:
+    services: Services
+    _tracks: dict[str, JobTrack] = field(default_factory=dict)
+    _dirty: set[str] = field(default_factory=set)
+    _work: asyncio.Event = field(default_factory=asyncio.Event)
+    _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def note(self, batch: RankBatch) -> None:
+        """Remember what this batch says about its job. Late news of an older generation says nothing."""
+        if batch.rank != 0 or not batch.metrics:
+            return
+        track = self._tracks.get(batch.job_id)
+        if track is None or batch.generation > track.generation:
+            track = self._tracks[batch.job_id] = JobTrack(batch.generation)
+        if batch.generation < track.generation:
+            return
+        for record in batch.metrics[-SPEED_WINDOW_STEPS:]:
+            track.add(record)
+        self._dirty.add(batch.job_id)
+        self._work.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._run(), name="job-progress")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            try:
+                await self.flush()
+            except (SQLAlchemyError, DatabaseError) as error:
+                logger.warning("progress was not written, the next record tries again: %s", error)
+            await asyncio.sleep(MINIMUM_SECONDS_BETWEEN_WRITES)
+
+    async def flush(self) -> None:
+        """Write what is pending, all jobs in one transaction. On failure it stays pending."""
+        async with self._flushing:
+            self._work.clear()
+            dirty, self._dirty = self._dirty, set()
+            if not dirty:
+                return
+            try:
+                await self._write(dirty)
+            except BaseException:
+                self._dirty |= dirty
+                self._work.set()
+                raise
+
+    async def _write(self, job_ids: set[str]) -> None:
+        async with self.services.write() as session:
+            for job_id, state in (await repository.load(session, job_ids)).items():
+                track = self._tracks[job_id]
+                if track.generation >= state.generation:
+                    await repository.save(session, job_id, _merged(state.progress, track.document(state.total_steps)))
+                if state.ended:
+                    del self._tracks[job_id]
+
+
+def _merged(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
+    return {**(old or {}), **new}

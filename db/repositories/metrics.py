@@ -1,0 +1,109 @@
+"""Reading points and roll-ups: plain columns, never whole ORM objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from db.models.metrics import MetricNameRow, MetricRecordRow, MetricRollupRow
+from monitoring.rollup import Bucket
+
+
+class RecordColumns(NamedTuple):
+    seq: int
+    rank: int
+    generation: int
+    step: int
+    time: float
+    values: str
+
+
+class StoredBucket(NamedTuple):
+    name: str
+    generation: int
+    number: int
+    bucket: Bucket
+
+
+class Range(NamedTuple):
+    """Steps first..last, both included."""
+
+    first: int
+    last: int
+
+
+_COLUMNS = (
+    MetricRecordRow.seq,
+    MetricRecordRow.rank,
+    MetricRecordRow.generation,
+    MetricRecordRow.step,
+    MetricRecordRow.time,
+    MetricRecordRow.values,
+)
+
+
+async def newest_seq(session: AsyncSession, job_id: str) -> int:
+    query = select(MetricRecordRow.seq).where(MetricRecordRow.job_id == job_id).order_by(MetricRecordRow.seq.desc()).limit(1)
+    return (await session.scalar(query)) or 0
+
+
+async def names(session: AsyncSession, job_id: str) -> list[str]:
+    query = select(MetricNameRow.name).where(MetricNameRow.job_id == job_id).order_by(MetricNameRow.name)
+    return list(await session.scalars(query))
+
+
+async def step_range(session: AsyncSession, job_id: str, rank: int) -> Range | None:
+    """The first and last step of one rank. Two queries in one, since only a lone min or max is read off the index."""
+    mine = (MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank)
+    first = select(func.min(MetricRecordRow.step)).where(*mine).scalar_subquery()
+    last = select(func.max(MetricRecordRow.step)).where(*mine).scalar_subquery()
+    row = (await session.execute(select(first, last))).one()
+    return None if row[0] is None else Range(row[0], row[1])
+
+
+async def raw(session: AsyncSession, job_id: str, rank: int, steps: Range, limit: int) -> list[RecordColumns]:
+    """Records of one rank in the order of their steps; one more than `limit` at most, which tells that they do not fit."""
+    query = (
+        select(*_COLUMNS)
+        .where(MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank, MetricRecordRow.step.between(*steps))
+        .order_by(MetricRecordRow.step, MetricRecordRow.seq)
+        .limit(limit + 1)
+    )
+    return [RecordColumns(*row) for row in await session.execute(query)]
+
+
+async def rollups(session: AsyncSession, job_id: str, names: Sequence[str], rank: int, level: int, steps: Range) -> list[StoredBucket]:
+    """Buckets that hold any of these steps, in order."""
+    table = MetricRollupRow
+    query = (
+        select(
+            table.name,
+            table.generation,
+            table.bucket,
+            table.count,
+            table.nan_count,
+            table.minimum,
+            table.maximum,
+            table.sum,
+            table.last,
+            table.last_step,
+            table.last_time,
+        )
+        .where(
+            table.job_id == job_id,
+            table.name.in_(names),
+            table.rank == rank,
+            table.level == level,
+            table.bucket.between(steps.first // level, steps.last // level),
+        )
+        .order_by(table.name, table.bucket)
+    )
+    return [StoredBucket(row[0], row[1], row[2], Bucket(*row[3:])) for row in await session.execute(query)]
+
+
+async def records_after(session: AsyncSession, job_id: str, seq: int, limit: int) -> list[RecordColumns]:
+    query = select(*_COLUMNS).where(MetricRecordRow.job_id == job_id, MetricRecordRow.seq > seq).order_by(MetricRecordRow.seq).limit(limit)
+    return [RecordColumns(*row) for row in await session.execute(query)]

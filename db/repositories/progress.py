@@ -1,0 +1,39 @@
+"""The few columns that keeping a job's progress needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from db.models.jobs import JobRow, RankRow
+
+
+@dataclass(frozen=True)
+class JobState:
+    generation: int
+    progress: dict[str, Any] | None
+    total_steps: int | None
+    ended: bool
+
+
+async def load(session: AsyncSession, job_ids: Collection[str]) -> dict[str, JobState]:
+    """Job rows, locked where the database can, with the total that rank 0 announced."""
+    rank0 = and_(RankRow.job_id == JobRow.id, RankRow.generation == JobRow.generation, RankRow.rank == 0)
+    query = (
+        select(JobRow.id, JobRow.generation, JobRow.progress, RankRow.total_steps, JobRow.ended_at)
+        .outerjoin(RankRow, rank0)
+        .where(JobRow.id.in_(job_ids))
+        .with_for_update(of=JobRow)
+    )
+    return {
+        job_id: JobState(generation, progress, total_steps, ended_at is not None)
+        for job_id, generation, progress, total_steps, ended_at in await session.execute(query)
+    }
+
+
+async def save(session: AsyncSession, job_id: str, progress: dict[str, Any]) -> None:
+    await session.execute(update(JobRow).where(JobRow.id == job_id).values(progress=progress))

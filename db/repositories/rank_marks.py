@@ -1,0 +1,37 @@
+"""Which ranks a node holds, and how far their events have been applied."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from db.models.jobs import RankEventMarkRow, RankRow
+
+Place = tuple[str, int, int]  # job_id, generation, rank
+
+
+async def ranks_of(session: AsyncSession, node_id: str, job_ids: Collection[str]) -> set[Place]:
+    query = select(RankRow.job_id, RankRow.generation, RankRow.rank).where(RankRow.node_id == node_id, RankRow.job_id.in_(job_ids))
+    return {(job_id, generation, rank) for job_id, generation, rank in await session.execute(query)}
+
+
+async def load(session: AsyncSession, places: Sequence[Place], *, lock: bool = False) -> dict[Place, int]:
+    """Marks of the places that have one; `lock` keeps other transactions off them."""
+    key = (RankEventMarkRow.job_id, RankEventMarkRow.generation, RankEventMarkRow.rank)
+    query = select(*key, RankEventMarkRow.seq).where(tuple_(*key).in_(places))
+    if lock:
+        query = query.with_for_update()
+    return {(job_id, generation, rank): seq for job_id, generation, rank, seq in await session.execute(query)}
+
+
+async def save(session: AsyncSession, marks: Mapping[Place, int]) -> None:
+    if not marks:
+        return
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(RankEventMarkRow)
+    key = [RankEventMarkRow.job_id, RankEventMarkRow.generation, RankEventMarkRow.rank]
+    rows = [{"job_id": job_id, "generation": generation, "rank": rank, "seq": seq} for (job_id, generation, rank), seq in marks.items()]
+    await session.execute(statement.on_conflict_do_update(index_elements=key, set_={"seq": statement.excluded.seq}), rows)

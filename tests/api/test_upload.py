@@ -1,0 +1,203 @@
+"""Agents' uploads: nothing lost, nothing doubled, limits with a way out."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.deps import Services
+from api.services import joining
+from cluster.protocol import JOIN_PATH, UPLOAD_PATH
+from db.models.events import EventRow
+from db.models.identity import JoinTokenRow
+from db.models.jobs import JobRow
+from db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
+from db.models.nodes import NodeRow
+from monitoring.points import HighWater, RankBatch, RankEvent, Upload, UploadReply
+from tests import factories
+from tests.conftest import Connect
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One node's side of the upload door."""
+
+    client: httpx.AsyncClient
+    job_id: str
+
+    async def send(self, *batches: RankBatch) -> httpx.Response:
+        return await self.client.post(UPLOAD_PATH, content=msgspec.json.encode(Upload(batches=list(batches))))
+
+    async def upload(self, *batches: RankBatch) -> list[HighWater]:
+        answer = await self.send(*batches)
+        assert answer.status_code == 200, answer.text
+        return msgspec.json.decode(answer.content, type=UploadReply).acknowledged
+
+    def batch(self, **changes: Any) -> RankBatch:
+        return RankBatch(**({"job_id": self.job_id, "generation": 1, "rank": 0} | changes))
+
+
+@pytest.fixture
+async def node(services: Services) -> tuple[NodeRow, str]:
+    async with services.write() as session:
+        return await factories.create_node(session)
+
+
+@pytest.fixture
+async def agent(services: Services, connect: Connect, node: tuple[NodeRow, str]) -> AsyncIterator[Agent]:
+    async with services.write() as session:
+        job = await factories.create_running_job(session, node[0])
+    async with connect(node[1]) as client:
+        yield Agent(client, job.id)
+
+
+async def count(services: Services, table: Any) -> int:
+    async with services.metrics.read() as session:
+        return (await session.scalar(select(func.count()).select_from(table))) or 0
+
+
+async def test_records_and_lines_are_stored_and_acknowledged(agent: Agent, services: Services) -> None:
+    marks = await agent.upload(agent.batch(metrics=factories.records(1, 25), logs=factories.log_lines(3)))
+    assert [(mark.metrics, mark.logs, mark.events) for mark in marks] == [(25, 3, 0)]
+    assert await count(services, MetricRecordRow) == 25
+    assert await count(services, LogLineRow) == 3
+
+
+async def test_what_is_sent_twice_is_stored_once(agent: Agent, services: Services) -> None:
+    batch = agent.batch(metrics=factories.records(1, 20), logs=factories.log_lines(5))
+    first, second = await agent.upload(batch), await agent.upload(batch)
+    assert first == second
+    await agent.upload(agent.batch(metrics=factories.records(11, 20)))
+    assert await count(services, MetricRecordRow) == 30
+    async with services.metrics.read() as session:
+        counted = await session.scalar(select(func.sum(MetricRollupRow.count)).where(MetricRollupRow.level == 10))
+    assert counted == 30
+
+
+async def test_concurrent_copies_of_one_upload_are_stored_once(agent: Agent, services: Services) -> None:
+    batch = agent.batch(metrics=factories.records(1, 50))
+    replies = await asyncio.gather(*(agent.upload(batch) for _ in range(5)))
+    assert {mark.metrics for marks in replies for mark in marks} == {50}
+    assert await count(services, MetricRecordRow) == 50
+
+
+async def test_nothing_after_a_hole_is_taken(agent: Agent, services: Services) -> None:
+    holed = factories.records(1, 3) + factories.records(5, 3)
+    assert (await agent.upload(agent.batch(metrics=holed)))[0].metrics == 3
+    assert (await agent.upload(agent.batch(metrics=factories.records(4, 4))))[0].metrics == 7
+    assert await count(services, MetricRecordRow) == 7
+
+
+async def test_nan_and_infinity_survive(agent: Agent, client: httpx.AsyncClient) -> None:
+    await agent.upload(agent.batch(metrics=factories.records(1, 1, loss="NaN") + factories.records(2, 1, loss="Infinity")))
+    curve = (await client.get(f"/api/v1/metrics/jobs/{agent.job_id}?names=loss")).json()["curves"][0]
+    assert curve["last"] == ["NaN", "Infinity"]
+
+
+async def test_nul_bytes_in_lines_and_names_do_not_stop_the_stream(agent: Agent, services: Services) -> None:
+    lines = factories.log_lines(1, text="a\0b")
+    marks = await agent.upload(agent.batch(logs=lines, metrics=factories.records(1, 1, **{"x\0y": 1.0})))
+    assert (marks[0].logs, marks[0].metrics) == (1, 1)
+    async with services.metrics.read() as session:
+        assert await session.scalar(select(LogLineRow.text)) == "a\ufffdb"
+
+
+async def test_a_rank_of_another_node_is_dropped_with_one_warning(agent: Agent, services: Services) -> None:
+    for _ in range(2):
+        marks = await agent.upload(agent.batch(generation=9, metrics=factories.records(1, 4)))
+        assert marks[0].metrics == 4
+    assert await count(services, MetricRecordRow) == 0
+    async with services.control.read() as session:
+        warnings = (await session.scalars(select(EventRow).where(EventRow.type == "upload.dropped"))).all()
+    assert [(row.actor_kind, row.data["generation"]) for row in warnings] == [("node", 9)]
+
+
+async def test_late_news_of_an_older_generation_is_kept(agent: Agent, services: Services, node: tuple[NodeRow, str]) -> None:
+    async with services.write() as session:
+        job = await session.get_one(JobRow, agent.job_id)
+        job.generation = 2
+    assert (await agent.upload(agent.batch(metrics=factories.records(1, 2))))[0].metrics == 2
+    assert await count(services, MetricRecordRow) == 2
+
+
+@pytest.mark.parametrize(("size", "code", "status"), [(5_001, "too_many_records", 413), (5_000, None, 200)], ids=["over", "at the limit"])
+async def test_the_limit_of_records(agent: Agent, size: int, code: str | None, status: int) -> None:
+    answer = await agent.send(agent.batch(metrics=factories.records(1, size)))
+    assert answer.status_code == status, answer.text
+    assert answer.json().get("code") == code
+
+
+async def test_the_limit_of_bytes(agent: Agent) -> None:
+    answer = await agent.client.post(UPLOAD_PATH, content=b"x" * ((4 << 20) + 1))
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"batches": 1}', b"\xff"])
+async def test_malformed_uploads_are_problems(agent: Agent, body: bytes) -> None:
+    answer = await agent.client.post(UPLOAD_PATH, content=body)
+    assert answer.json()["code"] in ("malformed_body", "invalid_request")
+
+
+async def test_uploads_need_a_node_credential(agent: Agent, client: httpx.AsyncClient, connect: Connect) -> None:
+    async with connect() as stranger:
+        for who in (client, stranger):
+            answer = await who.post(UPLOAD_PATH, content=b'{"batches":[]}')
+            assert (answer.status_code, answer.json()["code"]) == (401, "invalid_credential")
+
+
+async def test_an_event_that_cannot_be_applied_is_not_acknowledged_but_the_rest_is(agent: Agent, app: Any, services: Services) -> None:
+    applied: list[int] = []
+
+    async def apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent) -> None:
+        if event.seq == 3 and len(applied) == 2:
+            applied.append(0)
+            raise ValueError("not now")
+        applied.append(event.seq)
+
+    app.state.upload_door.apply_event = apply
+    sent = [RankEvent(seq=seq, time=0.0, kind="evaluated", data={"step": seq}) for seq in (1, 2, 3, 4)]
+    batch = agent.batch(metrics=factories.records(1, 1), events=sent)
+    assert [(mark.metrics, mark.events) for mark in await agent.upload(batch)] == [(1, 2)]
+    assert [(mark.metrics, mark.events) for mark in await agent.upload(batch)] == [(1, 4)]
+    assert [(mark.metrics, mark.events) for mark in await agent.upload(batch)] == [(1, 4)]
+    assert applied == [1, 2, 0, 3, 4]
+
+
+async def test_progress_follows_rank_0_and_keeps_what_others_wrote(agent: Agent, app: Any, services: Services) -> None:
+    async with services.write() as session:
+        (await session.get_one(JobRow, agent.job_id)).progress = {"last_checkpoint_step": 10}
+    await agent.upload(agent.batch(metrics=factories.records(1, 20, tokens_per_second=100.0)))
+    await app.state.upload_door.progress.flush()
+    async with services.control.read() as session:
+        progress = (await session.get_one(JobRow, agent.job_id)).progress
+    assert progress is not None
+    assert (progress["step"], progress["tokens_per_second"], progress["last_checkpoint_step"]) == (20, 100.0, 10)
+    assert math.isclose(progress["loss"], math.exp(-0.2))
+
+
+async def test_joining_takes_a_token_once(connect: Connect, services: Services) -> None:
+    async with services.write() as session:
+        tokens = [
+            (await joining.create_join_token(session, created_by="x", now=services.now(), lifetime=factories.HOUR))[0] for _ in range(2)
+        ]
+    async with connect() as client:
+        joined = await client.post(JOIN_PATH, json={"token": tokens[0], "name": "n1"})
+        assert joined.status_code == 201, joined.text
+        again = await client.post(JOIN_PATH, json={"token": tokens[0], "name": "n2"})
+        assert (again.status_code, again.json()["code"]) == (401, "invalid_join_token")
+        taken = await client.post(JOIN_PATH, json={"token": tokens[1], "name": "n1"})
+        assert (taken.status_code, taken.json()["code"]) == (409, "name_taken")
+        assert (await client.post(JOIN_PATH, json={"token": tokens[1], "name": "n2"})).status_code == 201
+    async with connect(joined.json()["credential"]) as node:
+        assert (await node.post(UPLOAD_PATH, content=b'{"batches":[]}')).json() == {"acknowledged": []}
+    async with services.control.read() as session:
+        assert all(row.used_at for row in await session.scalars(select(JoinTokenRow)))
