@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -65,6 +66,29 @@ def intra_op_threads() -> int:
     """One, a slot's worth, unless the job's environment says otherwise."""
     value = os.environ.get("OMP_NUM_THREADS", "")
     return int(value) if value.isdigit() and int(value) > 0 else 1
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where this process stands, by its environment."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+
+
+def position() -> Position:
+    """A world of one where nothing says otherwise."""
+    read = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")}
+    return Position(
+        rank=int(read["RANK"] or 0),
+        world_size=int(read["WORLD_SIZE"] or 1),
+        local_rank=int(read["LOCAL_RANK"] or 0),
+        local_world_size=int(read["LOCAL_WORLD_SIZE"] or 1),
+        node_rank=int(read["GROUP_RANK"] or 0),
+    )
 
 
 def rank_folder() -> Path | None:

@@ -6,14 +6,16 @@ Values must be plain floats: reading a tensor is the caller's sync, at a place o
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from monitoring.sinks import MetricSink
+from monitoring.sinks import MetricSink, MetricSpool
 
 DRAIN_SECONDS = 0.05
 CAPACITY = 10_000
@@ -27,15 +29,11 @@ class Measurement:
     values: Mapping[str, float]
 
 
-def ignore_progress(step: int) -> None:
-    """For recorders whose progress nobody follows."""
-
-
 class Recorder:
-    def __init__(self, sink: MetricSink, on_progress: Callable[[int], None] = ignore_progress, capacity: int = CAPACITY) -> None:
+    def __init__(self, sink: MetricSink, capacity: int = CAPACITY) -> None:
         self.dropped = 0
+        self.after_write: Callable[[], None] | None = None  # called in the recorder's thread
         self._sink = sink
-        self._on_progress = on_progress
         self._capacity = capacity
         self._queue: deque[Measurement] = deque()
         self._stop = threading.Event()
@@ -69,4 +67,11 @@ class Recorder:
         except OSError as error:  # a full disk must not stop training; the loss is counted and said
             self.dropped += len(taken)
             print(f"WARNING metrics of steps {taken[0].step} to {taken[-1].step} not written: {error}", file=sys.stderr, flush=True)
-        self._on_progress(taken[-1].step)
+        if self.after_write is not None:
+            self.after_write()
+
+
+@functools.cache
+def recorder_at(path: Path) -> Recorder:
+    """The recorder of this process for the spool `path`. A spool has one writer: the trainer and `paceline.log` share it."""
+    return Recorder(MetricSpool(path))

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from monitoring.recorder import Recorder
-from monitoring.sinks import EventKind, EventSpool, MetricSpool, on_the_wire
+from monitoring.recorder import recorder_at
+from monitoring.sinks import EventKind, EventSpool, on_the_wire
 from training.agent_link import AgentLink
 from training.link import Joined, RankFolder, RankHello, World
 from training.spec import JobSpec
@@ -28,14 +28,16 @@ class Telemetry:
         hello = RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid())
         self.leads = world.rank == 0
         self.link = AgentLink(agent_socket, hello)
-        self.recorder = Recorder(MetricSpool(folder.metrics), self.link.progress)
+        self.recorder = recorder_at(folder.metrics)
+        self.recorder.after_write = self._nudge
         self._events = EventSpool(folder.events)
         self._samples = training_of(spec).global_batch_size
         self._device = world.device
+        self._step = 0
         self._spoke = 0.0
 
     def joined(self, step: int, total_steps: int, tokens_per_sample: int | None) -> None:
-        self._total, self._tokens_per_sample = total_steps, tokens_per_sample
+        self._step, self._total, self._tokens_per_sample = step, total_steps, tokens_per_sample
         self.link.joined(Joined(step=step, total_steps=total_steps))
         self.say(f"training from step {step + 1} to {total_steps}")
 
@@ -44,6 +46,7 @@ class Telemetry:
         values["dropped_records"] = float(self.recorder.dropped)
         if self.leads:
             values |= self.of_the_job(report)
+        self._step = report.step
         self.recorder.record(report.step, values)
         if time.monotonic() - self._spoke >= LINE_SECONDS:
             self._spoke = time.monotonic()
@@ -80,6 +83,9 @@ class Telemetry:
         """A line of the rank's output, which its agent ships as a log line."""
         if self.leads:
             print(text, flush=True)
+
+    def _nudge(self) -> None:
+        self.link.progress(self._step)
 
     def close(self) -> None:
         self.recorder.close()

@@ -1,0 +1,39 @@
+"""What the benchmarks share: a figure, its median and p95, `--json FILE`, and a table on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Figure:
+    figure: str
+    unit: str
+    median: float
+    p95: float
+    n: int
+    reference: str  # what the number is compared with, or what it means
+
+
+def summarize(figure: str, unit: str, samples: Sequence[float], reference: str) -> Figure:
+    ordered = sorted(samples)
+    p95 = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
+    return Figure(figure, unit, statistics.median(ordered), p95, len(ordered), reference)
+
+
+def run(measure: Callable[[], list[Figure]], description: str | None) -> None:
+    """The command line of a benchmark."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    figures = measure()
+    for figure in figures:
+        print(f"{figure.figure:28} {figure.median:>12.4g} {figure.unit:6} p95 {figure.p95:.4g}  n {figure.n}  {figure.reference}")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")

@@ -1,0 +1,116 @@
+"""Our trainer against a bare hand-written loop over the same model and data, alone and with DDP.
+
+Both loops take turns in the same processes, so that whatever else the machine does hits both alike. A figure is the ratio of
+step times, bare over ours, of neighbouring rounds: 1 is as fast as bare, more is faster. Ours includes telemetry.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from distributed import env
+from scripts.bench.figures import Figure, run, summarize
+from tests.ranks import run_ranks
+from training.build import build_generation
+from training.link import RankFolder, World
+from training.models.gpt import model as gpt
+from training.spec import GptModel, JobSpec
+from training.state import new_state
+from training.telemetry import Telemetry
+
+ROUNDS = 24
+STEPS = 4  # per round and loop
+MICRO_BATCH = 16
+MODEL = {"kind": "gpt", "layers": 4, "heads": 4, "dim": 192, "context": 128}
+TARGET = 0.97
+
+
+def bare_loop(world_size: int) -> Callable[[], None]:
+    """What one would write by hand for one job: no telemetry, no seeds, no schedule."""
+    spec = GptModel.model_validate(MODEL)
+    model: nn.Module = gpt.build(spec)
+    text = torch.randint(0, 256, (1 << 20,))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True) if world_size > 1 else model
+
+    def step() -> None:
+        starts = torch.randint(0, len(text) - spec.context - 1, (MICRO_BATCH,))
+        windows = text[starts[:, None] + torch.arange(spec.context + 1)]
+        loss: Tensor = F.cross_entropy(wrapped(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+
+    return step
+
+
+def our_loop(world: World, folder: Path) -> Callable[[], None]:
+    spec = JobSpec.model_validate(
+        {
+            "name": "bench",
+            "resources": {"nodes": world.world_size},
+            "model": MODEL,
+            "data": {"kind": "stdlib_text"},
+            "training": {"steps": 1_000_000, "global_batch_size": MICRO_BATCH * world.world_size},
+        }
+    )
+    state = new_state(spec, torch.device("cpu"), env.cache_directory())
+    telemetry = Telemetry(world, spec, RankFolder.at(folder), str(folder / "no-agent"))
+    generation = build_generation(spec, world, state, telemetry)
+    telemetry.joined(0, state.total_steps, state.task.tokens_per_sample)
+
+    def step() -> None:
+        telemetry.step(generation.stepper.run(telemetry.link))
+
+    return step
+
+
+def compare(world: World, folder: Path) -> list[float]:
+    """Ratios of a rank; both ranks measure the same rounds."""
+    torch.set_num_threads(1)
+    own = folder / str(world.rank)
+    own.mkdir()
+    ours = our_loop(msgspec.structs.replace(world, checkpoint_directory=str(folder)), own)
+    bare = bare_loop(world.world_size)
+    seconds(ours), seconds(bare)  # warm up
+    return [round_ratio(bare, ours, first=number % 2 == 0) for number in range(ROUNDS)]
+
+
+def round_ratio(bare: Callable[[], None], ours: Callable[[], None], *, first: bool) -> float:
+    """The order alternates, so that neither always runs after the other."""
+    if first:
+        bare_seconds, our_seconds = seconds(bare), seconds(ours)
+    else:
+        our_seconds, bare_seconds = seconds(ours), seconds(bare)
+    return bare_seconds / our_seconds
+
+
+def seconds(step: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    for _ in range(STEPS):
+        step()
+    return time.perf_counter() - started
+
+
+def measure() -> list[Figure]:
+    figures = []
+    for name, world_size, rival in (("throughput_vs_bare", 1, "a bare loop"), ("throughput_vs_bare_ddp", 2, "a bare DDP loop")):
+        with tempfile.TemporaryDirectory() as folder:
+            ratios = run_ranks(compare, world_size, Path(folder))[0]
+        figures.append(summarize(name, "ratio", ratios, f"{rival} of the same model on {world_size} process(es); at least {TARGET}"))
+    return figures
+
+
+if __name__ == "__main__":
+    run(measure, __doc__)
