@@ -28,7 +28,10 @@ class DataFolderInUseError(AgentError):
 
 
 class ChannelRefusedError(AgentError):
-    pass
+    def __init__(self, message: str, *, removed: bool) -> None:
+        """`removed`: the node is no longer one of the coordinator's, so its ranks must end."""
+        super().__init__(message)
+        self.removed = removed
 
 
 class SpawnerStartError(AgentError):

@@ -19,6 +19,7 @@ from monitoring.files import write_durably
 from training.link import FailureReport, RankFolder, RankOrder, Result
 
 FAILED_EXIT_CODE = 1
+_ROOT = Path(__file__).parents[2]  # where scripts import `paceline` from
 _RESET_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -102,6 +103,7 @@ def _execute(program: tuple[str, ...]) -> str:
     if not os.path.isfile(script):
         return f"script.path={script}: no such file on this node, seen from {os.getcwd()}; give an absolute path or set environment.working_directory"
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_ROOT))))
     try:
         os.execv(program[0], program)
     except OSError as error:

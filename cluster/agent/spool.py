@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from cluster.agent.output import OutputReader
+from cluster.agent.spawner_link import RankKey
 from monitoring.files import write_durably
 from monitoring.points import HighWater, LogLine, MetricRecord, RankBatch, RankEvent
 from monitoring.spool import SpoolReader, frame
@@ -80,9 +81,9 @@ class Parcel:
 
 
 class RankSpool:
-    def __init__(self, folder: RankFolder, job_id: str, generation: int, rank: int) -> None:
+    def __init__(self, folder: RankFolder, key: RankKey) -> None:
         self.folder = folder
-        self._identity = (job_id, generation, rank)
+        self._key = key
         self.marks = _read_marks(folder.acknowledged)
         self._saved = self.marks
         self._output = OutputReader(folder.output, set(self.marks.cuts))
@@ -100,11 +101,10 @@ class RankSpool:
             self.save()
 
     def batch(self, parcel: Parcel) -> RankBatch:
-        job_id, generation, rank = self._identity
         return RankBatch(
-            job_id=job_id,
-            generation=generation,
-            rank=rank,
+            job_id=self._key.job_id,
+            generation=self._key.generation,
+            rank=self._key.rank,
             metrics=[item.record for item in parcel.metrics],
             logs=[item.record for item in parcel.logs],
             events=[item.record for item in parcel.events],

@@ -44,6 +44,7 @@ class Uploader:
         self._spools: dict[RankKey, RankSpool] = {}
         self._exited: set[RankKey] = set()
         self._news = asyncio.Event()
+        self._in_flight = asyncio.Lock()
         self._saved_at = 0.0
         self._failing = False
 
@@ -70,12 +71,17 @@ class Uploader:
         while True:
             await self._wait_for_news()
             try:
-                while await self.upload_once():
-                    retry = FIRST_RETRY_SECONDS
+                await self.finish()
+                retry = FIRST_RETRY_SECONDS
             except UploadFailedError as error:
                 self._report_failure(error)
                 await asyncio.sleep(retry * random.uniform(0.5, 1.0))
                 retry = min(2 * retry, LONGEST_RETRY_SECONDS)
+
+    async def finish(self) -> None:
+        """Send all there is now. Raises UploadFailedError."""
+        while await self.upload_once():
+            pass
 
     async def _wait_for_news(self) -> None:
         try:
@@ -87,11 +93,12 @@ class Uploader:
 
     async def upload_once(self) -> bool:
         """Send one batch; False when there is nothing to send."""
-        parcels = self._collect()
-        if parcels:
-            await self._send(parcels)
-        self._settle(parcels)
-        return bool(parcels)
+        async with self._in_flight:
+            parcels = self._collect()
+            if parcels:
+                await self._send(parcels)
+            self._settle(parcels)
+            return bool(parcels)
 
     def _collect(self) -> dict[RankKey, Parcel]:
         budget = Budget(MAX_RECORDS - LOG_RECORDS, MAX_BYTES - LOG_BYTES - ENVELOPE_BYTES)

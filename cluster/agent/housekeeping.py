@@ -1,0 +1,28 @@
+"""What stays on a node after a rank is forgotten: the output of a job's last generation, for a day."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from training.link import RankFolder
+
+KEEP_OUTPUT_SECONDS = 24 * 3600.0
+
+
+def retire(folder: RankFolder) -> None:
+    """Drop all but the output and how the rank ended. The order goes first: without it the rank is unknown."""
+    for path in (folder.order, folder.metrics, folder.events, folder.acknowledged):
+        path.unlink(missing_ok=True)
+
+
+def sweep(jobs: Path, now: float) -> None:
+    """Remove retired generations that are old, or not the job's last. `now` is the wall clock."""
+    for job in jobs.iterdir():
+        generations = sorted((path for path in job.glob("g*") if path.name[1:].isdigit()), key=lambda path: int(path.name[1:]))
+        for generation in generations:
+            old = now - generation.stat().st_mtime > KEEP_OUTPUT_SECONDS
+            if (old or generation != generations[-1]) and not any(generation.glob("rank*/order.json")):
+                shutil.rmtree(generation)
+        if not any(job.iterdir()):
+            job.rmdir()

@@ -1,0 +1,63 @@
+"""What this machine has to offer, and under which address others reach it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import socket
+
+import psutil
+
+from cluster.protocol import Inventory
+from monitoring.gpu import GpuSampler
+
+_PACKAGES = ("torch", "paceline")
+
+
+def take_inventory(gpus: GpuSampler | None, cpu_slots: int | None, labels: dict[str, str]) -> Inventory:
+    """A slot is a GPU; on a machine without, a CPU slot."""
+    cpus = len(os.sched_getaffinity(0))
+    return Inventory(
+        slots=len(gpus.gpus) if gpus else cpu_slots or cpus,
+        device="cuda" if gpus else "cpu",
+        gpus=gpus.gpus if gpus else (),
+        cpu_count=cpus,
+        memory_bytes=psutil.virtual_memory().total,
+        hostname=platform.node(),
+        platform=platform.platform(),
+        versions=_versions() | (gpus.versions if gpus else {}),
+        labels=labels,
+    )
+
+
+def agent_version() -> str:
+    return _package_version("paceline")
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {package: _package_version(package) for package in _PACKAGES}
+
+
+def _package_version(package: str) -> str:
+    """From the metadata: asking torch itself would import it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def address_towards(host: str, port: int) -> str:
+    """The local address from which packets to `host` leave. Sends none."""
+    family, kind, protocol, _, peer = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(peer)
+        return str(probe.getsockname()[0])
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that owns `address`; None where that is a name or nobody's, and libraries choose themselves."""
+    for name, owned in psutil.net_if_addrs().items():
+        if any(entry.address.partition("%")[0] == address for entry in owned):
+            return name
+    return None

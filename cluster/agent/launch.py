@@ -1,0 +1,58 @@
+"""From a desired rank to what the spawner is told: its folder, its environment, its program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from cluster.agent.folders import AgentFolder
+from cluster.agent.reconcile import StartRank
+from cluster.agent.rendezvous import master_port
+from cluster.agent.spawner_link import Spawn
+from cluster.protocol import Desired
+from distributed.env import RANK_FOLDER, script_environment
+from monitoring.files import write_durably
+from training.link import RankFolder, RankOrder, World
+from training.spec import JobSpec
+
+
+def order_for(start: StartRank, folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
+    """The world completed with what only this node knows."""
+    world = start.world
+    world = msgspec.structs.replace(
+        world,
+        interface=world.interface or interface,
+        checkpoint_directory=world.checkpoint_directory or str(checkpoints / world.job_id),
+    )
+    rank_folder = RankFolder(folder.path, world.job_id, world.generation, world.rank)
+    return RankOrder(spec=start.spec, world=world, folder=str(rank_folder.path), agent_socket=str(folder.agent_socket))
+
+
+def keep(order: RankOrder) -> None:
+    """On disk before anything runs, so that the next agent knows of it."""
+    folder = RankFolder.at(Path(order.folder))
+    folder.path.mkdir(parents=True, exist_ok=True)
+    write_durably(folder.order, msgspec.json.encode(order))
+
+
+async def prepare(order: RankOrder, local_slots: tuple[int, ...]) -> Spawn:
+    """`local_slots`: those of this generation's ranks on this node, by local rank. Raises one of `distributed.errors`."""
+    spec, world = JobSpec.model_validate(order.spec), order.world
+    environment = dict(spec.environment.variables) | {RANK_FOLDER: order.folder}
+    directory = spec.environment.working_directory
+    if spec.script is None:
+        return Spawn(order=order, environment=environment, working_directory=directory)
+    environment |= script_environment(world, await master_port(world))
+    if world.device == "cuda":
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(slot) for slot in local_slots)
+    program = (sys.executable, "-u", spec.script.path, *spec.script.args)
+    return Spawn(order=order, environment=environment, program=program, working_directory=directory)
+
+
+def local_slots(world: World, desired: Desired) -> tuple[int, ...]:
+    """The slots behind local ranks 0, 1, ... of a generation on this node."""
+    everyone = [other for assignment in desired.assignments for other in assignment.worlds]
+    same = [other for other in everyone if (other.job_id, other.generation) == (world.job_id, world.generation)]
+    return tuple(other.slot for other in sorted(same, key=lambda other: other.local_rank))

@@ -1,0 +1,235 @@
+"""The agent: brings what runs here closer to what the coordinator desires, and reports what it sees. `reconcile` decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+
+from cluster.agent import checkpoints, launch
+from cluster.agent.client import Channel
+from cluster.agent.errors import ChannelRefusedError
+from cluster.agent.folders import AgentFolder
+from cluster.agent.inventory import agent_version
+from cluster.agent.join import Credential
+from cluster.agent.node_ranks import NodeRanks
+from cluster.agent.reconcile import (
+    Action,
+    DeleteCheckpoint,
+    ForgetRank,
+    PauseRank,
+    StartRank,
+    StoreNamespace,
+    TerminateRank,
+    observe,
+    reconcile,
+    store_namespaces,
+)
+from cluster.agent.settings import AgentSettings
+from cluster.agent.vitals import Vitals
+from cluster.protocol import PROTOCOL_VERSION, Desired, Hello, Inventory, Observed, Welcome
+from distributed.store_server import StoreServer
+
+TICK_SECONDS = 0.5
+LEAVE_GRACE_SECONDS = 3.0
+DELETE_RETRY_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where this agent stands: found out once, before it starts."""
+
+    inventory: Inventory
+    address: str
+    interface: str | None
+    store_port: int
+
+
+class Agent:
+    def __init__(
+        self, settings: AgentSettings, folder: AgentFolder, credential: Credential, site: Site, store: StoreServer, vitals: Vitals
+    ) -> None:
+        self._settings, self._folder, self._site, self._store, self._vitals = settings, folder, site, store, vitals
+        self._http = httpx.AsyncClient(base_url=settings.server, headers={"Authorization": f"Bearer {credential.credential}"})
+        self._changed = asyncio.Event()
+        self._ranks = NodeRanks(settings, folder, self._http, self._changed.set)
+        self._channel = Channel(settings.channel_server, credential.credential, self)
+        self._boot_id = uuid.uuid4().hex
+        self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
+        self._expect_any_revision = True
+        self._namespaces: frozenset[StoreNamespace] = frozenset()
+        self._deleted: set[str] = set()
+        self._delete_again_at: dict[str, float] = {}
+        self._observe_seconds = self._heartbeat_seconds = 5.0
+        self._last_observed: Observed | None = None
+        self._observed_at = 0.0
+        self._welcomed = asyncio.Event()
+        self._leave = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event, abandon: asyncio.Event) -> None:
+        """Until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator sends us away."""
+        await self._ranks.open()
+        reconciling = asyncio.create_task(self._reconcile_forever())
+        others = [asyncio.create_task(work) for work in (*self._ranks.works(), self._channel.run(), self._beat())]
+        ends = [asyncio.create_task(_wait(end)) for end in (stop, abandon, self._leave)]
+        tasks = [reconciling, *others, *ends]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            refusal = _refusal(done)
+            if not abandon.is_set() and (refusal is None or refusal.removed):
+                await self._end_everything(reconciling)
+            if refusal is not None:
+                raise refusal
+        finally:
+            await _cancel(tasks)
+            await self._ranks.close()
+            await self._http.aclose()
+
+    async def _end_everything(self, reconciling: asyncio.Task[None]) -> None:
+        log.info("leaving: ending ranks and spawner")
+        await _cancel([reconciling])
+        await self._ranks.end_all(LEAVE_GRACE_SECONDS)
+        await self._channel.send(self._observation())
+
+    # -- the coordinator (client.Loop)
+
+    def hello(self) -> Hello:
+        return Hello(
+            protocol=PROTOCOL_VERSION,
+            agent_version=agent_version(),
+            boot_id=self._boot_id,
+            inventory=self._site.inventory,
+            address=self._site.address,
+            store_port=self._site.store_port,
+        )
+
+    def may_give_up(self) -> bool:
+        return not self._ranks.any_alive()
+
+    async def on_welcome(self, welcome: Welcome) -> None:
+        self._heartbeat_seconds, self._observe_seconds = welcome.heartbeat_seconds, welcome.observe_seconds
+        self._expect_any_revision, self._last_observed = True, None
+        self._welcomed.set()
+        self._changed.set()
+
+    async def on_desired(self, desired: Desired) -> None:
+        if self._desired is not None and desired.revision < self._desired.revision and not self._expect_any_revision:
+            return  # overtaken on its way
+        self._desired, self._expect_any_revision = desired, False
+        await self._serve_stores(store_namespaces(desired))
+        self._changed.set()
+        if desired.leave:
+            self._leave.set()
+
+    async def _serve_stores(self, namespaces: frozenset[StoreNamespace]) -> None:
+        for namespace in namespaces:
+            await self._store.admit(namespace.job_id, namespace.generation, namespace.token)
+        for namespace in self._namespaces - namespaces:
+            await self._store.retire(namespace.job_id, namespace.generation)
+        self._namespaces = namespaces
+
+    async def _beat(self) -> None:
+        while True:
+            await self._welcomed.wait()
+            self._welcomed.clear()
+            while await self._channel.send(await self._vitals.heartbeat(self._ranks.backlog())):  # noqa: ASYNC110 - a beat, not a wait
+                await asyncio.sleep(self._heartbeat_seconds)
+
+    # -- reconciling
+
+    async def _reconcile_forever(self) -> None:
+        while True:
+            await self.step_once()
+            try:
+                async with asyncio.timeout(TICK_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass  # a tick: requests to pause are repeated
+            self._changed.clear()
+
+    async def step_once(self) -> None:
+        if self._desired is not None:
+            for action in reconcile(self._desired, self._ranks.ranks, time.time()):
+                self._carry_out(action, self._desired)
+        await self._report()
+
+    def _carry_out(self, action: Action, desired: Desired) -> None:
+        match action:
+            case StartRank(world=world):
+                order = launch.order_for(action, self._folder, self._settings.checkpoints, self._site.interface)
+                self._ranks.start(order, launch.local_slots(world, desired))
+            case PauseRank(key=key):
+                self._ranks.pause(key)
+            case TerminateRank(key=key, grace_seconds=grace):
+                self._ranks.terminate(key, grace)
+            case ForgetRank(key=key):
+                self._ranks.forget(key)
+            case DeleteCheckpoint():
+                self._delete(action)
+
+    def _delete(self, action: DeleteCheckpoint) -> None:
+        checkpoint, now = action.checkpoint, time.monotonic()
+        if checkpoint.id in self._deleted or now < self._delete_again_at.get(checkpoint.id, 0.0):
+            return
+        self._delete_again_at[checkpoint.id] = now + DELETE_RETRY_SECONDS
+        deletion = asyncio.get_running_loop().run_in_executor(None, checkpoints.delete, checkpoint)
+        deletion.add_done_callback(lambda done: self._on_deletion(checkpoint.id, done))
+
+    def _on_deletion(self, checkpoint_id: str, done: asyncio.Future[bool]) -> None:
+        if not done.cancelled() and done.result():
+            self._deleted.add(checkpoint_id)
+            self._changed.set()
+
+    # -- reporting
+
+    def _observation(self) -> Observed:
+        desired = self._desired or Desired(revision=0, assignments=())
+        doomed = {checkpoint.id for checkpoint in desired.delete_checkpoints}
+        return observe(desired, self._ranks.ranks, tuple(sorted(self._deleted & doomed)), time.monotonic())
+
+    async def _report(self) -> None:
+        """A change at once; mere progress, or nothing new, every `observe_seconds`."""
+        observed, now = self._observation(), time.monotonic()
+        last, due = self._last_observed, now - self._observed_at >= self._observe_seconds
+        if (due or last is None or _without_progress(observed) != _without_progress(last)) and await self._channel.send(observed):
+            self._last_observed, self._observed_at = observed, now
+
+
+def _without_progress(observed: Observed) -> Observed:
+    replace = msgspec.structs.replace
+    return replace(
+        observed,
+        assignments=tuple(
+            replace(assignment, ranks=tuple(replace(rank, step=0, progress_age=None) for rank in assignment.ranks))
+            for assignment in observed.assignments
+        ),
+    )
+
+
+def _refusal(done: set[asyncio.Task[None]]) -> ChannelRefusedError | None:
+    """Any other exception is a bug, and raised here."""
+    for task in done:
+        error = task.exception()
+        if isinstance(error, ChannelRefusedError):
+            return error
+        if error is not None:
+            raise error
+    return None
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,126 @@
+"""The ranks of this node as far as the agent knows: from its own orders, the spawner's rosters, the ranks' words, and the disk."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from cluster.agent import exits
+from cluster.agent.folders import AgentFolder
+from cluster.agent.processes import abandoned_members, send_signal
+from cluster.agent.ranks import Ending, Phase, Rank
+from cluster.agent.spawner_link import ExitStatus, RankKey, Roster
+from monitoring.files import write_durably
+from training.link import FailureReport, Joined, Progress, RankFolder, RankOrder
+
+log = logging.getLogger(__name__)
+
+
+class RankTable:
+    def __init__(self, folder: AgentFolder) -> None:
+        self._folder = folder
+        self._ranks: dict[RankKey, Rank] = {}
+
+    @property
+    def ranks(self) -> Mapping[RankKey, Rank]:
+        return MappingProxyType(self._ranks)
+
+    def load(self) -> None:
+        """Take over what a predecessor left. The spawner's first roster tells which of it still lives."""
+        for path in sorted(self._folder.jobs.glob("*/g*/rank*/order.json")):
+            order = _read_order(path)
+            if order is not None and has_started(order):
+                rank = Rank(order=order, phase=Phase.ALIVE, joined=_has_metrics(order))
+                self._ranks[rank.key] = rank
+
+    def add(self, order: RankOrder) -> Rank:
+        rank = Rank(order=order)
+        self._ranks[rank.key] = rank
+        return rank
+
+    def forget(self, key: RankKey) -> None:
+        del self._ranks[key]
+
+    def change(self, key: RankKey, **changes: Any) -> None:
+        self._ranks[key] = msgspec.structs.replace(self._ranks[key], **changes)
+
+    def hear(self, key: RankKey, message: Joined | Progress, now: float) -> bool:
+        """What a rank says. True if that changes its state. `now` is monotonic."""
+        rank = self._ranks.get(key)
+        if rank is None:
+            return False
+        total_steps = message.total_steps if isinstance(message, Joined) else rank.total_steps
+        self.change(key, joined=True, step=max(rank.step, message.step), total_steps=total_steps, last_news=now)
+        return not rank.joined
+
+    def refuse(self, key: RankKey, message: str) -> None:
+        """A rank that never came to be."""
+        log.error("rank %s: %s", key, message)
+        failure = FailureReport(kind="exit", rank=key.rank, message=message, time=time.time())
+        ending = Ending(outcome="failed", time=time.time(), failure=failure)
+        self.change(key, phase=Phase.EXITED, ending=ending, drained=True)
+
+    def apply(self, roster: Roster, *, first: bool) -> list[RankKey]:
+        """Believe a roster; `first`: of a new connection, so that it is complete. Returns the ranks that turn out to have exited."""
+        living = dict(roster.ranks)
+        exited: list[RankKey] = []
+        for key, rank in list(self._ranks.items()):
+            if rank.phase is not Phase.ALIVE:
+                continue
+            if key in living:
+                self.change(key, pid=living[key])
+            elif self._has_exited(rank, first=first):
+                exited.append(key)
+        return exited
+
+    def _has_exited(self, rank: Rank, *, first: bool) -> bool:
+        folder = RankFolder.at(Path(rank.order.folder))
+        if first and exits.read_exit_status(folder) is None and has_started(rank.order):
+            self._bury_with_spawner(rank, folder)
+        ending = exits.read_ending(folder, rank.order.world.rank, is_script=rank.is_script, step=rank.step)
+        if ending is None:
+            return False  # the order and the roster have crossed
+        self.change(rank.key, phase=Phase.EXITED, pid=rank.pid or ending_pid(folder), ending=ending)
+        return True
+
+    def _bury_with_spawner(self, rank: Rank, folder: RankFolder) -> None:
+        """Its spawner died, and PR_SET_PDEATHSIG killed it: nobody was left to hear waitpid say so."""
+        pid = rank.pid or 0
+        send_signal(abandoned_members(pid, rank.order.folder, str(self._folder.path)), signal.SIGKILL)
+        status = ExitStatus(pid=pid, exit_code=None, signal=signal.SIGKILL.name, time=time.time())
+        write_durably(folder.exit_status, msgspec.json.encode(status))
+
+    def strangers(self, roster: Roster) -> list[RankKey]:
+        """Living ranks that nobody here has ordered: what is left of a data folder that was tampered with."""
+        return [key for key, _ in roster.ranks if key not in self._ranks]
+
+
+def has_started(order: RankOrder) -> bool:
+    """A rank's first act is to open its output."""
+    folder = RankFolder.at(Path(order.folder))
+    return folder.output.exists() or folder.exit_status.exists()
+
+
+def ending_pid(folder: RankFolder) -> int | None:
+    status = exits.read_exit_status(folder)
+    return status.pid or None if status else None
+
+
+def _read_order(path: Path) -> RankOrder | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RankOrder)
+    except msgspec.DecodeError as error:
+        log.error("%s is damaged and its rank is left alone: %s", path, error)
+        return None
+
+
+def _has_metrics(order: RankOrder) -> bool:
+    metrics = RankFolder.at(Path(order.folder)).metrics
+    return metrics.exists() and metrics.stat().st_size > 0
