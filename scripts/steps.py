@@ -33,7 +33,7 @@ def run(title: str, command: Sequence[str | Path], cwd: Path = ROOT, environment
     log = CACHE / "logs" / f"{'-'.join(title.lower().split()[:4])}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [str(part) for part in command],
         cwd=cwd,
         env={**os.environ, **(environment or {})},
@@ -42,9 +42,9 @@ def run(title: str, command: Sequence[str | Path], cwd: Path = ROOT, environment
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-    )
-    tail = _follow(process, log, began)
-    if process.wait() != 0:
+    ) as process:
+        tail = _follow(process, log, began)
+    if process.returncode != 0:
         sys.stdout.write("".join(tail))
         raise StepError(f"{title}: exit {process.returncode}; everything it said is in {log.relative_to(ROOT)}")
     print(f"    done in {time.monotonic() - began:.1f} s", flush=True)
