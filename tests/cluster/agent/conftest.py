@@ -1,0 +1,138 @@
+"""Agents under test are real processes; so are their spawners and ranks. Whatever a test leaves behind fails it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cluster.protocol import DesiredAssignment
+from tests.cluster.agent.coordinator import TOKEN, Coordinator
+from training.link import World
+
+ROOT = Path(__file__).parents[3]
+EXIT_TIMEOUT_SECONDS = 20.0
+FAKE_TRAINER = "tests.cluster.agent.fake_trainer"
+
+
+class AgentProcess:
+    """`cluster.agent.main` with a data folder of its own, started as often as a test likes."""
+
+    def __init__(self, data: Path, server: str) -> None:
+        self.data = data
+        self.server = server
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *arguments: str, token: str = TOKEN) -> None:
+        command = [sys.executable, "-m", "cluster.agent.main", "--server", self.server, "--name", "node", "--data", str(self.data)]
+        defaults = ["--checkpoints", str(self.data.parent / "checkpoints"), "--slots", "2", "--trainer", FAKE_TRAINER, "--token", token]
+        with open(self.data.parent / "agent.txt", "ab") as output:
+            self.process = subprocess.Popen([*command, *defaults, *arguments], cwd=ROOT, stdout=output, stderr=output)
+
+    @property
+    def log(self) -> str:
+        return (self.data.parent / "agent.txt").read_text()
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Signal it, wait for it; its exit code as Popen tells it."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return await self.exited()
+
+    async def exited(self) -> int:
+        assert self.process is not None
+        return await asyncio.to_thread(self.process.wait, EXIT_TIMEOUT_SECONDS)
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs from this data folder: agent, spawner, ranks and what they started."""
+        return [process for process in psutil.process_iter() if process.pid != os.getpid() and _mentions(process, str(self.data))]
+
+    def spawner(self) -> psutil.Process:
+        return next(process for process in self.processes() if "cluster.agent.spawner" in process.cmdline() and process.ppid() != process.pid and _is_leader_of_spawners(process))
+
+
+def _is_leader_of_spawners(process: psutil.Process) -> bool:
+    """Forked ranks carry the spawner's command line; their parent does too."""
+    parent = process.parent()
+    return parent is None or "cluster.agent.spawner" not in parent.cmdline()
+
+
+def _mentions(process: psutil.Process, data: str) -> bool:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return any(data in word for word in (*process.cmdline(), *process.environ().values()))
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+@pytest.fixture
+async def coordinator() -> AsyncIterator[Coordinator]:
+    coordinator = Coordinator()
+    await coordinator.start()
+    yield coordinator
+    await coordinator.stop()
+
+
+@pytest.fixture
+def agent(coordinator: Coordinator, tmp_path: Path) -> Iterator[AgentProcess]:
+    data = tmp_path / "agent"
+    agent = AgentProcess(data, coordinator.url)
+    yield agent
+    left = agent.processes()
+    for process in left:
+        process.kill()
+    if agent.process is not None:
+        agent.process.wait(EXIT_TIMEOUT_SECONDS)
+
+
+def world(job_id: str, rank: int = 0, world_size: int = 1, generation: int = 1, **changes: Any) -> World:
+    fields: dict[str, Any] = {
+        "job_id": job_id,
+        "generation": generation,
+        "rank": rank,
+        "local_rank": rank,
+        "local_world_size": world_size,
+        "node_rank": 0,
+        "world_size": world_size,
+        "slot": rank,
+        "device": "cpu",
+        "store_host": "127.0.0.1",
+        "store_port": 1,
+        "store_token": "token",
+        "checkpoint_directory": "",
+    }
+    return World(**fields | changes)
+
+
+def assignment(job_id: str, *worlds: World, action: str = "run", grace: float = 3.0, spec: dict[str, Any] | None = None) -> DesiredAssignment:
+    worlds = worlds or (world(job_id),)
+    return DesiredAssignment(
+        job_id=job_id, generation=worlds[0].generation, action=action, grace_seconds=grace, spec=spec or training_job(), worlds=worlds
+    )
+
+
+def training_job(**variables: object) -> dict[str, Any]:
+    """For the fake trainer; `variables` become FAKE_* in the rank's environment."""
+    environment = {f"FAKE_{name.upper()}": str(value) for name, value in variables.items()}
+    return {
+        "name": "job",
+        "model": {"kind": "mlp"},
+        "data": {"kind": "digits"},
+        "training": {"steps": 1},
+        "environment": {"variables": environment},
+    }
+
+
+def script_job(path: Path, source: str, *args: str, slots: int = 1) -> dict[str, Any]:
+    path.write_text(source)
+    resources = {"nodes": 1, "slots_per_node": slots}
+    return {"name": "job", "resources": resources, "script": {"path": str(path), "args": list(args)}}

@@ -1,0 +1,116 @@
+"""A trainer without torch: speaks the rank link and writes the rank folder as the real one does. Its behaviour comes from
+the job's environment: FAKE_STEPS (0: for ever), FAKE_STEP_SECONDS, FAKE_IGNORE_SIGTERM, FAKE_CRASH_AT, FAKE_CHILDREN."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from monitoring.files import write_durably
+from monitoring.points import MetricRecord
+from monitoring.spool import SpoolWriter
+from training.link import FailureReport, FromRank, Joined, Progress, RankFolder, RankHello, RankOrder, Result
+
+
+def preload() -> None:
+    pass
+
+
+@dataclass
+class Link:
+    """Connects again whenever the agent is back; never blocks the rank."""
+
+    order: RankOrder
+    socket: socket.socket | None = None
+    unread: bytes = b""
+    paused: bool = False
+    started: list[Joined] = field(default_factory=list)
+
+    def say(self, message: FromRank) -> None:
+        if self.socket is None and not self._connect():
+            return
+        self._send(message)
+        self._listen()
+
+    def _connect(self) -> bool:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(self.order.agent_socket)
+        except OSError:
+            connection.close()
+            return False
+        connection.setblocking(False)
+        self.socket = connection
+        world = self.order.world
+        self._send(RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid()))
+        for joined in self.started:
+            self._send(joined)
+        return True
+
+    def _send(self, message: FromRank) -> None:
+        if self.socket is None:
+            return
+        try:
+            self.socket.sendall(msgspec.json.encode(message) + b"\n")
+        except OSError:
+            self._drop()
+
+    def _listen(self) -> None:
+        if self.socket is None:
+            return
+        try:
+            received = self.socket.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if not received:
+            return self._drop()
+        self.paused |= b'"pause"' in received
+        return None
+
+    def _drop(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+        self.socket = None
+
+
+def run_rank(order: RankOrder) -> int:
+    folder, link = RankFolder.at(Path(order.folder)), Link(order)
+    steps, pause = int(os.environ.get("FAKE_STEPS", "0")), float(os.environ.get("FAKE_STEP_SECONDS", "0.02"))
+    crash_at = int(os.environ.get("FAKE_CRASH_AT", "0"))
+    if os.environ.get("FAKE_IGNORE_SIGTERM"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for _ in range(int(os.environ.get("FAKE_CHILDREN", "0"))):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        print(f"child {child.pid}")
+    spool = SpoolWriter(folder.metrics)
+    link.started.append(Joined(step=0, total_steps=steps))
+    step = 0
+    while not steps or step < steps:
+        step += 1
+        time.sleep(pause)
+        record = MetricRecord(seq=step, step=step, time=time.time(), values={"loss": 1 / step})
+        spool.append(msgspec.json.encode(record))
+        spool.flush(durable=False)
+        print(f"step {step}")
+        link.say(Progress(step=step))
+        if step == crash_at:
+            failure = FailureReport(kind="exception", rank=order.world.rank, message="planned", exception="RuntimeError", step=step)
+            return _end(folder, Result(outcome="failed", step=step, failure=failure), 1)
+        if link.paused:
+            return _end(folder, Result(outcome="paused", step=step), 0)
+    return _end(folder, Result(outcome="completed", step=step), 0)
+
+
+def _end(folder: RankFolder, result: Result, code: int) -> int:
+    write_durably(folder.result, msgspec.json.encode(result))
+    return code
