@@ -42,6 +42,7 @@ class RankView:
     outcome: RankOutcome | None = None
     failure: FailureReport | None = None
     drained: bool = False
+    started: bool = True  # a process was forked for it
 
     @property
     def stopped(self) -> bool:
@@ -49,8 +50,11 @@ class RankView:
 
     @property
     def failed(self) -> bool:
-        """An exit that nobody explained is a failure too: only a rank's own word makes it anything else."""
-        return self.state is RankState.LOST or (self.state is RankState.EXITED and self.outcome not in ("completed", "paused"))
+        """An exit that nobody explained is a failure too: only a rank's own word makes it anything else. One that was
+        stopped before it was started has not failed."""
+        if self.state is RankState.EXITED:
+            return self.started and self.outcome not in ("completed", "paused")
+        return self.state is RankState.LOST
 
     def settled(self, now: datetime) -> bool:
         """Stopped, and everything it left behind is stored or has been waited for long enough."""
@@ -94,11 +98,12 @@ class Decision:
     reason: EndReason | None
     why: str
     counts_as_restart: bool = False
+    stops_ranks: bool = False
 
     @property
     def ends_generation(self) -> bool:
-        """Whether its ranks are to stop from now on. A pause leaves them up: they save, and exit by themselves."""
-        return self.counts_as_restart or (self.to is JobState.STOPPING and self.reason is not EndReason.PAUSED)
+        """Whether its ranks are to stop from now on. A pause may leave them up: they save, and exit by themselves."""
+        return self.stops_ranks or self.counts_as_restart or (self.to is JobState.STOPPING and self.reason is not EndReason.PAUSED)
 
 
 def decide(view: JobView, now: datetime) -> Decision | None:
@@ -125,7 +130,7 @@ def _queued(view: JobView, now: datetime) -> Decision | None:
 
 
 def _starting(view: JobView, now: datetime) -> Decision | None:
-    return _obey_cancel(view) or _finished(view) or _failed(view) or _obey_pause(view) or _joined(view) or _start_overdue(view, now)
+    return _obey_cancel(view) or _finished(view) or _failed(view) or _joined(view) or _pause_unjoined(view) or _start_overdue(view, now)
 
 
 def _running(view: JobView, now: datetime) -> Decision | None:
@@ -180,6 +185,13 @@ def _obey_cancel(view: JobView) -> Decision | None:
 def _obey_pause(view: JobView) -> Decision | None:
     if view.desired is Intent.PAUSE:
         return Decision(JobState.STOPPING, EndReason.PAUSED, "paused by its user: its ranks save and exit")
+    return None
+
+
+def _pause_unjoined(view: JobView) -> Decision | None:
+    """Before every rank has joined no step is taken: there is nothing to save, and the ranks may wait for one that never comes."""
+    if view.desired is Intent.PAUSE:
+        return Decision(JobState.STOPPING, EndReason.PAUSED, "paused by its user before its first step", stops_ranks=True)
     return None
 
 

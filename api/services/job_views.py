@@ -1,7 +1,8 @@
-"""From rows to what `cluster.decide` looks at, and from rank reports to the failure that clients see."""
+"""From rows to what `cluster.decide` and `cluster.placement` look at, and from rank reports to the failure that clients see."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
@@ -11,10 +12,12 @@ import msgspec
 from api.schemas.jobs import Failure
 from cluster.decide import JobView, RankOutcome, RankView
 from cluster.failures import root_cause
-from cluster.states import RankState
+from cluster.placement import NodeView, Request
+from cluster.states import NodeState, RankState
 from db.models.jobs import GenerationRow, JobRow, RankRow
+from db.models.nodes import NodeRow
 from training.link import FailureReport
-from training.spec import JobSpec
+from training.spec import JobSpec, Resources
 
 
 def job_view(job: JobRow, generation: GenerationRow | None, ranks: Sequence[RankRow]) -> JobView:
@@ -40,7 +43,30 @@ def rank_view(rank: RankRow) -> RankView:
         outcome=cast("RankOutcome | None", rank.outcome),
         failure=_report(rank),
         drained=rank.drained,
+        started=rank.pid is not None or rank.outcome is not None or rank.failure is not None or rank.exit_code is not None,
     )
+
+
+def request_of(job: JobRow) -> Request:
+    resources = Resources.model_validate(job.spec["resources"])
+    return Request(job.id, resources.nodes, resources.slots_per_node, job.priority, job.queued_at)
+
+
+def node_views(nodes: Sequence[NodeRow], holders: Sequence[tuple[RankRow, str]]) -> list[NodeView]:
+    held: defaultdict[str, set[int]] = defaultdict(set)
+    for rank, _ in holders:
+        held[rank.node_id].add(rank.slot)
+    return [
+        NodeView(
+            id=node.id,
+            name=node.name,
+            device=node.device,
+            slots=node.slots,
+            free=tuple(slot for slot in range(node.slots) if slot not in held[node.id]),
+            schedulable=node.state is NodeState.READY,
+        )
+        for node in nodes
+    ]
 
 
 def describe_failure(ranks: Sequence[RankRow], node_names: Mapping[str, str], stopped_at: datetime | None) -> dict[str, Any] | None:

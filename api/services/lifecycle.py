@@ -223,10 +223,10 @@ async def move_node(session: AsyncSession, node: NodeRow, to: NodeState, actor: 
     nudge_after_commit(session, bus.SCHEDULER, bus.node(node.id))
 
 
-async def drain_later(session: AsyncSession, node: NodeRow, actor: Actor, now: datetime) -> None:
-    """A node that is out of reach is drained once it is back, and gone once it is lost."""
-    await _compare_and_set(session, node, state_before_unreachable=NodeState.DRAINING)
-    await node_event(session, node, "node.intent", actor, f"{actor.name} asked for it", f"{node.name} will be removed", now)
+async def intend_node(session: AsyncSession, node: NodeRow, to: NodeState, actor: Actor, why: str, now: datetime) -> None:
+    """What a node that is out of reach will be once it is back. One that is to be drained is gone when it is lost."""
+    await _compare_and_set(session, node, state_before_unreachable=to)
+    await node_event(session, node, "node.intent", actor, why, f"{node.name} will be {to.value} once it is back", now)
 
 
 async def dismiss(session: AsyncSession, node: NodeRow, now: datetime) -> None:

@@ -98,6 +98,7 @@ CASES: dict[str, tuple[JobView, tuple[JobState, EndReason | None] | None]] = {
         job(JobState.STARTING, completed(0), completed(1)),
         (JobState.STOPPING, EndReason.COMPLETED),
     ),
+    "starting, all joined, then paused": (job(JobState.STARTING, RUNNING, RUNNING_1, **PAUSE), (JobState.RUNNING, None)),
     "running goes on": (job(JobState.RUNNING, RUNNING, RUNNING_1), None),
     "running waits for the last rank to complete": (job(JobState.RUNNING, RUNNING, completed(1)), None),
     "completed": (job(JobState.RUNNING, completed(0), completed(1)), (JobState.STOPPING, EndReason.COMPLETED)),
@@ -199,6 +200,10 @@ CASES: dict[str, tuple[JobView, tuple[JobState, EndReason | None] | None]] = {
         (JobState.STOPPING, EndReason.RANK_CRASHED),
     ),
     "paused by a crash": (stopping(EndReason.PAUSED, crashed(0), crashed(1), **ENDED, **PAUSE), (JobState.PAUSED, EndReason.PAUSED)),
+    "paused before some rank was ever started": (
+        stopping(EndReason.PAUSED, crashed(0), rank(1, RankState.EXITED, started=False, drained=True), **ENDED, **PAUSE),
+        (JobState.PAUSED, EndReason.PAUSED),
+    ),
     "save overdue": (
         stopping(EndReason.PAUSED, RUNNING, state_since=NOW - timedelta(seconds=PAUSE_SECONDS), **PAUSE),
         (JobState.STOPPING, EndReason.PAUSED),
@@ -249,6 +254,13 @@ def test_a_crash_counts_once_until_the_new_generation_crashes() -> None:
 def test_a_pause_leaves_the_ranks_up_and_a_cancel_does_not() -> None:
     assert not Decision(JobState.STOPPING, EndReason.PAUSED, "").ends_generation
     assert Decision(JobState.STOPPING, EndReason.CANCELLED, "").ends_generation
+
+
+def test_a_pause_before_every_rank_has_joined_stops_them_and_costs_no_restart() -> None:
+    decision = decide(job(JobState.STARTING, RUNNING, ASSIGNED, **PAUSE), NOW)
+    assert decision is not None
+    assert decision.ends_generation
+    assert not decision.counts_as_restart
 
 
 @pytest.mark.parametrize(

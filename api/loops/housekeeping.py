@@ -1,0 +1,17 @@
+"""Forgets what has expired: sessions, login links, join tokens, idempotency keys."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from api.deps import Services
+from db.repositories import idempotency, identity
+
+INTERVAL_SECONDS = 600.0
+IDEMPOTENCY_KEYS_KEPT = timedelta(days=1)
+
+
+async def step_once(services: Services, now: datetime) -> None:
+    async with services.write() as session:
+        await identity.forget_expired(session, now)
+        await idempotency.forget_before(session, now - IDEMPOTENCY_KEYS_KEPT)

@@ -1,0 +1,101 @@
+"""The one loop: hold a lease, take a step, wait for a nudge or the interval, and start over.
+
+A leased row elects the one process that runs each loop. A holder that stalls loses it; what it still writes after that meets a
+compare-and-set, so two holders at once cost work, never truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from api.deps import Services
+from api.services.bus import Subscription
+from db.base import new_id
+from db.repositories import leases
+
+logger = logging.getLogger(__name__)
+LEASE_SECONDS = 15.0
+#: A failing step is tried again after 1, 2, 4, ... seconds, give or take a half, at most this.
+RETRY_SECONDS_MAX = 15.0
+
+Step = Callable[[datetime], Awaitable[None]]
+
+
+@dataclass
+class LeaseLoop:
+    """`step` is one turn, with the time as its argument; `topics` are the nudges that wake it early."""
+
+    name: str
+    services: Services
+    step: Step
+    interval_seconds: float
+    topics: tuple[str, ...] = ()
+    holder: str = field(default_factory=new_id)
+    _held_until: datetime | None = None
+    _failures: int = 0
+    _stopping: bool = False
+    _wake: Subscription = field(default_factory=Subscription)
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        with self.services.bus.subscribe(*self.topics) as self._wake:
+            while not self._stopping:
+                await self._wake.wait(await self._turn())
+        await self._release()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.nudge()
+
+    async def step_once(self, now: datetime) -> bool:
+        """One turn, if the lease is ours."""
+        if not await self._hold(now):
+            return False
+        await self.step(now)
+        return True
+
+    async def _turn(self) -> float:
+        """Seconds until the next one."""
+        try:
+            await self.step_once(self.services.now())
+        except Exception:
+            self._failures += 1
+            logger.exception("a step of the %s loop failed %d time(s) in a row; it will be tried again", self.name, self._failures)
+            return min(2.0 ** (self._failures - 1), RETRY_SECONDS_MAX) * random.uniform(0.5, 1.5)
+        self._failures = 0
+        return self.interval_seconds
+
+    async def _hold(self, now: datetime) -> bool:
+        """Renewed when a third of it has passed. With SQLite we are the only process: a lease from before a crash is ours."""
+        if self._held_until is not None and self._held_until - now > timedelta(seconds=LEASE_SECONDS * 2 / 3):
+            return True
+        expires = now + timedelta(seconds=LEASE_SECONDS)
+        async with self.services.write() as session:
+            held = await leases.take(session, self.name, self.holder, now, expires, by_force=self.services.control.is_sqlite)
+        self._held_until = expires if held else None
+        return held
+
+    async def _release(self) -> None:
+        if self._held_until is None:
+            return
+        async with self.services.write() as session:
+            await leases.release(session, self.name, self.holder)
+        self._held_until = None
+
+
+async def run_until_stopped(loops: list[LeaseLoop], stop: asyncio.Event, timeout_seconds: float) -> None:
+    """Run all of them; after `stop`, each gets `timeout_seconds` to finish its step."""
+    tasks = [asyncio.create_task(loop.run(), name=f"loop:{loop.name}") for loop in loops]
+    await stop.wait()
+    for loop in loops:
+        loop.stop()
+    _, late = await asyncio.wait(tasks, timeout=timeout_seconds)
+    for task in late:
+        logger.warning("%s did not finish its step within %.0f s and is cut off", task.get_name(), timeout_seconds)
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,105 @@
+"""Watches over nodes: silent ones become unreachable, then lost; drained ones leave.
+
+Failing to hear from a node is no evidence that it failed: after this loop's own start, or a stall of it, every node gets a
+fresh term before anything is held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.deps import Services
+from api.services import lifecycle
+from api.services.identity import SYSTEM
+from cluster.states import NodeState
+from db.models.nodes import NodeRow
+from db.repositories import jobs as job_rows
+from db.repositories import nodes as node_rows
+
+UNREACHABLE_SECONDS = 10.0
+LOST_SECONDS = 45.0
+#: A node that redeemed its join token but never said hello.
+JOIN_SECONDS = 3600.0
+INTERVAL_SECONDS = 1.0
+#: A longer pause between two steps is our own stall.
+STALL_SECONDS = 3.0
+
+
+@dataclass
+class NodeWatch:
+    services: Services
+    _last_step: datetime | None = None
+    _fresh_since: datetime | None = None
+
+    async def step_once(self, now: datetime) -> None:
+        if self._last_step is None or now - self._last_step > timedelta(seconds=STALL_SECONDS):
+            self._fresh_since = now
+        self._last_step = now
+        async with self.services.control.read() as session:
+            node_ids = [node.id for node in await node_rows.present(session) if self._concerns(node, now)]
+        for node_id in node_ids:
+            async with self.services.write() as session:
+                node = await node_rows.get_locked(session, node_id)
+                if node is not None and node.state is not NodeState.GONE:
+                    await _look_after(session, node, self._silence(node, now), now)
+
+    def _concerns(self, node: NodeRow, now: datetime) -> bool:
+        """Whether there may be something to do: nodes that are well cost no transaction."""
+        return node.state in (NodeState.DRAINING, NodeState.LOST) or self._silence(node, now) >= UNREACHABLE_SECONDS
+
+    def _silence(self, node: NodeRow, now: datetime) -> float:
+        """Seconds that we could have heard from the node, and did not."""
+        heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self._fresh_since) if moment is not None)
+        return (now - heard).total_seconds()
+
+
+async def _look_after(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
+    rule = _RULES.get(node.state)
+    if rule is not None:
+        await rule(session, node, silence, now)
+
+
+async def _joining(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
+    if silence >= JOIN_SECONDS:
+        await lifecycle.move_node(session, node, NodeState.GONE, SYSTEM, f"it has not connected within {JOIN_SECONDS:.0f} s", now)
+
+
+async def _present(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
+    if silence >= UNREACHABLE_SECONDS:
+        why = f"no heartbeat for {silence:.0f} s; nothing new is placed on it"
+        await lifecycle.move_node(session, node, NodeState.UNREACHABLE, SYSTEM, why, now, state_before_unreachable=node.state)
+
+
+async def _draining(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
+    if node.leaving and silence >= UNREACHABLE_SECONDS:
+        await lifecycle.move_node(session, node, NodeState.GONE, SYSTEM, "drained, and its agent has left", now)
+    elif silence >= UNREACHABLE_SECONDS:
+        await _present(session, node, silence, now)
+    elif not node.leaving and not await job_rows.open_ranks_of_node(session, node.id):
+        await lifecycle.dismiss(session, node, now)
+
+
+async def _unreachable(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
+    if silence >= LOST_SECONDS:
+        lost = await lifecycle.lose_ranks(session, node, now)
+        why = f"no heartbeat for {silence:.0f} s; {lost} rank(s) on it are given up"
+        await lifecycle.move_node(session, node, NodeState.LOST, SYSTEM, why, now)
+
+
+async def _lost(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
+    if node.state_before_unreachable is NodeState.DRAINING:
+        await lifecycle.move_node(session, node, NodeState.GONE, SYSTEM, "it was to be removed, and is lost", now)
+
+
+_RULES: dict[NodeState, Callable[[AsyncSession, NodeRow, float, datetime], Awaitable[None]]] = {
+    NodeState.JOINING: _joining,
+    NodeState.READY: _present,
+    NodeState.CORDONED: _present,
+    NodeState.DRAINING: _draining,
+    NodeState.UNREACHABLE: _unreachable,
+    NodeState.LOST: _lost,
+}

@@ -1,0 +1,56 @@
+"""Job specs as request bodies: JSON, or the same document as YAML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import yaml
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
+from api.errors import ProblemError
+from api.problems import invalid_body
+
+YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+
+
+class SpecRoute(APIRoute):
+    """Hands a YAML body on as JSON, and answers an invalid spec with its own code."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await handle(await _as_json(request))
+            except RequestValidationError as error:
+                if any(item["type"] == "json_invalid" or item["loc"][0] != "body" for item in error.errors()):
+                    raise
+                raise invalid_body(error.errors(), error.body, code="invalid_spec") from None
+
+        return handler
+
+
+async def _as_json(request: Request) -> Request:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in YAML_TYPES:
+        return request
+    body = json.dumps(_read(await request.body()), default=str).encode()
+    headers = [(name, value) for name, value in request.scope["headers"] if name not in (b"content-type", b"content-length")]
+    scope = {**request.scope, "headers": [*headers, (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request(scope, receive)
+
+
+def _read(text: bytes) -> Any:
+    """With the safe loader: plain data, never objects."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ProblemError("malformed_body", f"the body is not YAML: {error}") from None

@@ -1,0 +1,77 @@
+"""Checkpoints: look at, pin, delete, restore."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from api.deps import Member, ReadSession, ServicesDep, WriteSession
+from api.schemas.checkpoints import Checkpoint, RestoreRequest
+from api.schemas.common import Page
+from api.schemas.jobs import Job
+from api.services import checkpoints, jobs, lifecycle, paging
+from api.services.idempotency import Once
+from api.services.paging import Cursor, Limit
+from db.repositories import checkpoints as checkpoint_rows
+
+router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
+
+
+@router.get("/jobs/{job_id}")
+async def job_checkpoints(job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[Checkpoint]:
+    """The newest first; without the deleted ones."""
+    await jobs.find(session, job_id)
+    key = paging.decode(cursor, int, str)
+    rows = await checkpoint_rows.page_of_job(session, job_id, (int(key[0]), str(key[1])) if key else None, limit + 1)
+    described = {each.id: each for each in await checkpoints.describe(session, rows)}
+    return paging.page_of(rows, limit, lambda row: described[row.id], lambda row: (row.step, row.id))
+
+
+@router.get("/{checkpoint_id}")
+async def get_checkpoint(checkpoint_id: str, session: ReadSession) -> Checkpoint:
+    return await checkpoints.describe_one(session, await checkpoints.find(session, checkpoint_id))
+
+
+@router.put("/{checkpoint_id}/pin")
+async def pin_checkpoint(checkpoint_id: str, caller: Member, services: ServicesDep, session: WriteSession) -> Checkpoint:
+    """Retention never deletes a pinned one."""
+    row = await checkpoints.pin(session, checkpoint_id, True, caller.actor, services.now())
+    return await checkpoints.describe_one(session, row)
+
+
+@router.put("/{checkpoint_id}/unpin")
+async def unpin_checkpoint(checkpoint_id: str, caller: Member, services: ServicesDep, session: WriteSession) -> Checkpoint:
+    row = await checkpoints.pin(session, checkpoint_id, False, caller.actor, services.now())
+    return await checkpoints.describe_one(session, row)
+
+
+@router.delete("/{checkpoint_id}", status_code=202)
+async def delete_checkpoint(
+    checkpoint_id: str,
+    caller: Member,
+    services: ServicesDep,
+    session: WriteSession,
+    confirm: Annotated[bool, Query(description="delete it although something depends on it")] = False,
+) -> Checkpoint:
+    """Its folder is removed by the node that wrote it."""
+    row = await checkpoints.delete(session, checkpoint_id, caller.actor, services.now(), confirm=confirm)
+    return await checkpoints.describe_one(session, row)
+
+
+@router.post("/{checkpoint_id}/restore", status_code=201)
+async def restore_checkpoint(
+    checkpoint_id: str, body: RestoreRequest, response: Response, caller: Member, services: ServicesDep, once: Once, session: WriteSession
+) -> Job:
+    """A new job that continues from it."""
+
+    async def create() -> Job:
+        row = await checkpoints.find(session, checkpoint_id, lock=True)
+        spec = await checkpoints.restored_spec(session, row, body)
+        job = await lifecycle.submit(session, spec, caller.actor, services.now(), restored_from=row)
+        return await jobs.describe(session, job, services.now())
+
+    job = await once.run(session, body, Job, create)
+    response.headers.update(jobs.etag(job))
+    response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
+    return job

@@ -1,0 +1,137 @@
+"""Jobs: submit, list, look at, pause, resume, cancel."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from api.deps import Member, ReadSession, ServicesDep, WriteSession
+from api.middleware.spec_body import SpecRoute
+from api.schemas.common import Page
+from api.schemas.jobs import Job, JobSummary
+from api.services import jobs, lifecycle, paging, plan
+from api.services.idempotency import Once
+from api.services.paging import Cursor, Limit
+from cluster.states import ACTIVE_JOB_STATES
+from db.models.jobs import JobRow
+from db.repositories import jobs as job_rows
+from training.spec import JobSpec, json_schema
+
+router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
+IfMatch = Annotated[str | None, Header(alias="If-Match", description="the job's ETag; 428 when absent, 412 when stale")]
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", description="the ETag you have: 304 when the job rests and is still that")
+]
+Sort = Literal["created_at", "-created_at", "name", "-name", "priority", "-priority"]
+
+
+@router.get("/spec-schema")
+async def spec_schema() -> dict[str, Any]:
+    """The JSON Schema of a job spec."""
+    return json_schema()
+
+
+@router.post("/jobs", status_code=201)
+async def submit_job(
+    body: JobSpec,
+    response: Response,
+    caller: Member,
+    services: ServicesDep,
+    once: Once,
+    session: WriteSession,
+    plan_hash: Annotated[str | None, Query(description="of the plan you have seen: 409 plan_changed when it would differ now")] = None,
+) -> Job:
+    """The body is the job spec, as JSON or as YAML (application/yaml)."""
+    now = services.now()
+
+    async def create() -> Job:
+        if plan_hash is not None:
+            await plan.check_unchanged(session, body, plan_hash, now)
+        job = await lifecycle.submit(session, body, caller.actor, now)
+        return await jobs.describe(session, job, now)
+
+    job = await once.run(session, body, Job, create)
+    response.headers.update(jobs.etag(job))
+    response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
+    return job
+
+
+@router.get("/jobs")
+async def list_jobs(
+    request: Request,
+    session: ReadSession,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    status: Annotated[str | None, Query(description="states, comma-separated")] = None,
+    project: str | None = None,
+    q: Annotated[str | None, Query(description="part of a name, or an id", max_length=200)] = None,
+    sort: Sort = "-created_at",
+) -> Page[JobSummary]:
+    """Labels are filtered with `label.KEY=VALUE`."""
+    labels = jobs.parse_labels(request.query_params.multi_items())
+    wanted = job_rows.JobFilter(jobs.parse_states(status), project, q, labels)
+    column, descending = sort.removeprefix("-"), sort.startswith("-")
+    after = _after(cursor, column)
+    rows = await job_rows.page(session, wanted, sort=column, descending=descending, after=after, limit=limit + 1)
+    return paging.page_of(rows, limit, jobs.summarize, lambda job: _sort_key(job, column))
+
+
+def _sort_key(job: JobRow, column: str) -> tuple[paging.Key, str]:
+    value = getattr(job, column)
+    return (value.isoformat() if isinstance(value, datetime) else value, job.id)
+
+
+def _after(cursor: str | None, column: str) -> tuple[Any, str] | None:
+    key = paging.decode(cursor, int if column == "priority" else str, str)
+    if key is None:
+        return None
+    return (paging.moment(key[0]) if column == "created_at" else key[0], str(key[1]))
+
+
+@router.get("/jobs/{job_id}", responses={304: {"description": "the job rests, and is as you have it"}})
+async def get_job(job_id: str, response: Response, services: ServicesDep, session: ReadSession, if_none_match: IfNoneMatch = None) -> Job:
+    """An active job is always sent: its ranks and progress move without a new revision."""
+    row = await jobs.find(session, job_id)
+    if if_none_match == f'"{row.version}"' and row.state not in ACTIVE_JOB_STATES:
+        response.status_code = 304
+    job = await jobs.describe(session, row, services.now())
+    response.headers.update(jobs.etag(job))
+    return job
+
+
+@router.put("/jobs/{job_id}/pause")
+async def pause_job(
+    job_id: str, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
+) -> Job:
+    """Save at an agreed step, free the slots, stop the ranks."""
+    job = await jobs.find(session, job_id, lock=True)
+    await jobs.pause(session, job, if_match, caller.actor, services.now())
+    return await _answer(session, response, job, services.now())
+
+
+@router.put("/jobs/{job_id}/resume")
+async def resume_job(
+    job_id: str, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
+) -> Job:
+    """Queue a paused job again; it continues at the next step."""
+    job = await jobs.find(session, job_id, lock=True)
+    await jobs.resume(session, job, if_match, caller.actor, services.now())
+    return await _answer(session, response, job, services.now())
+
+
+@router.delete("/jobs/{job_id}")
+async def cancel_job(
+    job_id: str, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
+) -> Job:
+    """Stop the job for good; its checkpoints stay."""
+    job = await jobs.find(session, job_id, lock=True)
+    await jobs.cancel(session, job, if_match, caller.actor, services.now())
+    return await _answer(session, response, job, services.now())
+
+
+async def _answer(session: WriteSession, response: Response, row: JobRow, now: datetime) -> Job:
+    job = await jobs.describe(session, row, now)
+    response.headers.update(jobs.etag(job))
+    return job

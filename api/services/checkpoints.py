@@ -1,0 +1,147 @@
+"""Checkpoints as clients see them, and what may be done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.deps import nudge_after_commit
+from api.errors import ProblemError, not_found
+from api.schemas.checkpoints import Checkpoint, RestoreRequest
+from api.schemas.common import Actor
+from api.services import bus, lifecycle
+from api.services.specs import parse_spec
+from cluster.retention import CheckpointView, best, to_delete_next, verified
+from cluster.states import TERMINAL_JOB_STATES, CheckpointState
+from db.models.checkpoints import CheckpointRow
+from db.models.jobs import JobRow
+from db.repositories import checkpoints as checkpoint_rows
+from db.repositories import jobs as job_rows
+from training.spec import CheckpointPolicy, JobSpec
+
+
+def policy_of(job: JobRow) -> CheckpointPolicy:
+    return CheckpointPolicy.model_validate(job.spec["checkpoint"])
+
+
+async def views_of(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list[CheckpointView]:
+    users = await checkpoint_rows.users_of(session, [row.id for row in rows])
+    return [
+        CheckpointView(
+            id=row.id,
+            step=row.step,
+            generation=row.generation,
+            state=row.state,
+            metrics={name: float(value) for name, value in row.metrics.items()},
+            pinned=row.pinned,
+            referenced=bool(users.get(row.id)),
+        )
+        for row in rows
+    ]
+
+
+async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list[Checkpoint]:
+    """`rows` are of one job."""
+    if not rows:
+        return []
+    job = await job_rows.get(session, rows[0].job_id)
+    assert job is not None, f"checkpoints of unknown job {rows[0].job_id}"
+    views = await views_of(session, await checkpoint_rows.present_of_job(session, job.id))
+    users = await checkpoint_rows.users_of(session, [row.id for row in rows])
+    policy = policy_of(job)
+    latest, champion = [view.id for view in verified(views)[:1]], [view.id for view in best(views, policy)[:1]]
+    doomed = {view.id for view in to_delete_next(views, policy)}
+    return [
+        Checkpoint(
+            id=row.id,
+            job_id=row.job_id,
+            step=row.step,
+            generation=row.generation,
+            state=row.state,
+            directory=row.directory,
+            bytes=row.bytes,
+            manifest_sha256=row.manifest_sha256,
+            metrics={name: float(value) for name, value in row.metrics.items()},
+            best=row.id in champion,
+            latest=row.id in latest,
+            pinned=row.pinned,
+            deleted_next=row.id in doomed,
+            used_by=users.get(row.id, []),
+            damage=row.damage,
+            created_at=row.created_at,
+        )
+        for row in rows
+    ]
+
+
+async def describe_one(session: AsyncSession, row: CheckpointRow) -> Checkpoint:
+    return (await describe(session, [row]))[0]
+
+
+async def find(session: AsyncSession, checkpoint_id: str, *, lock: bool = False) -> CheckpointRow:
+    row = await (checkpoint_rows.get_locked if lock else checkpoint_rows.get)(session, checkpoint_id)
+    if row is None:
+        raise not_found("checkpoint", checkpoint_id)
+    return row
+
+
+async def pin(session: AsyncSession, checkpoint_id: str, pinned: bool, actor: Actor, now: datetime) -> CheckpointRow:
+    row = await find(session, checkpoint_id, lock=True)
+    if row.state not in (CheckpointState.COMMITTED, CheckpointState.DAMAGED):
+        raise ProblemError(
+            "checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}; there is nothing left to pin"
+        )
+    if row.pinned is not pinned:
+        await lifecycle.pin_checkpoint(session, row, pinned, actor, now)
+        nudge_after_commit(session, bus.RETENTION)
+    return row
+
+
+async def delete(session: AsyncSession, checkpoint_id: str, actor: Actor, now: datetime, *, confirm: bool) -> CheckpointRow:
+    """Deleting twice is harmless. What somebody depends on needs `confirm`, and the answer names it."""
+    row = await find(session, checkpoint_id, lock=True)
+    if row.state in (CheckpointState.DELETING, CheckpointState.DELETED):
+        return row
+    dependants = await _dependants(session, row)
+    if dependants and not confirm:
+        raise ProblemError(
+            "checkpoint_in_use",
+            f"checkpoint {row.id} of step {row.step}: {'; '.join(dependants)}. To delete it all the same, repeat with confirm=true",
+        )
+    await lifecycle.move_checkpoint(session, row, CheckpointState.DELETING, actor, f"{actor.name} asked for it", now)
+    return row
+
+
+async def _dependants(session: AsyncSession, row: CheckpointRow) -> list[str]:
+    reasons = [f"job {job_id} was started from it" for job_id in (await checkpoint_rows.users_of(session, [row.id])).get(row.id, [])]
+    job = await job_rows.get(session, row.job_id)
+    views = await views_of(session, await checkpoint_rows.present_of_job(session, row.job_id))
+    newest = next((view.id for view in verified(views)), None)
+    if job is not None and job.state not in TERMINAL_JOB_STATES and newest == row.id:
+        reasons.append(f"it is the newest one of job {job.name}, which is {job.state.value} and would continue from it")
+    if row.pinned:
+        reasons.append("it is pinned")
+    return reasons
+
+
+async def restored_spec(session: AsyncSession, row: CheckpointRow, request: RestoreRequest) -> JobSpec:
+    """The spec of the new job; a problem when the checkpoint cannot be continued from."""
+    job = await job_rows.get(session, row.job_id)
+    assert job is not None, f"checkpoint {row.id} of unknown job"
+    if row.state is not CheckpointState.COMMITTED:
+        why = f": {row.damage}" if row.damage else ""
+        raise ProblemError("checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}{why}; choose another one")
+    document = dict(job.spec)
+    document["name"] = request.name or f"{job.name[:54]}-restored"
+    if request.steps is not None:
+        document["training"] = {**document["training"], "steps": request.steps, "epochs": None}
+    spec = parse_spec(document)
+    steps = spec.training.steps if spec.training else None
+    if steps is not None and steps <= row.step:
+        raise ProblemError(
+            "checkpoint_not_usable",
+            f"the checkpoint is of step {row.step} and the job ends at step {steps}: nothing is left to train; pass steps above {row.step}",
+        )
+    return spec

@@ -1,0 +1,179 @@
+"""Jobs as clients see them, and what may be asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.errors import ProblemError, not_found
+from api.schemas.common import Actor, Reason
+from api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
+from api.services import lifecycle
+from api.services.job_words import model_of, strategy_of
+from cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState
+from db.models.jobs import GenerationRow, JobRow, RankRow
+from db.models.nodes import NodeRow
+from db.repositories import events as event_rows
+from db.repositories import jobs as job_rows
+from training.spec import JobSpec
+
+
+async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> JobRow:
+    job = await (job_rows.get_locked if lock else job_rows.get)(session, job_id)
+    if job is None:
+        raise not_found("job", job_id)
+    return job
+
+
+# --- what clients see
+
+
+def summarize(job: JobRow) -> JobSummary:
+    spec = JobSpec.model_validate(job.spec)
+    return JobSummary(
+        id=job.id,
+        name=job.name,
+        project=job.project,
+        priority=job.priority,
+        labels=job.labels,
+        state=job.state,
+        desired=job.desired,
+        end_reason=job.end_reason,
+        pending=Reason.model_validate(job.pending) if job.pending else None,
+        progress=JobProgress.model_validate(job.progress or {}),
+        world_size=job.world_size,
+        generation=job.generation,
+        restarts=job.restarts,
+        strategy=strategy_of(spec),
+        model=model_of(spec),
+        created_by=job.created_by,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+    )
+
+
+async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
+    """The sequence number is read first: an event between it and the rest is seen twice rather than never."""
+    as_of_seq = await event_rows.newest_seq(session)
+    ranks = await job_rows.ranks_with_nodes(session, job.id, job.generation)
+    return Job(
+        **summarize(job).model_dump(),
+        spec=JobSpec.model_validate(job.spec),
+        revision=job.version,
+        failure=Failure.model_validate(job.failure) if job.failure else None,
+        restored_from=job.restored_from,
+        ranks=[describe_rank(rank, node, now) for rank, node in ranks],
+        generations=[describe_generation(row) for row in await job_rows.generations_of(session, job.id)],
+        as_of_seq=as_of_seq,
+    )
+
+
+def describe_rank(rank: RankRow, node: NodeRow, now: datetime) -> Rank:
+    return Rank(
+        rank=rank.rank,
+        generation=rank.generation,
+        node_id=node.id,
+        node_name=node.name,
+        slot=rank.slot,
+        state=rank.state,
+        pid=rank.pid,
+        step=rank.step,
+        heartbeat_age_seconds=max(0.0, (now - rank.progress_at).total_seconds()) if rank.progress_at else None,
+        exit_code=rank.exit_code,
+        signal=rank.signal,
+    )
+
+
+def describe_generation(row: GenerationRow) -> Generation:
+    return Generation(
+        generation=row.generation,
+        world_size=row.world_size,
+        started_at=row.started_at,
+        first_step_at=row.first_step_at,
+        ended_at=row.ended_at,
+        end_reason=row.end_reason,
+        start_step=row.start_step,
+        restored_checkpoint_id=row.restored_checkpoint_id,
+    )
+
+
+def parse_states(status: str | None) -> tuple[JobState, ...]:
+    names = [name.strip() for name in (status or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in set(JobState)]
+    if unknown:
+        raise ProblemError("invalid_parameter", f"status={unknown[0]} is no state of a job; use {', '.join(JobState)}")
+    return tuple(JobState(name) for name in names)
+
+
+def parse_labels(parameters: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name.removeprefix("label."), value) for name, value in parameters if name.startswith("label."))
+
+
+# --- what clients may ask
+
+
+def check_revision(job: JobRow, if_match: str | None) -> None:
+    """`If-Match: "<revision>"`, so that nobody changes a job that is not as they have seen it."""
+    if if_match is None:
+        raise ProblemError("precondition_required", f'send If-Match: "{job.version}" (the ETag of the job), or * for whatever it is now')
+    wanted = [tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")]
+    if "*" not in wanted and str(job.version) not in wanted:
+        raise ProblemError("precondition_failed", f"the job is at revision {job.version}, you have {if_match}; read it again")
+
+
+async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+    _refuse_finished(job, "paused")
+    check_revision(job, if_match)
+    _refuse_cancelled(job)
+    if job.desired is Intent.PAUSE:
+        raise ProblemError("job_already_paused", f"job {job.name} is {_paused_word(job)} already; resume it with PUT .../resume")
+    if job.spec.get("script") is not None:
+        raise ProblemError(
+            "cannot_pause", f"job {job.name} runs a script, which Paceline cannot ask to save; cancel it, or use an entrypoint or a model"
+        )
+    if job.state is JobState.STOPPING and job.end_reason is not EndReason.PAUSED:
+        raise ProblemError("job_not_running", f"job {job.name} is stopping already ({_why(job)})")
+    await lifecycle.want(session, job, Intent.PAUSE, actor, now)
+
+
+async def resume(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+    _refuse_finished(job, "resumed")
+    check_revision(job, if_match)
+    _refuse_cancelled(job)
+    if job.desired is not Intent.PAUSE:
+        raise ProblemError("job_not_paused", f"job {job.name} is {job.state.value}, not paused; there is nothing to resume")
+    await lifecycle.want(session, job, Intent.RUN, actor, now)
+
+
+async def cancel(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+    """Asking again while it is being cancelled is harmless."""
+    _refuse_finished(job, "cancelled")
+    check_revision(job, if_match)
+    if job.desired is not Intent.CANCEL:
+        await lifecycle.want(session, job, Intent.CANCEL, actor, now)
+
+
+def _refuse_finished(job: JobRow, participle: str) -> None:
+    if job.state in TERMINAL_JOB_STATES:
+        ended = f" at {job.ended_at.isoformat(timespec='seconds')}" if job.ended_at else ""
+        raise ProblemError("job_finished", f"job {job.name} is {job.state.value}{ended} ({_why(job)}); it cannot be {participle} any more")
+
+
+def _refuse_cancelled(job: JobRow) -> None:
+    if job.desired is Intent.CANCEL:
+        raise ProblemError("job_being_cancelled", f"job {job.name} is being cancelled; submit it again, or restore one of its checkpoints")
+
+
+def _paused_word(job: JobRow) -> str:
+    return "paused" if job.state is JobState.PAUSED else "being paused"
+
+
+def _why(job: JobRow) -> str:
+    return job.end_reason.value if job.end_reason else "no reason recorded"
+
+
+def etag(job: Job) -> Mapping[str, str]:
+    return {"ETag": f'"{job.revision}"'}

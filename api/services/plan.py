@@ -1,0 +1,146 @@
+"""What a spec would do if it were submitted now. Writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.errors import ProblemError
+from api.schemas.common import Reason
+from api.schemas.jobs import MemoryEstimate, Plan, RankPlacement
+from api.services.job_views import node_views, request_of
+from api.services.job_words import reason_of, strategy_of
+from cluster.placement import Pending, Placement, Request, place
+from cluster.states import Intent, JobState
+from db.models.jobs import JobRow
+from db.models.nodes import NodeRow
+from db.repositories import jobs as job_rows
+from db.repositories import nodes as node_rows
+from parallelism.estimate import memory
+from training.sizes import parameter_count
+from training.spec import JobSpec
+
+#: Stands for the job that does not exist yet.
+PLANNED = "planned"
+
+
+async def plan(session: AsyncSession, spec: JobSpec, now: datetime) -> Plan:
+    nodes = await node_rows.present(session)
+    views = node_views(nodes, await job_rows.holders(session))
+    verdicts = place([*await _queue(session), _request(spec, now)], views)
+    verdict = next(each for each in verdicts if each.job_id == PLANNED)
+    names = {node.id: node.name for node in nodes}
+    placement = _placement(verdict, names) if isinstance(verdict, Placement) else None
+    pending = reason_of(verdict.reason) if isinstance(verdict, Pending) else None
+    estimate = _memory(spec)
+    return Plan(
+        spec=spec,
+        plan_hash=_hash(spec, placement, pending),
+        world_size=spec.world_size,
+        strategy=strategy_of(spec),
+        global_batch_size=spec.training.global_batch_size if spec.training else None,
+        micro_batch_size=spec.micro_batch_size if spec.training else None,
+        gradient_accumulation_steps=spec.micro_batches // spec.world_size if spec.training else None,
+        parameter_count=_parameters(spec),
+        memory_per_rank=estimate,
+        placement=placement,
+        pending=pending,
+        warnings=_warnings(spec, estimate, nodes),
+    )
+
+
+async def check_unchanged(session: AsyncSession, spec: JobSpec, plan_hash: str, now: datetime) -> None:
+    """A problem when the plan that the caller has seen is not what would happen now."""
+    present = await plan(session, spec, now)
+    if present.plan_hash != plan_hash:
+        instead = (
+            present.pending.text
+            if present.pending
+            else f"placed on {', '.join(sorted({each.node_name for each in present.placement or []}))}"
+        )
+        raise ProblemError(
+            "plan_changed",
+            f"the cluster or the spec has changed since the plan was made; now: {instead}. Plan again, or submit without plan_hash",
+        )
+
+
+async def _queue(session: AsyncSession) -> list[Request]:
+    """The jobs that wait for slots already. Recovering ones among them ask again for what they hold: leave them out."""
+    return [request_of(job) for job in await job_rows.undecided(session) if _waits(job)]
+
+
+def _waits(job: JobRow) -> bool:
+    return job.desired is Intent.RUN and (job.state is JobState.QUEUED or job.pending is not None)
+
+
+def _request(spec: JobSpec, now: datetime) -> Request:
+    return Request(PLANNED, spec.resources.nodes, spec.resources.slots_per_node, spec.priority, now)
+
+
+def _placement(verdict: Placement, names: Mapping[str, str]) -> list[RankPlacement]:
+    places = [(share.node_id, slot) for share in verdict.shares for slot in share.slots]
+    return [RankPlacement(rank=rank, node_id=node, node_name=names[node], slot=slot) for rank, (node, slot) in enumerate(places)]
+
+
+def _hash(spec: JobSpec, placement: Sequence[RankPlacement] | None, pending: Reason | None) -> str:
+    where = (
+        ",".join(f"{each.node_id}:{each.slot}" for each in placement)
+        if placement is not None
+        else f"pending:{pending.code if pending else ''}"
+    )
+    return hashlib.sha256(f"{spec.model_dump_json()}\n{where}".encode()).hexdigest()
+
+
+def _parameters(spec: JobSpec) -> int | None:
+    return parameter_count(spec.model, spec.data) if spec.model is not None else None
+
+
+def _memory(spec: JobSpec) -> MemoryEstimate | None:
+    parameters = _parameters(spec)
+    if parameters is None:
+        return None
+    estimate = memory(parameters, spec.optimizer.kind, spec.precision)
+    return MemoryEstimate(
+        parameters=estimate.parameters, gradients=estimate.gradients, optimizer=estimate.optimizer, total=estimate.total, note=estimate.note
+    )
+
+
+def _warnings(spec: JobSpec, estimate: MemoryEstimate | None, nodes: Sequence[NodeRow]) -> list[str]:
+    return [
+        warning
+        for warning in (_too_little_memory(estimate, nodes), _no_checkpoint(spec), _no_evaluation(spec), _several_roots(spec))
+        if warning
+    ]
+
+
+def _too_little_memory(estimate: MemoryEstimate | None, nodes: Sequence[NodeRow]) -> str | None:
+    cards = [gpu["memory_bytes"] for node in nodes for gpu in (node.inventory or {}).get("gpus", [])]
+    if estimate is None or not cards or estimate.total <= min(cards):
+        return None
+    return f"parameters, gradients and optimizer state take {estimate.total:,} bytes a rank; the smallest GPU here has {min(cards):,}"
+
+
+def _no_checkpoint(spec: JobSpec) -> str | None:
+    every, steps = spec.checkpoint.every_steps, spec.training.steps if spec.training else None
+    if spec.script is not None:
+        return "a script saves its own checkpoints: it cannot be paused, and restarts from its beginning unless it does"
+    if every is None or (steps is not None and every >= steps):
+        return "no checkpoint is saved before the end: a crash starts over at step 0"
+    return None
+
+
+def _no_evaluation(spec: JobSpec) -> str | None:
+    if spec.training is None or spec.training.eval_every_steps is not None or spec.checkpoint.keep_best == 0:
+        return None
+    if not spec.checkpoint.metric.startswith("eval_"):
+        return None
+    return f"checkpoint.keep_best goes by {spec.checkpoint.metric}, but training.eval_every_steps is null: there will be no best checkpoint"
+
+
+def _several_roots(spec: JobSpec) -> str | None:
+    if spec.resources.nodes == 1 or spec.checkpoint.directory is not None or spec.script is not None:
+        return None
+    return "checkpoint.directory is not set: on several machines the agents' default folder must be one that they share"

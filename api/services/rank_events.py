@@ -1,0 +1,143 @@
+"""What happened on a rank and is told exactly once: checkpoints, evaluations, samples."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.deps import nudge_after_commit
+from api.schemas.common import Actor
+from api.services import bus, events, lifecycle
+from api.services.identity import node_actor
+from cluster.states import CheckpointState
+from db.models.checkpoints import CheckpointRow
+from db.models.jobs import GenerationRow
+from db.models.nodes import NodeRow
+from db.repositories import checkpoints as checkpoint_rows
+from db.repositories import jobs as job_rows
+from monitoring.points import RankBatch, RankEvent
+
+#: Longest text of a sample that goes into the history.
+SAMPLE_CHARACTERS = 20_000
+
+
+class Committed(msgspec.Struct, frozen=True):
+    directory: str
+    step: int
+    bytes: int
+    manifest_sha256: str
+    metrics: dict[str, float] = {}
+
+
+class Damaged(msgspec.Struct, frozen=True):
+    directory: str
+    reason: str
+
+
+class Restored(msgspec.Struct, frozen=True):
+    directory: str
+    step: int
+
+
+async def apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent) -> None:
+    """Bring one rank event into the rows. The caller makes sure that it comes once, and that the job exists.
+
+    What cannot be read is noted and passed over: kept back, it would hold up everything that the rank says after it.
+    """
+    now = datetime.fromtimestamp(event.time, UTC)
+    try:
+        await _apply(session, node, batch, event, now)
+    except msgspec.ValidationError as error:
+        data = {"kind": event.kind, "seq": event.seq}
+        await _event(session, node, batch, "rank.event_unreadable", str(error), f"a {event.kind} event cannot be read", data, now)
+
+
+async def _apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent, now: datetime) -> None:
+    match event.kind:
+        case "checkpoint_committed":
+            await _committed(session, node, batch, msgspec.convert(event.data, Committed, strict=False), now)
+        case "checkpoint_damaged":
+            await _damaged(session, node, msgspec.convert(event.data, Damaged, strict=False), now)
+        case "checkpoint_restored":
+            await _restored(session, node, batch, msgspec.convert(event.data, Restored, strict=False), now)
+        case _:
+            await _note(session, node, batch, event, now)
+
+
+async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, saved: Committed, now: datetime) -> None:
+    job = await job_rows.get_locked(session, batch.job_id)
+    if job is None:
+        return
+    current = batch.generation == job.generation
+    checkpoint = CheckpointRow(
+        job_id=job.id,
+        step=saved.step,
+        generation=batch.generation,
+        node_id=node.id,
+        state=CheckpointState.COMMITTED if current else CheckpointState.DELETING,
+        directory=saved.directory,
+        bytes=saved.bytes,
+        manifest_sha256=saved.manifest_sha256,
+        metrics=saved.metrics,
+        created_at=now,
+    )
+    stale = f"generation {batch.generation} was fenced off by generation {job.generation}: what it saved is debris"
+    cause = f"rank {batch.rank} saved step {saved.step}" if current else stale
+    await lifecycle.record_checkpoint(session, checkpoint, node_actor(node), cause, now)
+    if current:
+        job.progress = {**(job.progress or {}), "last_checkpoint_step": saved.step}
+        nudge_after_commit(session, bus.RETENTION)
+
+
+async def _damaged(session: AsyncSession, node: NodeRow, damaged: Damaged, now: datetime) -> None:
+    checkpoint = await checkpoint_rows.by_directory(session, damaged.directory)
+    if checkpoint is not None and checkpoint.state is CheckpointState.COMMITTED:
+        damage = CheckpointState.DAMAGED
+        await lifecycle.move_checkpoint(session, checkpoint, damage, node_actor(node), damaged.reason, now, damage=damaged.reason)
+
+
+async def _restored(session: AsyncSession, node: NodeRow, batch: RankBatch, restored: Restored, now: datetime) -> None:
+    """Only rank 0 speaks for its generation: the others restore the same."""
+    generation: GenerationRow | None = await job_rows.generation(session, batch.job_id, batch.generation)
+    if generation is None or batch.rank != 0:
+        return
+    checkpoint = await checkpoint_rows.by_directory(session, restored.directory)
+    generation.start_step = restored.step
+    generation.restored_checkpoint_id = checkpoint.id if checkpoint else None
+    data = {"checkpoint_id": generation.restored_checkpoint_id, "step": restored.step}
+    await _event(session, node, batch, "checkpoint.restored", restored.directory, f"continues from step {restored.step}", data, now)
+
+
+async def _note(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent, now: datetime) -> None:
+    data = dict(event.data)
+    match event.kind:
+        case "checkpoint_failed":
+            name, message = "checkpoint.failed", f"saving step {data.get('step')} failed; training goes on"
+        case "evaluated":
+            name, message = "job.evaluated", f"evaluated at step {data.get('step')}"
+        case _:
+            name, message = "job.sample", f"a sample at step {data.get('step')}"
+            data["text"] = str(data.get("text", ""))[:SAMPLE_CHARACTERS]
+    cause = str(data.get("reason") or f"rank {batch.rank}")
+    await _event(session, node, batch, name, cause, message, data, now)
+
+
+async def _event(
+    session: AsyncSession, node: NodeRow, batch: RankBatch, type: str, cause: str, message: str, data: dict[str, Any], now: datetime
+) -> None:
+    actor: Actor = node_actor(node)
+    await events.record(
+        session,
+        type=type,
+        actor=actor,
+        cause=cause,
+        message=message,
+        job_id=batch.job_id,
+        node_id=node.id,
+        generation=batch.generation,
+        data={"rank": batch.rank, **data},
+        time=now,
+    )

@@ -1,0 +1,27 @@
+"""Leases: who runs which loop. Taking one is a compare-and-set on its row."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import delete, or_
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from db.models.leases import LeaseRow
+
+
+async def take(session: AsyncSession, name: str, holder: str, now: datetime, expires_at: datetime, *, by_force: bool = False) -> bool:
+    """Take or renew the lease; False while somebody else's is still valid. `by_force` does not ask."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    fresh = dialect.insert(LeaseRow).values(name=name, holder=holder, expires_at=expires_at)
+    allowed = None if by_force else or_(LeaseRow.holder == holder, LeaseRow.expires_at <= now)
+    upsert = fresh.on_conflict_do_update(
+        index_elements=[LeaseRow.name], set_={"holder": fresh.excluded.holder, "expires_at": fresh.excluded.expires_at}, where=allowed
+    )
+    taken: str | None = await session.scalar(upsert.returning(LeaseRow.holder))
+    return taken == holder
+
+
+async def release(session: AsyncSession, name: str, holder: str) -> None:
+    await session.execute(delete(LeaseRow).where(LeaseRow.name == name, LeaseRow.holder == holder))
