@@ -1,0 +1,84 @@
+import { Modal, TextInput } from "@mantine/core";
+import { useDebouncedValue, useHotkeys } from "@mantine/hooks";
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
+import { useState, type KeyboardEvent } from "react";
+import { jobListQuery } from "@/features/jobs/api/jobs";
+import classes from "./Palette.module.css";
+
+interface Command {
+  id: string;
+  label: string;
+  hint?: string;
+  run(): void;
+}
+
+const TYPING_PAUSE_MS = 150;
+
+/** Cmd-K or Ctrl-K: go anywhere, or to any job by name. */
+export function Palette() {
+  const [opened, setOpened] = useState(false);
+  useHotkeys([["mod+K", () => setOpened((open) => !open)]], []);
+  return (
+    <Modal opened={opened} onClose={() => setOpened(false)} withCloseButton={false} padding={0} size="lg" yOffset="14vh" aria-label="Command palette">
+      {opened && <PaletteBody onDone={() => setOpened(false)} />}
+    </Modal>
+  );
+}
+
+function PaletteBody({ onDone }: { onDone(): void }) {
+  const [text, setText] = useState("");
+  const [chosen, setChosen] = useState(0);
+  const commands = useCommands(text);
+  const at = Math.min(chosen, commands.length - 1);
+  const run = (command: Command | undefined) => {
+    if (!command) return;
+    onDone();
+    command.run();
+  };
+  const onKey = (event: KeyboardEvent) => {
+    const move = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (move) {
+      event.preventDefault();
+      setChosen((at + move + commands.length) % Math.max(1, commands.length));
+    }
+    if (event.key === "Enter") run(commands[at]);
+  };
+  return (
+    <>
+      <TextInput
+        size="md" variant="unstyled" px="md" py={6} placeholder="Go to a page or a job" aria-label="Command" data-autofocus value={text} role="combobox"
+        aria-expanded aria-controls="palette-list" aria-activedescendant={commands[at] ? `palette-${commands[at].id}` : undefined}
+        onChange={(event) => { setText(event.currentTarget.value); setChosen(0); }} onKeyDown={onKey}
+      />
+      <div id="palette-list" role="listbox" aria-label="Commands" className={classes.list}>
+        {commands.map((command, index) => (
+          // eslint-disable-next-line jsx-a11y/click-events-have-key-events -- the keys are the combobox's
+          <div key={command.id} id={`palette-${command.id}`} role="option" tabIndex={-1} aria-selected={index === at} className={classes.item} onClick={() => run(command)} onMouseMove={() => setChosen(index)}>
+            <span>{command.label}</span>
+            <span className={classes.hint}>{command.hint}</span>
+          </div>
+        ))}
+        {commands.length === 0 && <p className={classes.none}>Nothing matches “{text}”.</p>}
+      </div>
+    </>
+  );
+}
+
+function useCommands(text: string): Command[] {
+  const navigate = useNavigate();
+  const [q] = useDebouncedValue(text.trim(), TYPING_PAUSE_MS);
+  const jobs = useQuery(jobListQuery({ q: q || undefined }));
+  const pages: Command[] = [
+    { id: "jobs", label: "Jobs", hint: "page", run: () => void navigate({ to: "/jobs", search: {} }) },
+    { id: "running", label: "Running jobs", hint: "page", run: () => void navigate({ to: "/jobs", search: { status: ["running"] } }) },
+    { id: "new", label: "New job", hint: "page", run: () => void navigate({ to: "/jobs/new", search: {} }) },
+    { id: "cluster", label: "Cluster", hint: "page", run: () => void navigate({ to: "/cluster", search: {} }) },
+    { id: "add", label: "Add a node", hint: "action", run: () => void navigate({ to: "/cluster", search: { add: true } }) },
+  ];
+  const matching = pages.filter(({ label }) => label.toLowerCase().includes(text.trim().toLowerCase()));
+  const found = (jobs.data?.items ?? []).slice(0, 8).map((job) => ({
+    id: job.id, label: job.name, hint: `job, ${job.state}`, run: () => void navigate({ to: "/jobs/$jobId", params: { jobId: job.id }, search: {} }),
+  }));
+  return [...matching, ...found];
+}

@@ -1,0 +1,54 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, Outlet, useNavigate } from "@tanstack/react-router";
+import { IconListDetails, IconPlus, IconServer2 } from "@tabler/icons-react";
+import { useEffect } from "react";
+import { meQuery } from "@/features/auth/api/session";
+import { useLiveEvents } from "@/features/events/useLiveEvents";
+import { Mark } from "@/components/ui/Mark";
+import { Palette } from "./Palette";
+import classes from "./Shell.module.css";
+import { ShellFooter } from "./ShellFooter";
+
+const NAVIGATION = [
+  { to: "/jobs", label: "Jobs", icon: IconListDetails },
+  { to: "/jobs/new", label: "New job", icon: IconPlus },
+  { to: "/cluster", label: "Cluster", icon: IconServer2 },
+] as const;
+
+export function Shell() {
+  const status = useLiveEvents();
+  useSignOutWhenExpired();
+  return (
+    <div className={classes.shell}>
+      <a href="#content" className="skip-link">Skip to content</a>
+      <aside className={classes.sidebar}>
+        <Link to="/jobs" className={classes.brand} aria-label="Paceline, jobs">
+          <Mark />
+          <span>Paceline</span>
+        </Link>
+        <nav className={classes.nav} aria-label="Main">
+          {NAVIGATION.map(({ to, label, icon: Icon }) => (
+            <Link key={to} to={to} className={classes.link} activeOptions={{ exact: to !== "/cluster", includeSearch: false }} activeProps={{ "data-active": true }}>
+              <Icon size={16} stroke={1.7} aria-hidden />
+              {label}
+            </Link>
+          ))}
+        </nav>
+        <ShellFooter status={status} />
+      </aside>
+      <main id="content" className={classes.content} tabIndex={-1}>
+        <Outlet />
+      </main>
+      <Palette />
+    </div>
+  );
+}
+
+/** A session may end while the page is open: any 401 asks `me` again, and a null answer leads here. */
+function useSignOutWhenExpired() {
+  const { data: me } = useQuery(meQuery);
+  const navigate = useNavigate();
+  useEffect(() => {
+    if (me === null) void navigate({ to: "/login", search: { next: location.pathname + location.search } });
+  }, [me, navigate]);
+}

@@ -1,0 +1,17 @@
+import "@fontsource-variable/inter/index.css";
+import "@fontsource-variable/jetbrains-mono/index.css";
+import "@mantine/core/styles.css";
+import "./styles.css";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { createQueryClient } from "@/lib/query";
+import { App } from "./App";
+import { createAppRouter } from "./router";
+
+const client = createQueryClient();
+
+createRoot(document.getElementById("root")!).render(
+  <StrictMode>
+    <App client={client} router={createAppRouter(client)} />
+  </StrictMode>,
+);

@@ -1,0 +1,49 @@
+import { Button } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { IconPlus } from "@tabler/icons-react";
+import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
+import { PageHeader } from "@/components/ui/PageHeader";
+import { jobListQuery, type JobFilter } from "@/features/jobs/api/jobs";
+import { JobFilters } from "@/features/jobs/components/JobFilters";
+import { JobsTable } from "@/features/jobs/components/JobsTable";
+
+const route = getRouteApi("/shell/jobs");
+
+export function JobsPage() {
+  const filter = route.useSearch();
+  const navigate = route.useNavigate();
+  const query = useQuery(jobListQuery(filter));
+  // Another filter or order is another list: its pages start anew.
+  const change = (part: Partial<JobFilter>) => void navigate({ search: { ...filter, cursor: undefined, ...part }, replace: part.q !== undefined });
+  const filtered = filter.q !== undefined || filter.status !== undefined;
+  const next = query.data?.next_cursor;
+  return (
+    <>
+      <PageHeader title="Jobs" actions={<NewJob />} />
+      <Panel label="Jobs" title={<JobFilters filter={filter} onChange={change} />} flush>
+        <PanelStates source={query} what="the jobs" rows={8} isEmpty={(page) => page.items.length === 0} empty={filtered ? <NothingMatches onClear={() => change({ q: undefined, status: undefined })} /> : <NoJobs />}>
+          {(page) => <JobsTable jobs={page.items} sort={filter.sort ?? "-created_at"} onSort={(sort) => change({ sort })} />}
+        </PanelStates>
+      </Panel>
+      {(next || filter.cursor) && (
+        <nav aria-label="Pages" style={{ display: "flex", gap: 8, marginTop: 12, justifyContent: "flex-end" }}>
+          {filter.cursor && <Button variant="default" onClick={() => change({})}>First page</Button>}
+          {next && <Button variant="default" onClick={() => change({ cursor: next })}>Next page</Button>}
+        </nav>
+      )}
+    </>
+  );
+}
+
+function NewJob() {
+  return <Button component={Link} to="/jobs/new" leftSection={<IconPlus size={14} />}>New job</Button>;
+}
+
+function NoJobs() {
+  return <EmptyState title="No jobs yet" action={<NewJob />}>Start from an example: a small GPT on the text of the Python standard library trains in minutes on two CPU slots. Or from a terminal: <code>paceline submit job.yaml --follow</code></EmptyState>;
+}
+
+function NothingMatches({ onClear }: { onClear(): void }) {
+  return <EmptyState title="No job matches" action={<Button variant="default" onClick={onClear}>Clear filters</Button>} />;
+}

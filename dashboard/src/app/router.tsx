@@ -1,0 +1,59 @@
+import type { QueryClient } from "@tanstack/react-query";
+import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
+import { meQuery } from "@/features/auth/api/session";
+import { JobsPage } from "./pages/JobsPage";
+import { LoginPage } from "./pages/LoginPage";
+import { NotFound, RouteError } from "./pages/Fallbacks";
+import { jobSearch, jobsSearch, loginSearch, submitSearch } from "./search";
+import { Shell } from "./Shell";
+
+// The editor and the charts are most of the script: pages that need them bring them.
+const SubmitPage = lazyRouteComponent(() => import("./pages/SubmitPage"), "SubmitPage");
+const JobPage = lazyRouteComponent(() => import("./pages/JobPage"), "JobPage");
+const ClusterPage = lazyRouteComponent(() => import("./pages/ClusterPage"), "ClusterPage");
+
+const root = createRootRouteWithContext<{ client: QueryClient }>()({ component: Outlet, notFoundComponent: NotFound, errorComponent: RouteError });
+
+const login = createRoute({ getParentRoute: () => root, path: "/login", validateSearch: loginSearch, component: LoginPage });
+
+/** Everything behind a session. */
+const shell = createRoute({
+  getParentRoute: () => root,
+  id: "shell",
+  component: Shell,
+  beforeLoad: async ({ context, location }) => {
+    const me = await context.client.ensureQueryData(meQuery);
+    if (me === null) throw redirect({ to: "/login", search: { next: location.href } });
+  },
+});
+
+const index = createRoute({
+  getParentRoute: () => shell,
+  path: "/",
+  beforeLoad: () => {
+    throw redirect({ to: "/jobs", search: {} });
+  },
+});
+const jobs = createRoute({ getParentRoute: () => shell, path: "/jobs", validateSearch: jobsSearch, component: JobsPage });
+const submit = createRoute({ getParentRoute: () => shell, path: "/jobs/new", validateSearch: submitSearch, component: SubmitPage });
+const job = createRoute({ getParentRoute: () => shell, path: "/jobs/$jobId", validateSearch: jobSearch, component: JobPage });
+const cluster = createRoute({
+  getParentRoute: () => shell,
+  path: "/cluster",
+  validateSearch: (raw: Record<string, unknown>): { add?: boolean } => ({ add: raw.add === true || raw.add === "true" || undefined }),
+  component: ClusterPage,
+});
+
+const routeTree = root.addChildren([login, shell.addChildren([index, jobs, submit, job, cluster])]);
+
+export function createAppRouter(client: QueryClient) {
+  return createRouter({ routeTree, context: { client }, defaultPendingMs: 200, scrollRestoration: true });
+}
+
+export type AppRouter = ReturnType<typeof createAppRouter>;
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: AppRouter;
+  }
+}

@@ -1,0 +1,32 @@
+import { Loader, Modal } from "@mantine/core";
+import { IconCircleCheck } from "@tabler/icons-react";
+import { useEffect, useState } from "react";
+import { CopyBox } from "@/components/ui/CopyBox";
+import { ErrorState, LoadingState } from "@/components/ui/Panel";
+import { clock } from "@/lib/format";
+import type { Node } from "@/lib/types";
+import { useInvitation } from "../api/cluster";
+import classes from "./Cluster.module.css";
+
+/** One command with a one-time token, and a live answer when the machine has joined. */
+export function AddNode({ known, onClose }: { known: readonly Node[]; onClose(): void }) {
+  const { mutate, data, error } = useInvitation();
+  const [before] = useState(() => new Set(known.map((node) => node.id)));
+  useEffect(() => mutate(), [mutate]);
+  const joined = known.find((node) => !before.has(node.id));
+  return (
+    <Modal opened onClose={onClose} title="Add a node" centered size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+      {error ? <ErrorState error={error} what="a join token" onRetry={mutate} /> : null}
+      {!data && !error && <LoadingState rows={2} what="a join token" />}
+      {data && (
+        <div className="stack">
+          <p className={classes.step}>Run this on the new machine. The token is single-use, shown once, and ends at {clock(data.expires_at)}.</p>
+          <CopyBox value={data.command} />
+          <p className={classes.step} role="status" aria-live="polite">
+            {joined ? <><IconCircleCheck size={16} color="var(--good)" aria-hidden /> <strong>{joined.name}</strong> joined with {joined.slots.length} slots.</> : <><Loader size={14} aria-hidden /> Waiting for it to join</>}
+          </p>
+        </div>
+      )}
+    </Modal>
+  );
+}

@@ -1,0 +1,34 @@
+import { bytes, MISSING } from "@/lib/format";
+import type { GpuReading } from "@/lib/types";
+import classes from "./Cluster.module.css";
+import { Gauge } from "./Gauge";
+
+/** What the cards tell; what they do not tell is a dash, and a machine without one says so. */
+export function GpuTiles({ gpus, note }: { gpus: readonly GpuReading[]; note: string | null }) {
+  if (gpus.length === 0) return <p className={classes.noGpu}>{note ?? "no GPU"}</p>;
+  return (
+    <ul className={classes.gpus} aria-label="GPUs">
+      {gpus.map((gpu) => <li key={gpu.uuid}><GpuTile gpu={gpu} /></li>)}
+    </ul>
+  );
+}
+
+function GpuTile({ gpu }: { gpu: GpuReading }) {
+  const { utilization_percent: used = null, memory_used_bytes: memory = null, memory_total_bytes: total = null } = gpu;
+  return (
+    <div className={classes.gpu}>
+      <strong>{gpu.index} · {gpu.name}</strong>
+      {gpu.error && <span className={classes.gpuError}>{gpu.error}</span>}
+      <Gauge name="Utilization" share={used === null ? null : used / 100} text={used === null ? MISSING : `${used} %`} />
+      <Gauge name="Memory" share={memory === null || total === null ? null : memory / total} text={`${bytes(memory)} of ${bytes(total)}`} />
+      <span className={classes.note}>
+        {withUnit(gpu.temperature_celsius, "°C")} · {withUnit(gpu.power_watts, "W")} of {withUnit(gpu.power_limit_watts, "W")} · SM {withUnit(gpu.sm_clock_mhz, "MHz")} · memory {withUnit(gpu.memory_clock_mhz, "MHz")}
+      </span>
+      <span className={classes.note}>ECC uncorrected {gpu.ecc_uncorrected ?? MISSING}{(gpu.throttle_reasons ?? []).length > 0 && ` · throttled: ${gpu.throttle_reasons!.join(", ")}`}</span>
+    </div>
+  );
+}
+
+function withUnit(value: number | null | undefined, unit: string): string {
+  return value == null ? MISSING : `${Math.round(value)} ${unit}`;
+}

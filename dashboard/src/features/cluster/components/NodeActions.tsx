@@ -1,0 +1,52 @@
+import { ActionIcon, Menu } from "@mantine/core";
+import { IconDots } from "@tabler/icons-react";
+import { useState } from "react";
+import { Confirm } from "@/components/ui/Confirm";
+import { asApiError } from "@/lib/errors";
+import { plural } from "@/lib/format";
+import type { Node } from "@/lib/types";
+import { useNodeChange, type NodeChange } from "../api/cluster";
+import classes from "./Cluster.module.css";
+
+type Destructive = Extract<NodeChange, "drain" | "remove">;
+
+const VERBS: Record<Destructive, string> = { drain: "Drain and remove", remove: "Remove now" };
+
+export function NodeActions({ node }: { node: Node }) {
+  const change = useNodeChange(node.id);
+  const [confirming, setConfirming] = useState<Destructive | null>(null);
+  const ask = (what: Destructive) => { change.reset(); setConfirming(what); };
+  return (
+    <>
+      {change.error && !confirming && <span role="alert" className={classes.actionError}>{asApiError(change.error).message}</span>}
+      <Menu position="bottom-end" withinPortal>
+        <Menu.Target>
+          <ActionIcon variant="subtle" color="gray" size="sm" aria-label={`Actions for ${node.name}`} loading={change.isPending}><IconDots size={16} /></ActionIcon>
+        </Menu.Target>
+        <Menu.Dropdown>
+          {node.state === "ready" && <Menu.Item onClick={() => change.mutate("cordon")}>Cordon: place nothing new here</Menu.Item>}
+          {(node.state === "cordoned" || node.state === "draining") && <Menu.Item onClick={() => change.mutate("uncordon")}>Uncordon: take new work again</Menu.Item>}
+          {node.state !== "draining" && <Menu.Item onClick={() => ask("drain")}>{VERBS.drain}</Menu.Item>}
+          <Menu.Item color="var(--bad-text)" onClick={() => ask("remove")}>{VERBS.remove}</Menu.Item>
+        </Menu.Dropdown>
+      </Menu>
+      {confirming && (
+        <Confirm
+          opened title={`${VERBS[confirming]}: ${node.name}?`} verb={VERBS[confirming]} busy={change.isPending} error={change.error}
+          onClose={() => setConfirming(null)} onConfirm={() => change.mutate(confirming, { onSuccess: () => setConfirming(null) })}
+        >
+          {consequence(node, confirming)}
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function consequence(node: Node, change: Destructive): string {
+  const jobs = [...new Set(node.slots.flatMap((slot) => slot.job_name ?? []))];
+  if (jobs.length === 0) return `${node.name} runs nothing. Its credential ends; to come back it must join anew.`;
+  const named = `${plural(jobs.length, "job")} (${jobs.join(", ")})`;
+  return change === "drain"
+    ? `Nothing new is placed on ${node.name}; it leaves when ${named} no longer use it.`
+    : `${named} lose their ranks here at once, and every step since the last checkpoint.`;
+}

@@ -1,0 +1,92 @@
+import { Alert } from "@mantine/core";
+import { stringify } from "yaml";
+import { CopyAction } from "@/components/ui/CopyBox";
+import { DataTable, type Column } from "@/components/ui/DataTable";
+import { Facts, type Fact } from "@/components/ui/Facts";
+import { EmptyState, ErrorState, LoadingState, Panel } from "@/components/ui/Panel";
+import { StateBadge } from "@/components/ui/StateBadge";
+import { bytes, count, plural, si } from "@/lib/format";
+import type { Plan, RankPlacement } from "@/lib/types";
+import type { Draft } from "../useDraft";
+import classes from "./Submit.module.css";
+
+const PLACEMENT: readonly Column<RankPlacement>[] = [
+  { id: "rank", header: "Rank", cell: (row) => row.rank, value: (row) => row.rank, width: 70 },
+  { id: "node", header: "Node", cell: (row) => row.node_name },
+  { id: "slot", header: "Slot", cell: (row) => row.slot, numeric: true },
+];
+
+/** What the document would do if it were submitted now. */
+export function PlanPreview({ draft }: { draft: Draft }) {
+  const { plan, planError, issues, problems, sound } = draft;
+  const wrong = issues.length + problems.length;
+  return (
+    <Panel title="Plan" actions={<PlanStatus draft={draft} />} flush>
+      {wrong > 0 ? (
+        <Problems draft={draft} />
+      ) : planError ? (
+        <ErrorState error={planError} what="the plan" onRetry={plan.refetch} />
+      ) : plan.data ? (
+        <PlanFacts plan={plan.data} />
+      ) : sound ? (
+        <LoadingState rows={6} what="the plan" />
+      ) : (
+        <EmptyState title="No plan yet">Fill in the job; what it would do appears here.</EmptyState>
+      )}
+    </Panel>
+  );
+}
+
+function PlanStatus({ draft }: { draft: Draft }) {
+  const { issues, problems, current, plan } = draft;
+  if (issues.length + problems.length > 0) return <StateBadge state="invalid" tone="bad">{plural(issues.length + problems.length, "problem")}</StateBadge>;
+  if (!current) return null;
+  return plan.data?.pending ? <StateBadge state="waits" tone="warn">would wait</StateBadge> : <StateBadge state="starts" tone="good">starts now</StateBadge>;
+}
+
+function Problems({ draft }: { draft: Draft }) {
+  return (
+    <ul className={classes.problemList} aria-label="Problems">
+      {draft.problems.map((problem) => <li key={problem.from}><code>YAML</code> {problem.message}</li>)}
+      {draft.issues.map((issue) => <li key={issue.pointer + issue.message}><code>{issue.pointer || "spec"}</code> {issue.message}</li>)}
+    </ul>
+  );
+}
+
+function PlanFacts({ plan }: { plan: Plan }) {
+  return (
+    <div className={classes.plan}>
+      {plan.pending && (
+        <Alert color="yellow" variant="light" title="It would wait" classNames={{ message: classes.alert, title: classes.alert }}>
+          {plan.pending.text} {plan.pending.nearest_fit} {plan.pending.next_step}
+        </Alert>
+      )}
+      {(plan.warnings ?? []).map((warning) => <Alert key={warning} color="yellow" variant="light" classNames={{ message: classes.alert }}>{warning}</Alert>)}
+      <Facts size="sm" facts={factsOf(plan)} />
+      {plan.memory_per_rank && <p className={classes.note}>Memory: parameters {bytes(plan.memory_per_rank.parameters)}, gradients {bytes(plan.memory_per_rank.gradients)}, optimizer {bytes(plan.memory_per_rank.optimizer)}. {plan.memory_per_rank.note}</p>}
+      {plan.placement && <DataTable label="Placement" rows={plan.placement} columns={PLACEMENT} rowId={(row) => String(row.rank)} />}
+      <EffectiveSpec plan={plan} />
+    </div>
+  );
+}
+
+function factsOf(plan: Plan): Fact[] {
+  const { global_batch_size: batch, micro_batch_size: micro, gradient_accumulation_steps: accumulation, world_size: world } = plan;
+  return [
+    { name: "World", value: plural(world, "rank"), hint: plan.strategy },
+    ...(batch !== null ? [{ name: "Global batch", value: count(batch), hint: `${count(micro)} × ${plural(world, "rank")} × ${count(accumulation)} accumulated` }] : []),
+    ...(plan.parameter_count !== null ? [{ name: "Parameters", value: si(plan.parameter_count) }] : []),
+    ...(plan.memory_per_rank ? [{ name: "Memory per rank", value: bytes(plan.memory_per_rank.total), hint: "estimated" }] : []),
+  ];
+}
+
+function EffectiveSpec({ plan }: { plan: Plan }) {
+  const text = stringify(plan.spec);
+  return (
+    <details className={classes.effective}>
+      <summary>Effective spec, every default filled in</summary>
+      <div className={classes.copy}><CopyAction value={text} label="Copy YAML" /></div>
+      <pre className={classes.yaml}>{text}</pre>
+    </details>
+  );
+}

@@ -1,0 +1,86 @@
+import { Checkbox, NumberInput, Select, TextInput, Textarea } from "@mantine/core";
+import { useState } from "react";
+import { title } from "@/lib/format";
+import { issueAt } from "../issues";
+import { isRecord, pointerOf, type Issue, type Path, type Resolved } from "../schema";
+
+interface Props {
+  path: Path;
+  schema: Resolved;
+  value: unknown;
+  issues: readonly Issue[];
+  onChange(path: Path, value: unknown): void;
+}
+
+/** One field of the spec as its schema says; empty means "the default", which is shown as the placeholder. */
+export function SchemaField({ path, schema, value, issues, onChange }: Props) {
+  const pointer = pointerOf(path);
+  const common = {
+    label: title(String(path.at(-1))),
+    description: schema.description,
+    error: issueAt(issues, pointer) ?? null,
+    name: pointer,
+    inputWrapperOrder: ["label", "input", "description", "error"] as ("label" | "input" | "description" | "error")[],
+  };
+  const placeholder = schema.default == null ? undefined : JSON.stringify(schema.default).replaceAll('"', "");
+  const set = (next: unknown) => onChange(path, next);
+  const choices = schema.enum ?? (schema.const !== undefined ? [schema.const] : null);
+  if (choices) {
+    return <Select {...common} data={choices.map(String)} value={value == null ? null : String(value)} placeholder={placeholder} clearable clearButtonProps={{ "aria-label": `Clear ${common.label}` }} onChange={(next) => set(next ?? undefined)} />;
+  }
+  switch (schema.type) {
+    case "boolean":
+      return <Checkbox {...common} mt={22} checked={Boolean(value ?? schema.default)} onChange={(event) => set(event.currentTarget.checked)} />;
+    case "integer":
+    case "number":
+      return <NumberInput {...common} placeholder={placeholder} value={typeof value === "number" ? value : ""} allowDecimal={schema.type === "number"} hideControls onChange={(next) => set(next === "" ? undefined : Number(next))} />;
+    case "array":
+      return <TextField {...common} placeholder={placeholder} text={Array.isArray(value) ? value.join(", ") : ""} onText={(text) => set(listOf(text))} />;
+    case "object":
+      return <TextField {...common} description="one NAME=VALUE a line" multiline text={isRecord(value) ? linesOf(value) : ""} onText={(text) => set(mapOf(text))} />;
+    default:
+      return <TextInput {...common} placeholder={placeholder} value={typeof value === "string" ? value : value == null ? "" : String(value)} onChange={(event) => set(event.currentTarget.value || undefined)} />;
+  }
+}
+
+interface TextFieldProps {
+  label: string;
+  description?: string;
+  error: string | null;
+  placeholder?: string;
+  text: string;
+  multiline?: boolean;
+  onText(text: string): void;
+}
+
+/** Text that means a list or a map: taken over when the field is left, so that typing is not rewritten. */
+function TextField({ text, onText, multiline, ...common }: TextFieldProps) {
+  const [typed, setTyped] = useState<string | null>(null);
+  const props = {
+    ...common,
+    value: typed ?? text,
+    onChange: (event: { currentTarget: { value: string } }) => setTyped(event.currentTarget.value),
+    onBlur: () => {
+      if (typed !== null) onText(typed);
+      setTyped(null);
+    },
+  };
+  return multiline ? <Textarea {...props} autosize minRows={2} /> : <TextInput {...props} />;
+}
+
+function listOf(text: string): unknown[] | undefined {
+  const items = text.split(",").map((item) => item.trim()).filter(Boolean);
+  return items.length ? items.map((item) => (Number.isNaN(Number(item)) ? item : Number(item))) : undefined;
+}
+
+function mapOf(text: string): Record<string, string> | undefined {
+  const pairs = text.split("\n").map((line) => line.trim()).filter(Boolean).map((line) => {
+    const [name, ...value] = line.split("=");
+    return [name!.trim(), value.join("=").trim()] as const;
+  });
+  return pairs.length ? Object.fromEntries(pairs) : undefined;
+}
+
+function linesOf(value: Record<string, unknown>): string {
+  return Object.entries(value).map(([name, entry]) => `${name}=${String(entry)}`).join("\n");
+}

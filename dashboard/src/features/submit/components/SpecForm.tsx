@@ -1,0 +1,116 @@
+import { Select, SegmentedControl } from "@mantine/core";
+import type { ReactNode } from "react";
+import { title } from "@/lib/format";
+import { issueAt, issuesWithin } from "../issues";
+import { concrete, isRecord, pointerOf, resolve, variantsOf, type Issue, type Path, type Schema } from "../schema";
+import classes from "./Submit.module.css";
+import { SchemaField } from "./SchemaField";
+
+interface Props {
+  schema: Schema;
+  value: unknown;
+  issues: readonly Issue[];
+  onChange(path: Path, value: unknown): void;
+}
+
+const JOB_FIELDS = ["name", "project", "priority", "precision", "description", "labels"];
+const SECTIONS = ["resources", "training", "optimizer", "schedule", "parallelism", "checkpoint", "fault_tolerance", "environment"];
+const OPEN = new Set(["resources", "training", "optimizer"]);
+const WORKLOADS = [{ value: "model", label: "Model" }, { value: "entrypoint", label: "Entry point" }, { value: "script", label: "Script" }];
+
+/** The spec as a form, laid out by hand, every field drawn from the schema. */
+export function SpecForm(props: Props) {
+  const properties = props.schema.properties ?? {};
+  return (
+    <div className={classes.form}>
+      <Section name="Job" open issues={JOB_FIELDS.flatMap((name) => issuesWithin(props.issues, `/${name}`))}>
+        {JOB_FIELDS.filter((name) => properties[name]).map((name) => <Field key={name} {...props} path={[name]} schemaOf={properties[name]!} />)}
+      </Section>
+      <Workload {...props} />
+      {SECTIONS.filter((name) => properties[name]).map((name) => (
+        <Section key={name} name={title(name)} open={OPEN.has(name)} issues={issuesWithin(props.issues, `/${name}`)} own={issueAt(props.issues, `/${name}`)}>
+          <Fields {...props} path={[name]} />
+        </Section>
+      ))}
+    </div>
+  );
+}
+
+/** Exactly one of model (with data), entrypoint and script. */
+function Workload(props: Props) {
+  const { value, issues, onChange } = props;
+  const document = isRecord(value) ? value : {};
+  const chosen = WORKLOADS.map((one) => one.value).find((name) => document[name] != null) ?? "model";
+  const within = ["/model", "/data", "/entrypoint", "/script"].flatMap((pointer) => issuesWithin(issues, pointer));
+  const choose = (next: string) => {
+    for (const name of ["model", "data", "entrypoint", "script"]) onChange([name], undefined);
+    if (next === "model") {
+      onChange(["model"], { kind: "gpt" });
+      onChange(["data"], { kind: "stdlib_text" });
+    } else onChange([next], next === "script" ? { path: "train.py" } : "package.module:function");
+  };
+  return (
+    <Section name="Workload" open issues={within} own={issueAt(issues, "")}>
+      <SegmentedControl className={classes.wide} aria-label="Kind of workload" data={WORKLOADS} value={chosen} onChange={choose} />
+      {chosen === "entrypoint" ? (
+        <Field {...props} path={["entrypoint"]} schemaOf={props.schema.properties!.entrypoint!} />
+      ) : (
+        (chosen === "script" ? ["script"] : ["model", "data"]).map((name) => <Fields key={name} {...props} path={[name]} named />)
+      )}
+    </Section>
+  );
+}
+
+/** The fields of one part; of a tagged union, the choice and then the fields of the chosen variant. */
+function Fields(props: Props & { path: Path; named?: boolean }) {
+  const { schema, path, named, issues, onChange } = props;
+  const name = String(path[0]);
+  const outer = resolve(schema, schema.properties![name]!);
+  const value = at(props.value, path) ?? outer.default;
+  const part = concrete(schema, outer, value);
+  const variants = variantsOf(schema, outer);
+  const tag = outer.discriminator?.propertyName;
+  return (
+    <>
+      {variants && (
+        <Select
+          className={classes.wide} label={named ? title(name) : "Kind"} data={Object.keys(variants)} value={isRecord(value) ? String(value.kind ?? "") : null} allowDeselect={false}
+          error={issueAt(issues, pointerOf([...path, "kind"])) ?? (named ? issueAt(issues, pointerOf(path)) : null)} onChange={(kind) => kind && onChange(path, { kind })}
+        />
+      )}
+      {Object.entries(part.properties ?? {}).filter(([field]) => field !== tag).map(([field, schemaOf]) => (
+        <Field key={field} {...props} path={[...path, field]} schemaOf={schemaOf} />
+      ))}
+    </>
+  );
+}
+
+function Field({ schema, path, schemaOf, value, issues, onChange }: Props & { path: Path; schemaOf: Schema }) {
+  const here = at(value, path);
+  return <SchemaField path={path} schema={concrete(schema, schemaOf, here)} value={here} issues={issues} onChange={onChange} />;
+}
+
+function at(value: unknown, path: Path): unknown {
+  return path.reduce<unknown>((inner, part) => (isRecord(inner) ? inner[part] : undefined), value);
+}
+
+interface SectionProps {
+  name: string;
+  open: boolean;
+  issues: readonly Issue[];
+  own?: string;
+  children: ReactNode;
+}
+
+function Section({ name, open, issues, own, children }: SectionProps) {
+  return (
+    <details className={classes.section} open={open || issues.length > 0}>
+      <summary className={classes.sectionName}>
+        {name}
+        {issues.length > 0 && <span className={classes.problems}>{issues.length === 1 ? "1 problem" : `${issues.length} problems`}</span>}
+      </summary>
+      {own && <p className={classes.own} role="alert">{own}</p>}
+      <div className={classes.fields}>{children}</div>
+    </details>
+  );
+}

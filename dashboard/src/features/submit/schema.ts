@@ -1,0 +1,183 @@
+/**
+ * Reading the job spec's JSON Schema: what the form shows, what the editor completes, what is wrong.
+ *
+ * Covers the part of JSON Schema that pydantic writes. It interprets rather than compiles, so that a content security
+ * policy without `unsafe-eval` holds, and it follows `discriminator`, so that a wrong field of one variant is one error.
+ */
+export interface Schema {
+  $ref?: string;
+  $defs?: Record<string, Schema>;
+  type?: string;
+  title?: string;
+  description?: string;
+  default?: unknown;
+  const?: unknown;
+  enum?: unknown[];
+  anyOf?: Schema[];
+  oneOf?: Schema[];
+  discriminator?: { propertyName: string; mapping: Record<string, string> };
+  properties?: Record<string, Schema>;
+  patternProperties?: Record<string, Schema>;
+  additionalProperties?: boolean | Schema;
+  required?: string[];
+  items?: Schema;
+  prefixItems?: Schema[];
+  minimum?: number;
+  maximum?: number;
+  exclusiveMinimum?: number;
+  exclusiveMaximum?: number;
+  minLength?: number;
+  maxLength?: number;
+  pattern?: string;
+}
+
+export interface Resolved extends Schema {
+  nullable: boolean;
+}
+
+export interface Issue {
+  /** JSON pointer into the spec. */
+  pointer: string;
+  message: string;
+}
+
+export type Path = readonly (string | number)[];
+
+export function pointerOf(path: Path): string {
+  return path.map((part) => `/${String(part).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
+}
+
+export function pathOf(pointer: string): string[] {
+  return pointer.split("/").slice(1).map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~"));
+}
+
+/** Follows references and takes `null` out of a union; the outer title, description and default win. */
+export function resolve(root: Schema, schema: Schema): Resolved {
+  const { $ref, anyOf, ...own } = schema;
+  if ($ref) return { ...resolve(root, root.$defs?.[$ref.replace("#/$defs/", "")] ?? {}), ...own };
+  if (!anyOf) return { ...own, nullable: own.type === "null" };
+  const rest = anyOf.filter((option) => option.type !== "null");
+  const nullable = rest.length < anyOf.length;
+  return rest.length === 1 ? { ...resolve(root, rest[0]!), ...own, nullable } : { ...own, nullable };
+}
+
+/** The variants of a tagged union by the value of its tag; null for anything else. */
+export function variantsOf(root: Schema, schema: Resolved): Record<string, Resolved> | null {
+  if (!schema.discriminator) return null;
+  const entries = Object.entries(schema.discriminator.mapping).map(([tag, $ref]) => [tag, resolve(root, { $ref })] as const);
+  return Object.fromEntries(entries);
+}
+
+/** The schema that applies to `value`: of a tagged union, the variant it names. */
+export function concrete(root: Schema, schema: Schema, value: unknown): Resolved {
+  const resolved = resolve(root, schema);
+  const variants = variantsOf(root, resolved);
+  const tag = isRecord(value) ? String(value[resolved.discriminator?.propertyName ?? ""]) : "";
+  return variants?.[tag] ? { ...variants[tag], nullable: resolved.nullable, discriminator: resolved.discriminator } : resolved;
+}
+
+/** The schema at a path of the document, or null where the schema knows no such place. */
+export function schemaAt(root: Schema, path: Path, document: unknown): Resolved | null {
+  let schema = concrete(root, root, document);
+  let value = document;
+  for (const part of path) {
+    const next = schema.properties?.[part] ?? schema.prefixItems?.[Number(part)] ?? schema.items;
+    if (!next) return null;
+    value = isRecord(value) || Array.isArray(value) ? (value as Record<string, unknown>)[part] : undefined;
+    schema = concrete(root, next, value);
+  }
+  return schema;
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+export function validate(root: Schema, document: unknown): Issue[] {
+  return check(root, root, document, []);
+}
+
+function check(root: Schema, schema: Schema, value: unknown, path: Path): Issue[] {
+  const here = concrete(root, schema, value);
+  if (value === null || value === undefined) return here.nullable ? [] : [issue(path, `must be ${article(here)}, not empty`)];
+  const variants = variantsOf(root, here);
+  if (variants && !here.properties) return [issue([...path, here.discriminator!.propertyName], `choose one of ${Object.keys(variants).join(", ")}`)];
+  const wrong = typeProblem(here, value) ?? valueProblem(here, value);
+  if (wrong) return [issue(path, wrong)];
+  if (isRecord(value)) return checkObject(root, here, value, path);
+  if (Array.isArray(value)) return checkArray(root, here, value, path);
+  return [];
+}
+
+function checkObject(root: Schema, schema: Resolved, value: Record<string, unknown>, path: Path): Issue[] {
+  const missing = (schema.required ?? []).filter((name) => !(name in value)).map((name) => issue([...path, name], "is required"));
+  const inside = Object.entries(value).flatMap(([name, child]) => {
+    const known = schema.properties?.[name] ?? matching(schema.patternProperties, name);
+    if (known) return check(root, known, child, [...path, name]);
+    if (schema.patternProperties) return [issue([...path, name], `the name does not match ${Object.keys(schema.patternProperties).join(" or ")}`)];
+    return schema.additionalProperties === false ? [issue([...path, name], unknownField(name, schema))] : [];
+  });
+  return [...missing, ...inside];
+}
+
+function checkArray(root: Schema, schema: Resolved, value: unknown[], path: Path): Issue[] {
+  const wanted = schema.prefixItems?.length;
+  if (wanted !== undefined && value.length !== wanted) return [issue(path, `has ${value.length} items; it takes ${wanted}`)];
+  return value.flatMap((child, index) => {
+    const item = schema.prefixItems?.[index] ?? schema.items;
+    return item ? check(root, item, child, [...path, index]) : [];
+  });
+}
+
+function issue(path: Path, message: string): Issue {
+  return { pointer: pointerOf(path), message };
+}
+
+function matching(patterns: Record<string, Schema> | undefined, name: string): Schema | undefined {
+  return Object.entries(patterns ?? {}).find(([pattern]) => new RegExp(pattern).test(name))?.[1];
+}
+
+function unknownField(name: string, schema: Schema): string {
+  return `unknown field ${name}; there are ${Object.keys(schema.properties ?? {}).join(", ")}`;
+}
+
+const FITS: Record<string, (value: unknown) => boolean> = {
+  object: isRecord,
+  array: Array.isArray,
+  string: (value) => typeof value === "string",
+  boolean: (value) => typeof value === "boolean",
+  integer: (value) => Number.isInteger(value),
+  number: (value) => typeof value === "number",
+};
+
+function typeProblem(schema: Schema, value: unknown): string | null {
+  if (!schema.type || (FITS[schema.type]?.(value) ?? true)) return null;
+  return `must be ${article(schema)}, not ${JSON.stringify(value)}`;
+}
+
+function article({ type = "value" }: Schema): string {
+  return `${/^[aeiou]/.test(type) ? "an" : "a"} ${type}`;
+}
+
+function valueProblem(schema: Schema, value: unknown): string | null {
+  const choices = schema.const !== undefined ? [schema.const] : schema.enum;
+  if (choices && !choices.includes(value)) return `${JSON.stringify(value)} is not one of ${choices.join(", ")}`;
+  if (typeof value === "number") return numberProblem(schema, value);
+  if (typeof value === "string") return stringProblem(schema, value);
+  return null;
+}
+
+function numberProblem({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Schema, value: number): string | null {
+  if (minimum !== undefined && value < minimum) return `${value} is below ${minimum}`;
+  if (maximum !== undefined && value > maximum) return `${value} is above ${maximum}`;
+  if (exclusiveMinimum !== undefined && value <= exclusiveMinimum) return `${value} must be above ${exclusiveMinimum}`;
+  if (exclusiveMaximum !== undefined && value >= exclusiveMaximum) return `${value} must be below ${exclusiveMaximum}`;
+  return null;
+}
+
+function stringProblem({ minLength, maxLength, pattern, description }: Schema, value: string): string | null {
+  if (minLength !== undefined && value.length < minLength) return minLength === 1 ? "is required" : `has ${value.length} characters; at least ${minLength}`;
+  if (maxLength !== undefined && value.length > maxLength) return `has ${value.length} characters; at most ${maxLength}`;
+  if (pattern && !new RegExp(pattern).test(value)) return `${JSON.stringify(value)} does not fit: ${description ?? pattern}`;
+  return null;
+}

@@ -1,0 +1,28 @@
+import { useDebouncedValue } from "@mantine/hooks";
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useMemo, useState } from "react";
+import { asApiError } from "@/lib/errors";
+import { planQuery } from "./api/submit";
+import { parse, setField } from "./document";
+import { serverIssues } from "./issues";
+import { validate, type Issue, type Path, type Schema } from "./schema";
+
+const TYPING_PAUSE_MS = 350;
+
+/** The document being written, what is wrong with it, and what it would do. */
+export function useDraft(initial: string, schema: Schema | undefined) {
+  const [text, setText] = useState(initial);
+  const parsed = useMemo(() => parse(text), [text]);
+  const local = useMemo<Issue[]>(() => (schema && parsed.value !== undefined ? validate(schema, parsed.value) : []), [schema, parsed]);
+  const sound = parsed.problems.length === 0 && local.length === 0 && schema !== undefined;
+  const [settled] = useDebouncedValue(sound ? parsed.value : null, TYPING_PAUSE_MS);
+  const plan = useQuery(planQuery(settled));
+  const planError = settled !== null && plan.error ? asApiError(plan.error) : null;
+  const issues = useMemo(() => (local.length ? local : serverIssues(planError, parsed.value)), [local, planError, parsed.value]);
+  const set = useCallback((path: Path, value: unknown) => setText((old) => setField(old, path, value)), []);
+  /** The shown plan answers exactly this text. */
+  const current = sound && settled === parsed.value && !plan.isPlaceholderData && !plan.error && plan.data !== undefined;
+  return { text, setText, set, value: parsed.value, problems: parsed.problems, issues, sound, plan, planError, current };
+}
+
+export type Draft = ReturnType<typeof useDraft>;
