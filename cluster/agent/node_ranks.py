@@ -112,6 +112,7 @@ class NodeRanks:
         key = key_of(order.world)
         try:
             launch.keep(order)
+            housekeeping.sweep(self._folder.jobs, time.time())  # the generation before this one is no longer the last
             spawn = await launch.prepare(order, local_slots)
         except (OSError, ValueError, DistributedError) as error:
             self._table.refuse(key, f"cannot start: {error}")

@@ -56,7 +56,11 @@ class AgentProcess:
         return [process for process in psutil.process_iter() if process.pid != os.getpid() and _mentions(process, str(self.data))]
 
     def spawner(self) -> psutil.Process:
-        return next(process for process in self.processes() if "cluster.agent.spawner" in process.cmdline() and process.ppid() != process.pid and _is_leader_of_spawners(process))
+        return next(
+            process
+            for process in self.processes()
+            if "cluster.agent.spawner" in process.cmdline() and process.ppid() != process.pid and _is_leader_of_spawners(process)
+        )
 
 
 def _is_leader_of_spawners(process: psutil.Process) -> bool:
@@ -113,7 +117,9 @@ def world(job_id: str, rank: int = 0, world_size: int = 1, generation: int = 1, 
     return World(**fields | changes)
 
 
-def assignment(job_id: str, *worlds: World, action: str = "run", grace: float = 3.0, spec: dict[str, Any] | None = None) -> DesiredAssignment:
+def assignment(
+    job_id: str, *worlds: World, action: str = "run", grace: float = 3.0, spec: dict[str, Any] | None = None
+) -> DesiredAssignment:
     worlds = worlds or (world(job_id),)
     return DesiredAssignment(
         job_id=job_id, generation=worlds[0].generation, action=action, grace_seconds=grace, spec=spec or training_job(), worlds=worlds

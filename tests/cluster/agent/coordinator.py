@@ -87,7 +87,9 @@ class Coordinator:
             Route(UPLOAD_PATH, self._upload, methods=["POST"]),
             WebSocketRoute(CHANNEL_PATH, self._channel),
         ]
-        config = uvicorn.Config(Starlette(routes=routes), host="127.0.0.1", port=self.port, log_level="critical", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            Starlette(routes=routes), host="127.0.0.1", port=self.port, log_level="critical", timeout_graceful_shutdown=1
+        )
         self._server = uvicorn.Server(config)
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         self._serving = asyncio.create_task(self._server._serve())
@@ -104,9 +106,7 @@ class Coordinator:
 
     # -- what it wants
 
-    async def desire(
-        self, *assignments: DesiredAssignment, delete: tuple[CheckpointToDelete, ...] = (), leave: bool = False
-    ) -> None:
+    async def desire(self, *assignments: DesiredAssignment, delete: tuple[CheckpointToDelete, ...] = (), leave: bool = False) -> None:
         revision = self.desired.revision + 1
         self.desired = Desired(revision=revision, assignments=assignments, delete_checkpoints=delete, leave=leave)
         for socket in list(self._sockets):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.protocol import Refused
 from cluster.states import RankState
-from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
+from tests.cluster.agent.conftest import AgentProcess, assignment, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 
 
@@ -28,3 +29,120 @@ async def test_joins_runs_a_rank_to_completion_and_forgets_it(agent: AgentProces
     await coordinator.until(lambda c: c.rank("job") is None)
     assert await agent.end() == 0
     assert agent.processes() == []
+
+
+async def test_the_credential_is_private_and_makes_the_token_needless(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    stored = agent.data / "credential.json"
+    assert stored.stat().st_mode & 0o777 == 0o600
+    assert json.loads(stored.read_text())["node_id"] == "node-1"
+    await agent.end()
+    agent.start(token="")
+    await coordinator.until(lambda c: len(c.hellos) == 2)
+    assert coordinator.hellos[0].boot_id != coordinator.hellos[1].boot_id
+    await agent.end()
+
+
+async def test_hello_offers_the_slots_and_a_store_that_keeps_its_port(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start("--label", "zone=a")
+    await coordinator.until(lambda c: c.hellos and c.heartbeats)
+    hello = coordinator.hellos[0]
+    assert (hello.inventory.slots, hello.inventory.device, hello.inventory.labels) == (2, "cpu", {"zone": "a"})
+    assert hello.address == "127.0.0.1"
+    assert hello.inventory.versions["torch"][0].isdigit()
+    assert coordinator.heartbeats[0].gpu_error == "no GPU"
+    assert coordinator.heartbeats[0].host.memory_total_bytes > 0
+    await agent.end()
+    agent.start()
+    await coordinator.until(lambda c: len(c.hellos) == 2)
+    assert coordinator.hellos[1].store_port == hello.store_port
+    await agent.end()
+
+
+async def test_a_used_token_ends_the_agent_with_the_servers_words(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start(token="used")
+    assert await agent.exited() == 1
+    assert "join token already used" in agent.log
+
+
+async def test_without_token_and_credential_it_says_how_to_get_one(agent: AgentProcess) -> None:
+    agent.start(token="")
+    assert await agent.exited() == 1
+    assert "--token" in agent.log
+
+
+async def test_a_second_agent_on_the_same_data_is_turned_away(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    second = AgentProcess(agent.data, coordinator.url)
+    second.start()
+    assert await second.exited() == 1
+    assert "another agent uses" in agent.log
+    await agent.end()
+
+
+async def test_waits_for_a_coordinator_that_comes_later(agent: AgentProcess, coordinator: Coordinator) -> None:
+    await coordinator.stop()
+    agent.start()
+    await coordinator.start()
+    await coordinator.until(lambda c: c.hellos)
+    await agent.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_leaving_ends_ranks_and_spawner(agent: AgentProcess, coordinator: Coordinator, number: signal.Signals) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", world("job", 0, 2), world("job", 1, 2), spec=training_job(children=1)))
+    await coordinator.until(lambda c: len(c.of("job", 0).text) > 2 and len(c.of("job", 1).text) > 2)
+    assert await agent.end(number) == 0
+    assert agent.processes() == []
+    assert coordinator.rank("job") is not None
+    assert coordinator.rank("job").signal == "SIGTERM"  # type: ignore[union-attr]
+
+
+async def test_a_node_told_to_leave_does(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job"))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.RUNNING)
+    await coordinator.desire(leave=True)
+    assert await agent.exited() == 0
+    assert agent.processes() == []
+
+
+async def test_a_removed_node_ends_its_ranks_and_says_why(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job"))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.RUNNING)
+    await coordinator.stop()
+    coordinator.refusal = Refused(code="removed", message="node removed by admin", final=True)
+    await coordinator.start()
+    assert await agent.exited() == 1
+    assert "node removed by admin" in agent.log
+    assert agent.processes() == []
+
+
+async def test_hangup_leaves_the_ranks_to_the_next_agent(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job"))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.RUNNING)
+    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
+    assert await agent.end(signal.SIGHUP) == 0
+    assert pid in {process.pid for process in agent.processes()}
+    agent.start()
+    await coordinator.until(lambda c: len(c.hellos) == 2 and (rank := c.rank("job")) and rank.pid == pid)
+    await agent.end()
+
+
+async def test_a_data_folder_too_deep_for_sockets_works(coordinator: Coordinator, tmp_path: Path) -> None:
+    agent = AgentProcess(tmp_path / ("deep-" * 20) / "agent", coordinator.url)
+    agent.data.parent.mkdir()
+    agent.start()
+    await coordinator.desire(assignment("job", spec=training_job(steps=3)))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.outcome == "completed")
+    sockets = Path((agent.data / "sockets_folder").read_text())
+    assert sockets.stat().st_mode & 0o777 == 0o700
+    await agent.end()
+    assert agent.processes() == []
+    assert list(sockets.iterdir()) == []
+    sockets.rmdir()

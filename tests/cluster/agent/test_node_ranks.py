@@ -1,0 +1,296 @@
+"""Ranks as real processes: how they end, that nothing of them stays, and that no crash of ours is felt by them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster.states import RankState
+from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
+from tests.cluster.agent.coordinator import Coordinator
+
+GONE_TIMEOUT_SECONDS = 10.0
+
+
+def running(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]
+    return lambda c: (seen := c.rank(job, rank, generation)) and seen.state == RankState.RUNNING
+
+
+def drained(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]
+    return lambda c: (seen := c.rank(job, rank, generation)) and seen.drained
+
+
+async def until_gone(pid: int) -> None:
+    async with asyncio.timeout(GONE_TIMEOUT_SECONDS):
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_killed_agents_successor_adopts_everything(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", world("job", 0, 2), world("job", 1, 2), spec=training_job(steps=150)))
+    await coordinator.until(lambda c: len(c.of("job", 0).text) > 10 and len(c.of("job", 1).text) > 10)
+    pids = [coordinator.rank("job", rank).pid for rank in (0, 1)]  # type: ignore[union-attr]
+    spawner = agent.spawner().pid
+    await agent.end(signal.SIGKILL)
+    agent.start()
+    await coordinator.until(lambda c: len(c.hellos) == 2 and running("job", 1)(c))
+    assert [coordinator.rank("job", rank).pid for rank in (0, 1)] == pids  # type: ignore[union-attr]
+    assert agent.spawner().pid == spawner
+    await coordinator.until(lambda c: drained("job", 0)(c) and drained("job", 1)(c))
+    for rank in (0, 1):
+        received = coordinator.of("job", rank)
+        assert [record.step for record in received.streams["metrics"]] == list(range(1, 151))
+        assert received.text == [f"step {step}" for step in range(1, 151)]
+    await agent.end()
+
+
+async def test_ends_that_nobody_watched_are_told_by_the_next_agent(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=training_job(steps=20)))
+    await coordinator.until(running("job"))
+    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
+    assert pid
+    await agent.end(signal.SIGKILL)
+    await until_gone(pid)
+    agent.start()
+    await coordinator.until(lambda c: len(c.hellos) == 2 and drained("job")(c))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert (rank.pid, rank.outcome, rank.exit_code, rank.step) == (pid, "completed", 0, 20)
+    assert len(coordinator.of("job").streams["metrics"]) == 20
+    await agent.end()
+
+
+async def test_a_coordinator_that_was_away_misses_nothing(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=training_job(steps=100)))
+    await coordinator.until(lambda c: len(c.of("job").text) > 10)
+    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
+    await coordinator.stop()
+    await coordinator.start()
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert (rank.pid, rank.outcome) == (pid, "completed")
+    assert [record.step for record in coordinator.of("job").streams["metrics"]] == list(range(1, 101))
+    await agent.end()
+
+
+async def test_cancel_takes_under_five_seconds_even_if_sigterm_is_ignored(agent: AgentProcess, coordinator: Coordinator) -> None:
+    spec = training_job(ignore_sigterm=1, children=2)
+    agent.start()
+    await coordinator.desire(assignment("job", spec=spec))
+    await coordinator.until(lambda c: len(c.of("job").text) > 3)
+    children = [int(line.split()[1]) for line in coordinator.of("job").text if line.startswith("child")]
+    asked = time.monotonic()
+    await coordinator.desire(assignment("job", spec=spec, action="stop", grace=1.0))
+    await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.STOPPING)
+    await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.EXITED)
+    assert time.monotonic() - asked < 5.0
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert (rank.exit_code, rank.signal, rank.outcome) == (None, "SIGKILL", "failed")
+    for child in children:
+        await until_gone(child)
+    await agent.end()
+
+
+async def test_the_kill_follows_even_if_the_agent_dies_first(agent: AgentProcess, coordinator: Coordinator) -> None:
+    spec = training_job(ignore_sigterm=1)
+    agent.start()
+    await coordinator.desire(assignment("job", spec=spec))
+    await coordinator.until(running("job"))
+    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
+    assert pid
+    await coordinator.desire(assignment("job", spec=spec, action="stop", grace=1.0))
+    await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.STOPPING)
+    await agent.end(signal.SIGKILL)
+    await until_gone(pid)
+
+
+async def test_ranks_no_longer_desired_are_ended_and_forgotten(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job"))
+    await coordinator.until(running("job"))
+    await coordinator.desire()
+    await coordinator.until(lambda c: c.rank("job") is None and c.observed.revision == c.desired.revision)
+    folder = agent.data / "jobs" / "job" / "g1" / "rank0"
+    assert (folder / "output.log").exists()  # the last generation's, for a day
+    assert not (folder / "metrics.spool").exists()
+    await agent.end()
+
+
+async def test_pause_is_repeated_until_the_rank_has_saved_and_gone(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job"))
+    await coordinator.until(running("job"))
+    await coordinator.desire(assignment("job", action="pause"))
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert (rank.outcome, rank.exit_code) == ("paused", 0)
+    await agent.end()
+
+
+async def test_a_crashing_rank_tells_why_in_its_own_words(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=training_job(crash_at=3, children=1)))
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert rank.failure is not None
+    assert (rank.failure.kind, rank.failure.exception, rank.failure.step) == ("exception", "RuntimeError", 3)
+    assert rank.failure.last_lines[-1] == "step 3"
+    assert rank.exit_code == 1
+    await until_gone(int(coordinator.of("job").text[0].split()[1]))
+    await agent.end()
+
+
+async def test_a_rank_killed_from_outside_is_reported_by_its_signal(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job"))
+    await coordinator.until(lambda c: len(c.of("job").text) > 3)
+    os.kill(coordinator.rank("job").pid, signal.SIGKILL)  # type: ignore[union-attr, arg-type]
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert rank.failure is not None
+    assert (rank.signal, rank.exit_code, rank.failure.kind, rank.failure.message) == ("SIGKILL", None, "signal", "killed by SIGKILL")
+    await agent.end()
+
+
+async def test_a_spawners_death_is_its_ranks_death_and_a_new_one_serves_the_next_generation(
+    agent: AgentProcess, coordinator: Coordinator
+) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=training_job(children=1)))
+    await coordinator.until(lambda c: len(c.of("job").text) > 3)
+    pid, child = coordinator.rank("job").pid, int(coordinator.of("job").text[0].split()[1])  # type: ignore[union-attr]
+    assert pid
+    agent.spawner().kill()
+    await coordinator.until(drained("job"))
+    assert coordinator.rank("job").signal == "SIGKILL"  # type: ignore[union-attr]
+    await until_gone(pid)
+    await until_gone(child)
+    await coordinator.desire(assignment("job", world("job", generation=2), spec=training_job(steps=3)))
+    await coordinator.until(drained("job", generation=2))
+    assert coordinator.rank("job", generation=2).outcome == "completed"  # type: ignore[union-attr]
+    assert not (agent.data / "jobs" / "job" / "g1").exists()
+    await agent.end()
+
+
+async def test_ranks_without_any_agent_end_after_a_while(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start("--orphan-seconds", "0.5")
+    await coordinator.desire(assignment("job"))
+    await coordinator.until(running("job"))
+    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
+    assert pid
+    await agent.end(signal.SIGKILL)
+    await until_gone(pid)
+    async with asyncio.timeout(GONE_TIMEOUT_SECONDS):
+        while agent.processes():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_new_generation_waits_for_the_slot(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", spec=training_job(ignore_sigterm=1), grace=1.0))
+    await coordinator.until(running("job"))
+    old = coordinator.rank("job").pid  # type: ignore[union-attr]
+    assert old
+    await coordinator.desire(assignment("job", world("job", generation=2), spec=training_job(steps=3)))
+    await coordinator.until(lambda c: c.rank("job", generation=2))
+    assert coordinator.rank("job", generation=2).state == RankState.ASSIGNED  # type: ignore[union-attr]
+    await coordinator.until(drained("job", generation=2))
+    assert not psutil.pid_exists(old)
+    await agent.end()
+
+
+async def test_stop_before_start_is_reported_as_exited(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", action="stop"))
+    await coordinator.until(lambda c: (seen := c.rank("job")) and seen.state == RankState.EXITED and seen.drained)
+    await agent.end()
+
+
+SCRIPT = """
+import os, socket, sys
+rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
+names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR TORCHELASTIC_RESTART_COUNT"
+print(*[os.environ[name] for name in names.split()], sys.argv[1])
+if rank == 0:
+    with socket.create_server(("127.0.0.1", port)) as server:
+        server.accept()[0].sendall(b"met")
+else:
+    while True:
+        try:
+            with socket.create_connection((os.environ["MASTER_ADDR"], port)) as peer:
+                print(peer.recv(3).decode())
+                break
+        except ConnectionRefusedError:
+            pass
+sys.exit(7 * rank)
+"""
+
+
+async def test_scripts_get_torchruns_variables_and_a_port_to_meet_on(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    port = coordinator.hellos[0].store_port
+    worlds = [world("job", rank, 2, generation=3, store_port=port) for rank in (0, 1)]
+    await coordinator.desire(assignment("job", *worlds, spec=script_job(tmp_path / "train.py", SCRIPT, "argument", slots=2)))
+    await coordinator.until(lambda c: drained("job", 0, 3)(c) and drained("job", 1, 3)(c))
+    assert coordinator.of("job", 0, 3).text == ["0 2 0 2 0 127.0.0.1 2 argument"]
+    assert coordinator.of("job", 1, 3).text == ["1 2 1 2 0 127.0.0.1 2 argument", "met"]
+    first, second = coordinator.rank("job", 0, 3), coordinator.rank("job", 1, 3)
+    assert first is not None
+    assert second is not None
+    assert (first.outcome, first.exit_code) == ("completed", 0)
+    assert (second.outcome, second.exit_code) == ("failed", 7)
+    assert second.failure is not None
+    assert (second.failure.kind, second.failure.message) == ("exit", "exited with code 7")
+    await agent.end()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"script": {"path": "missing.py"}}, "script.path=missing.py: no such file"),
+        ({"environment": {"working_directory": "/nowhere/at/all"}}, "environment.working_directory=/nowhere/at/all"),
+    ],
+)
+async def test_what_is_missing_on_the_node_is_named(
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    spec = script_job(tmp_path / "train.py", "") | change
+    await coordinator.desire(assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=spec))
+    await coordinator.until(drained("job"))
+    rank = coordinator.rank("job")
+    assert rank is not None
+    assert rank.failure is not None
+    assert rank.failure.kind == "invalid_input"
+    assert message in rank.failure.message
+    await agent.end()
+
+
+async def test_output_arrives_line_by_line_with_levels(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    source = "import sys, time\nprint('WARNING: low disk')\nprint('no newline', end='', flush=True)\ntime.sleep(600)\n"
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    spec = script_job(tmp_path / "train.py", source)
+    await coordinator.desire(assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=spec))
+    await coordinator.until(lambda c: len(c.of("job").text) == 2)
+    lines = coordinator.of("job").streams["logs"]
+    assert [(line.level, line.text) for line in lines] == [("warning", "WARNING: low disk"), ("info", "no newline")]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        await agent.end()
