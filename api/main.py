@@ -19,6 +19,7 @@ from api.services.progress import ProgressKeeper
 from api.services.uploads import UploadDoor
 from api.services.writer import Writer
 from api.settings import Settings
+from api.websocket.agents import Channels
 from db.migrate import upgrade_all
 from db.session import open_databases
 
@@ -53,6 +54,7 @@ def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> 
     app.state.settings = settings or Settings()
     app.state.with_loops = with_loops
     app.state.login_limit = RateLimit()
+    app.state.channels = Channels()
     app.add_middleware(Gate, settings=app.state.settings)
     install_problem_handlers(app)
     include_routes(app)

@@ -125,6 +125,11 @@ async def create_login_link(session: AsyncSession, user: UserRow, now: datetime)
     return token, expires
 
 
+def login_url(base: str, token: str) -> str:
+    """Where the dashboard redeems the token. It may show up in a log on the way, so it works once and for minutes only."""
+    return f"{base.rstrip('/')}/login?token={token}"
+
+
 async def create_api_key(
     session: AsyncSession, user: UserRow, *, name: str, role: str, now: datetime, expires_at: datetime | None
 ) -> tuple[str, ApiKeyRow]:

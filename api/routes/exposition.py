@@ -1,0 +1,45 @@
+"""Prometheus exposition at /metrics, computed when asked: counts from the tables, counters of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.deps import ReadSession, Viewer
+from api.services.writer import Counters
+from cluster.states import JobState, NodeState
+from db.models.jobs import JobRow
+from db.models.nodes import NodeRow
+
+router = APIRouter(include_in_schema=False)
+
+
+async def _counts(session: AsyncSession, table: type[JobRow] | type[NodeRow]) -> dict[str, int]:
+    rows = await session.execute(select(table.state, func.count()).group_by(table.state))
+    return {str(state): count for state, count in rows}
+
+
+def _gauge(registry: CollectorRegistry, name: str, help: str, states: type[JobState] | type[NodeState], counts: Mapping[str, int]) -> None:
+    gauge = Gauge(name, help, ["state"], registry=registry)
+    for state in states:
+        gauge.labels(state.value).set(counts.get(state.value, 0))
+
+
+@router.get("/metrics")
+async def metrics(request: Request, session: ReadSession, _: Viewer) -> Response:
+    registry = CollectorRegistry()
+    _gauge(registry, "paceline_jobs", "Jobs by state", JobState, await _counts(session, JobRow))
+    _gauge(registry, "paceline_nodes", "Nodes by state", NodeState, await _counts(session, NodeRow))
+    counters: Counters = request.app.state.writer.counters
+    for name, help, value in (
+        ("paceline_metric_records", "Metric records stored by this process", counters.records),
+        ("paceline_log_lines", "Log lines stored by this process", counters.log_lines),
+        ("paceline_ingest_transactions", "Transactions that stored them", counters.transactions),
+    ):
+        Counter(name, help, registry=registry).inc(value)
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

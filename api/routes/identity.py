@@ -1,0 +1,59 @@
+"""Users and API keys."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from api.deps import Admin, ReadSession, ServicesDep, Viewer, WriteSession
+from api.schemas.common import Page
+from api.schemas.identity import ApiKey, ApiKeyCreate, ApiKeyCreated, LoginLink, User, UserCreate, UserUpdate
+from api.services import accounts, identity
+from api.services.idempotency import Once
+from api.services.paging import Cursor, Limit, decode, page_of
+from db.repositories import identity as repository
+
+router = APIRouter()
+
+
+@router.get("/users", tags=["users"])
+async def list_users(session: ReadSession, _: Admin, cursor: Cursor = None, limit: Limit = 50) -> Page[User]:
+    after = decode(cursor, str)
+    rows = await repository.users_page(session, str(after[0]) if after else None, limit + 1)
+    return page_of(rows, limit, accounts.describe_user, lambda row: (row.id,))
+
+
+@router.post("/users", tags=["users"], status_code=201)
+async def create_user(body: UserCreate, session: WriteSession, caller: Admin, services: ServicesDep, once: Once) -> User:
+    return await once.run(session, body, User, lambda: accounts.create_user(session, caller, body, services.now()))
+
+
+@router.patch("/users/{user_id}", tags=["users"])
+async def update_user(user_id: str, body: UserUpdate, session: WriteSession, caller: Admin, services: ServicesDep) -> User:
+    return await accounts.update_user(session, caller, user_id, body, services.now())
+
+
+@router.post("/users/{user_id}/login-link", tags=["users"], status_code=201)
+async def create_login_link(user_id: str, request: Request, session: WriteSession, _: Admin, services: ServicesDep) -> LoginLink:
+    user = await accounts.user_of(session, user_id)
+    token, expires = await identity.create_login_link(session, user, services.now())
+    base = services.settings.public_url or str(request.base_url)
+    return LoginLink(url=identity.login_url(base, token), expires_at=expires)
+
+
+@router.get("/keys", tags=["keys"])
+async def list_keys(session: ReadSession, caller: Viewer, cursor: Cursor = None, limit: Limit = 50) -> Page[ApiKey]:
+    """Your own; an admin sees everybody's."""
+    after = decode(cursor, str)
+    whose = None if caller.may("admin") else caller.user_id
+    rows = await repository.keys_page(session, whose, str(after[0]) if after else None, limit + 1)
+    return page_of(rows, limit, accounts.describe_key, lambda row: (row.id,))
+
+
+@router.post("/keys", tags=["keys"], status_code=201)
+async def create_key(body: ApiKeyCreate, session: WriteSession, caller: Viewer, services: ServicesDep, once: Once) -> ApiKeyCreated:
+    return await once.run(session, body, ApiKeyCreated, lambda: accounts.create_key(session, caller, body, services.now()), secret=True)
+
+
+@router.delete("/keys/{key_id}", tags=["keys"], status_code=204)
+async def revoke_key(key_id: str, session: WriteSession, caller: Viewer, services: ServicesDep) -> None:
+    await accounts.revoke_key(session, caller, key_id, services.now())

@@ -1,0 +1,126 @@
+"""What a stream reads: the rows of one table beyond a cursor, as ready frames. The table is the truth, the bus only nudges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.deps import Services
+from api.services import bus, events, log_pages
+from db.models.events import EventRow
+from db.models.metrics import LogLineRow, MetricRecordRow
+from db.repositories import events as event_rows
+from db.repositories import logs as log_rows
+from db.repositories import metrics as metric_rows
+from db.repositories.streams import Appended
+from db.session import Database
+
+Topic = Literal["metrics", "logs", "events"]
+
+
+class Frame(NamedTuple):
+    seq: int
+    type: str
+    data: Any
+
+
+def encode(topic: Topic, frame: Frame) -> str:
+    return msgspec.json.encode({"seq": frame.seq, "topic": topic, "type": frame.type, "data": frame.data}).decode()
+
+
+class Source(Protocol):
+    @property
+    def topic(self) -> Topic: ...
+
+    @property
+    def nudged_by(self) -> str: ...
+
+    @property
+    def job_id(self) -> str | None: ...
+
+    @property
+    def table(self) -> Appended: ...
+
+    def database(self, services: Services) -> Database: ...
+
+    async def newest(self, session: AsyncSession) -> int: ...
+
+    async def after(self, session: AsyncSession, seq: int, limit: int) -> Sequence[Frame]: ...
+
+
+@dataclass(frozen=True)
+class MetricsSource:
+    job_id: str
+    topic: Topic = "metrics"
+    table: Appended = MetricRecordRow
+
+    @property
+    def nudged_by(self) -> str:
+        return bus.metrics(self.job_id)
+
+    def database(self, services: Services) -> Database:
+        return services.metrics
+
+    async def newest(self, session: AsyncSession) -> int:
+        return await metric_rows.newest_seq(session, self.job_id)
+
+    async def after(self, session: AsyncSession, seq: int, limit: int) -> Sequence[Frame]:
+        return [
+            Frame(
+                row.seq,
+                "record",
+                {
+                    "rank": row.rank,
+                    "generation": row.generation,
+                    "step": row.step,
+                    "time": row.time,
+                    "values": msgspec.Raw(row.values.encode()),
+                },
+            )
+            for row in await metric_rows.records_after(session, self.job_id, seq, limit)
+        ]
+
+
+@dataclass(frozen=True)
+class LogsSource:
+    job_id: str
+    topic: Topic = "logs"
+    table: Appended = LogLineRow
+
+    @property
+    def nudged_by(self) -> str:
+        return bus.logs(self.job_id)
+
+    def database(self, services: Services) -> Database:
+        return services.metrics
+
+    async def newest(self, session: AsyncSession) -> int:
+        return await log_rows.newest_seq(session, self.job_id)
+
+    async def after(self, session: AsyncSession, seq: int, limit: int) -> Sequence[Frame]:
+        rows = await log_rows.page(session, self.job_id, after=seq, up_to=(1 << 63) - 1, limit=limit)
+        return [Frame(row.seq, "line", log_pages.describe(row).model_dump(mode="json")) for row in rows]
+
+
+@dataclass(frozen=True)
+class EventsSource:
+    """Every event, or those of one job."""
+
+    job_id: str | None = None
+    topic: Topic = "events"
+    nudged_by: str = bus.EVENTS
+    table: Appended = EventRow
+
+    def database(self, services: Services) -> Database:
+        return services.control
+
+    async def newest(self, session: AsyncSession) -> int:
+        return await event_rows.newest_seq(session)
+
+    async def after(self, session: AsyncSession, seq: int, limit: int) -> Sequence[Frame]:
+        rows = await event_rows.after(session, seq, limit=limit, job_id=self.job_id)
+        return [Frame(row.seq, "event", events.describe(row).model_dump(mode="json")) for row in rows]

@@ -1,0 +1,17 @@
+"""Waiting for something that sends no signal: polled, with a deadline that names what did not happen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+POLL_SECONDS = 0.01
+
+
+async def until(condition: Callable[[], object], what: str, *, seconds: float = 5.0) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110 - nothing to await: the condition belongs to others
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not happen within {seconds} s") from None
