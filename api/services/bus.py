@@ -7,6 +7,7 @@ A nudge carries nothing and may be lost or doubled without harm; whoever waits r
     logs:<job id>       log lines of this job were stored
     scheduler           something that placement or the life cycle should look at
     node:<node id>      this node's desired assignments may have changed
+    retention           a checkpoint was committed, unpinned or released
     identity            a key, session or user was revoked or changed
 """
 
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 EVENTS = "events"
 SCHEDULER = "scheduler"
 IDENTITY = "identity"
+RETENTION = "retention"
 
 
 def metrics(job_id: str) -> str:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Annotated, TypeVar
 
 from fastapi import Query
@@ -37,6 +38,17 @@ def decode(cursor: str | None, *types: type) -> tuple[Key, ...] | None:
     if not fits or any(type(part) is not kind for part, kind in zip(key, types, strict=True)):
         raise ProblemError("invalid_cursor", "pass the next_cursor of the page before, unchanged, and with the same sort")
     return tuple(key)
+
+
+def moment(key: Key) -> datetime:
+    """The time inside a cursor, as `isoformat` wrote it."""
+    try:
+        time = datetime.fromisoformat(str(key))
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ProblemError("invalid_cursor", "pass the next_cursor of the page before, unchanged, and with the same sort")
+    return time
 
 
 def page_of(rows: Sequence[Row], limit: int, describe: Callable[[Row], Item], key: Callable[[Row], Sequence[Key]]) -> Page[Item]:
