@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from cli.settings import child_environment
 START_TIME_TOLERANCE_S = 1.0
 STOP_GRACE_S = 12.0
 SWEEP_GRACE_S = 3.0
+POLL_S = 0.02
 LOG_TAIL_LINES = 12
 #: The folder that holds our packages: children run here, so that nothing in the user's folder shadows them.
 CODE = Path(__file__).resolve().parents[2]
@@ -72,7 +75,7 @@ def find(record: Record) -> psutil.Process | None:
     try:
         process = psutil.Process(record.pid)
         same = abs(process.create_time() - record.started_at) <= START_TIME_TOLERANCE_S
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        return process if same and _lives(process) else None
     except psutil.NoSuchProcess:
         return None
 
@@ -109,7 +112,7 @@ def log_tail(layout: Layout, name: str) -> str:
 
 def _has_mark(process: psutil.Process, mark: str) -> bool:
     try:
-        return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
+        return process.environ().get(MARK) == mark and _lives(process)
     except (psutil.Error, OSError):
         return False  # gone meanwhile, or another user's, which is not ours to end
 
@@ -117,10 +120,25 @@ def _has_mark(process: psutil.Process, mark: str) -> bool:
 def _end(processes: list[psutil.Process], grace: float) -> None:
     for process in processes:
         _signal(process, kill=False)
-    _, stubborn = psutil.wait_procs(processes, timeout=grace)
+    stubborn = _outliving(processes, grace)
     for process in stubborn:
         _signal(process, kill=True)
-    psutil.wait_procs(stubborn, timeout=SWEEP_GRACE_S)
+    _outliving(stubborn, SWEEP_GRACE_S)
+
+
+def _outliving(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Those that live longer. A zombie has ended: its parent may be busy waiting for us."""
+    deadline = time.monotonic() + seconds
+    while (left := [process for process in processes if _lives(process)]) and time.monotonic() < deadline:
+        threading.Event().wait(POLL_S)
+    return left
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(process: psutil.Process, kill: bool) -> None:

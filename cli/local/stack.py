@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from cli.client import Client
 from cli.errors import CliError, ProblemError, StackError
 from cli.local.layout import Layout
-from cli.local.processes import CODE, Program, alive, log_tail, recorded, start, stop, sweep
+from cli.local.processes import CODE, Program, alive, find, log_tail, recorded, start, stop, sweep
 from cli.settings import JOIN_TOKEN, Setting, Settings, child_environment, store
 
 COORDINATOR = "coordinator"
@@ -81,6 +81,7 @@ def take_down(layout: Layout, say: Say) -> int:
     """Agents first, so that their ranks end in order; then the coordinator; then stragglers. Returns how many were stopped."""
     with locked(layout):
         records = recorded(layout)
+        running = sum(find(record) is not None for record in records)
         agents = [record for record in records if record.name != COORDINATOR]
         if agents:
             say(f"stopping {len(agents)} agents and their ranks")
@@ -88,7 +89,7 @@ def take_down(layout: Layout, say: Say) -> int:
         stop(layout, [record for record in records if record.name == COORDINATOR])
         swept = sweep(layout)
         layout.server.unlink(missing_ok=True)
-    return len(records) + swept
+    return running + swept
 
 
 def login_link(client: Client) -> str:
@@ -199,7 +200,8 @@ def _await(layout: Layout, name: str, ready: Callable[[], bool], timeout: float)
     deadline = time.monotonic() + timeout
     while not ready():
         if not alive(layout, name):
-            raise StackError(f"{name} ended while starting; the end of {layout.log(name)}:\n{log_tail(layout, name)}")
+            message = f"{name} ended while starting; the end of {layout.log(name)}:\n{log_tail(layout, name)}"
+            raise StackError(message, "'paceline down' stops what did start")
         if time.monotonic() > deadline:
             raise StackError(f"{name} is not ready after {timeout:g} s", f"see {layout.log(name)}; 'paceline down' stops what runs")
         threading.Event().wait(POLL_S)

@@ -1,0 +1,162 @@
+"""`up`, `down` and `demo` with a real coordinator: idempotent, persistent, and nothing is left, however they end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cli.local.layout import Layout
+from cli.local.processes import find, marked, recorded
+from tests.cli.conftest import ROOT, Paceline
+
+WAIT_S = 60
+NO_AGENTS = ("--agents", "0")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(what: str, probe: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not probe():
+        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def layout(tmp_path: Path, stranger: Paceline) -> Iterator[Layout]:
+    """Of the project folder that `stranger` works in."""
+    layout = Layout.at(tmp_path / ".paceline")
+    yield layout
+    stranger("down")
+
+
+def up(paceline: Paceline, *arguments: str) -> dict[str, Any]:
+    done = paceline("up", "--json", *NO_AGENTS, *arguments)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_up_is_idempotent_and_down_leaves_nothing(stranger: Paceline, layout: Layout) -> None:
+    first = up(stranger, "--port", str(free_port()))
+    assert first["started"] == ["coordinator"]
+    assert "/login?token=" in first["login_link"]
+    second = up(stranger)
+    assert (second["server"], second["started"]) == (first["server"], [])
+    assert stranger("jobs").returncode == 0  # signed in by the project file
+    assert stranger("down").returncode == 0
+    assert marked(layout) == []
+    assert stranger("jobs").returncode == 7
+    assert json.loads(stranger("down", "--json").stdout) == {"stopped": 0}
+
+
+def test_used_port_is_passed_over_and_said(stranger: Paceline, layout: Layout) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = stranger("up", "--port", str(port), *NO_AGENTS, "--json")
+    assert done.returncode == 0, done.stderr
+    assert f"port {port} is used; taking" in done.stderr
+    assert json.loads(done.stdout)["server"] != f"http://127.0.0.1:{port}"
+
+
+def test_state_survives_down_and_up(stranger: Paceline, layout: Layout) -> None:
+    up(stranger, "--port", str(free_port()))
+    submitted = stranger("submit", str(ROOT / "examples" / "digits_mlp.yaml"), "--json")
+    assert submitted.returncode == 0, submitted.stderr
+    stranger("down")
+    up(stranger, "--port", str(free_port()))
+    listed = json.loads(stranger("jobs", "--json").stdout)
+    assert [job["id"] for job in listed] == [json.loads(submitted.stdout)["id"]]
+
+
+def test_killed_coordinator_comes_back_on_its_port(stranger: Paceline, layout: Layout) -> None:
+    first = up(stranger, "--port", str(free_port()))
+    (record,) = recorded(layout)
+    coordinator = find(record)
+    assert coordinator is not None
+    coordinator.send_signal(signal.SIGKILL)
+    coordinator.wait(WAIT_S)
+    second = up(stranger)
+    assert (second["server"], second["started"]) == (first["server"], ["coordinator"])
+
+
+def test_key_of_a_forgotten_database_is_replaced(stranger: Paceline, layout: Layout) -> None:
+    up(stranger, "--port", str(free_port()))
+    stranger("down")
+    for database in layout.data.glob("*.db*"):
+        database.unlink()
+    up(stranger, "--port", str(free_port()))
+    assert stranger("jobs").returncode == 0
+
+
+def test_coordinator_that_cannot_start_shows_why(stranger: Paceline, layout: Layout) -> None:
+    done = stranger("up", "--port", str(free_port()), *NO_AGENTS, DATABASE_URL="postgresql://nobody@127.0.0.1:9/nowhere")
+    assert done.returncode == 1
+    assert "coordinator ended while starting" in done.stderr
+    assert "  | " in done.stderr
+
+
+@pytest.fixture
+def demo(stranger: Paceline, layout: Layout) -> Iterator[subprocess.Popen[str]]:
+    """A demo whose job waits for nodes that never come."""
+    process = stranger.start("demo", str(ROOT / "examples" / "digits_mlp.yaml"), "--port", str(free_port()), *NO_AGENTS)
+    assert process.stdout is not None
+    wait_for_line(process.stdout, "queued")
+    assert marked(layout)
+    yield process
+    process.kill()
+    process.communicate(timeout=WAIT_S)
+
+
+def wait_for_line(lines: Any, text: str) -> None:
+    assert any(text in line for line in lines), f"ended without saying {text!r}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_demo_stops_everything_before_it_ends(demo: subprocess.Popen[str], layout: Layout, number: signal.Signals) -> None:
+    demo.send_signal(number)
+    demo.communicate(timeout=WAIT_S)
+    assert demo.returncode == 130
+    assert marked(layout) == []
+
+
+def test_killed_demo_leaves_nothing(demo: subprocess.Popen[str], layout: Layout) -> None:
+    demo.kill()
+    wait_until("everything stopped", lambda: marked(layout) == [])
+    wait_until("the watchdog has ended", lambda: not watchdogs(layout))
+
+
+def test_demo_uses_a_stack_that_is_up_and_leaves_it(stranger: Paceline, layout: Layout) -> None:
+    up(stranger, "--port", str(free_port()))
+    process = stranger.start("demo", str(ROOT / "examples" / "digits_mlp.yaml"), *NO_AGENTS)
+    assert process.stdout is not None
+    wait_for_line(process.stdout, "queued")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=WAIT_S)
+    assert marked(layout)
+
+
+def watchdogs(layout: Layout) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if str(layout.data) in command_of(process)]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
