@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -45,7 +43,6 @@ class NodeRanks:
         self._link = RankLink(folder.agent_socket, self._on_message)
         self._launches: dict[RankKey, asyncio.Task[None]] = {}
         self._unconfirmed: dict[RankKey, Spawn] = {}  # sent, and not yet in a roster
-        self._spawner_pid: int | None = None
 
     @property
     def ranks(self) -> Mapping[RankKey, Rank]:
@@ -77,21 +74,15 @@ class NodeRanks:
     async def end_all(self, grace_seconds: float) -> None:
         """Every rank, then the spawner; what they left is uploaded if the coordinator takes it, else stays on disk."""
         await self._cancel_launches()
-        self._supervisor.shut_down(grace_seconds)
         try:
             async with asyncio.timeout(grace_seconds + END_TIMEOUT_SECONDS):
-                await self._supervisor.ended.wait()
+                await self._supervisor.shut_down(grace_seconds)
         except TimeoutError:
-            self._kill_spawner()
+            log.error("the spawner does not end; killing it, and with it its ranks")
+            self._supervisor.kill()
         with contextlib.suppress(TimeoutError, UploadFailedError):
             async with asyncio.timeout(LAST_UPLOAD_SECONDS):
                 await self._uploader.finish()
-
-    def _kill_spawner(self) -> None:
-        log.error("the spawner does not end; killing it, and with it its ranks")
-        if self._spawner_pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._spawner_pid, signal.SIGKILL)
 
     async def _cancel_launches(self) -> None:
         launches = list(self._launches.values())
@@ -150,7 +141,6 @@ class NodeRanks:
         self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key))
 
     def _on_roster(self, roster: Roster, first: bool) -> None:
-        self._spawner_pid = roster.spawner_pid
         for key in self._table.apply(roster, first=first):
             self._uploader.exited(key)
         for key in self._table.strangers(roster):

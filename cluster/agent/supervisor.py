@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +24,7 @@ from cluster.agent.spawner_link import Roster, Shutdown, Spawn, Terminate, decod
 START_TIMEOUT_SECONDS = 120.0  # importing torch from a cold disk
 CONNECT_POLL_SECONDS = 0.02
 RESTART_SECONDS = 1.0
+EXIT_TIMEOUT_SECONDS = 5.0
 ROSTER_LIMIT_BYTES = 1 << 20
 
 #: Where `cluster` can be imported from.
@@ -39,8 +43,9 @@ class Supervisor:
         self._on_roster = on_roster
         self._writer: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None  # None where a predecessor started it
+        self._pid: int | None = None
         self._ending = False
-        self.ended = asyncio.Event()  # after `shut_down`
+        self._ended = asyncio.Event()
 
     def send(self, message: Spawn | Terminate) -> bool:
         """False while there is no spawner to hear it: send it again after its next first roster."""
@@ -49,34 +54,44 @@ class Supervisor:
         self._writer.write(encode_line(message))
         return True
 
-    def shut_down(self, grace_seconds: float) -> None:
-        """End all ranks, then the spawner; `ended` is set when it is gone."""
+    async def shut_down(self, grace_seconds: float) -> None:
+        """End all ranks, then the spawner; returns when it is gone. `run` must be running."""
         self._ending = True
-        if self._writer is None:
-            self.ended.set()
-        else:
+        if self._writer is not None:
             self._writer.write(encode_line(Shutdown(grace_seconds=grace_seconds)))
+        elif self._process is not None:  # it does not listen yet, so it has no ranks
+            self._process.terminate()
+            await asyncio.to_thread(self._process.wait, EXIT_TIMEOUT_SECONDS)
+        await self._ended.wait()
+
+    def kill(self) -> None:
+        """Its ranks die with it."""
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
 
     async def run(self) -> None:
         while not self._ending:
             try:
                 reader, self._writer = await self._connect()
             except SpawnerStartError as error:
+                if self._ending:
+                    break
                 log.error("%s; trying again", error)
                 await asyncio.sleep(RESTART_SECONDS * random.uniform(1.0, 2.0))
                 continue
             await self._listen(reader)
             self._writer.close()
             self._writer = None
-            self._reap()
+            await self._until_gone()
             if not self._ending:
                 log.error("the spawner is gone, and its ranks with it: starting another")
-        self.ended.set()
+        self._ended.set()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             async with asyncio.timeout(START_TIMEOUT_SECONDS):
-                while True:
+                while not self._ending:
                     try:
                         return await asyncio.open_unix_connection(self._folder.spawner_socket, limit=ROSTER_LIMIT_BYTES)
                     except (FileNotFoundError, ConnectionRefusedError):
@@ -84,6 +99,7 @@ class Supervisor:
                     await asyncio.sleep(CONNECT_POLL_SECONDS)
         except TimeoutError:
             raise SpawnerStartError(f"no spawner after {START_TIMEOUT_SECONDS:g} s; see {self._folder.spawner_log}") from None
+        raise SpawnerStartError("the agent is leaving")
 
     def _ensure_started(self) -> None:
         """Start one unless ours is on its way. Where another one holds the lock, ours ends at once and does no harm."""
@@ -96,18 +112,23 @@ class Supervisor:
                 raise SpawnerStartError(f"the spawner exited with code {code}; see {self._folder.spawner_log}")
         self._process = start_spawner(self._folder, self._trainer, self._orphan_seconds)
 
+    async def _until_gone(self) -> None:
+        """After the end of its connection a process still takes a moment to end."""
+        if self._pid is not None and not await wait_for_exit(self._pid, EXIT_TIMEOUT_SECONDS):
+            log.warning("the spawner (pid %d) closed its connection but lives on", self._pid)
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         first = True
         try:
             async for line in reader:
-                self._on_roster(decode_roster(line), first)
+                roster = decode_roster(line)
+                self._pid = roster.spawner_pid
+                self._on_roster(roster, first)
                 first = False
         except (ConnectionError, msgspec.DecodeError, ValueError) as error:
             log.warning("lost the connection to the spawner: %s", error)
-
-    def _reap(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            self._process = None
 
 
 def start_spawner(folder: AgentFolder, trainer: str, orphan_seconds: float) -> subprocess.Popen[bytes]:
@@ -123,3 +144,17 @@ def start_spawner(folder: AgentFolder, trainer: str, orphan_seconds: float) -> s
             stderr=output,
             start_new_session=True,
         )
+
+
+async def wait_for_exit(pid: int, timeout: float) -> bool:
+    """Of any process, not only a child."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(await asyncio.to_thread(poll.poll, timeout * 1000))
+    finally:
+        os.close(descriptor)

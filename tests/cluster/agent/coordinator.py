@@ -94,7 +94,7 @@ class Coordinator:
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         self._serving = asyncio.create_task(self._server._serve())
         async with asyncio.timeout(10):
-            while not self._server.started:
+            while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
         self.port = self._server.servers[0].sockets[0].getsockname()[1]
 

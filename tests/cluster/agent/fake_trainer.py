@@ -73,9 +73,8 @@ class Link:
         except OSError:
             received = b""
         if not received:
-            return self._drop()
+            self._drop()
         self.paused |= b'"pause"' in received
-        return None
 
     def _drop(self) -> None:
         if self.socket is not None:

@@ -146,3 +146,10 @@ async def test_a_data_folder_too_deep_for_sockets_works(coordinator: Coordinator
     assert agent.processes() == []
     assert list(sockets.iterdir()) == []
     sockets.rmdir()
+
+
+async def test_leaving_while_the_spawner_is_still_starting_leaves_nothing(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start("--trainer", "training.main")  # importing torch takes a second or two
+    await coordinator.until(lambda c: c.hellos)
+    assert await agent.end() == 0
+    assert agent.processes() == []

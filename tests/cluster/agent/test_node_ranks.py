@@ -29,7 +29,7 @@ def drained(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-un
 
 async def until_gone(pid: int) -> None:
     async with asyncio.timeout(GONE_TIMEOUT_SECONDS):
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - not our child
             await asyncio.sleep(0.02)
 
 
@@ -196,7 +196,7 @@ async def test_ranks_without_any_agent_end_after_a_while(agent: AgentProcess, co
     await agent.end(signal.SIGKILL)
     await until_gone(pid)
     async with asyncio.timeout(GONE_TIMEOUT_SECONDS):
-        while agent.processes():
+        while agent.processes():  # noqa: ASYNC110 - not our children
             await asyncio.sleep(0.02)
 
 
