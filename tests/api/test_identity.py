@@ -1,0 +1,249 @@
+"""Who gets in, what they may do, and how fast they are out again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from api.deps import Services
+from api.middleware.origin import PLAIN_COOKIE, SECURE_COOKIE
+from api.services import identity
+from api.settings import Settings
+from db.models.identity import SessionRow
+from tests import factories
+from tests.conftest import Connect
+
+#: The only paths that answer anybody: probes, the way in, and the page that shows it.
+OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/api/v1/auth/login"), ("POST", "/api/v1/agents/join"), ("GET", "/{path:path}")}
+ORIGIN = "http://127.0.0.1:8000"
+
+
+def http_routes(app: FastAPI) -> Iterator[tuple[str, str]]:
+    """Every (method, path) the app answers, found in the app itself, so that a new route cannot be forgotten."""
+
+    def walk(routes: list[BaseRoute], prefix: str) -> Iterator[tuple[str, str]]:
+        for route in routes:
+            inner = getattr(route, "original_router", None)
+            if inner is not None:
+                yield from walk(inner.routes, prefix + route.include_context.prefix)  # type: ignore[attr-defined]
+            elif isinstance(route, APIRoute):
+                yield from ((method, prefix + route.path) for method in route.methods or ())
+
+    yield from walk(app.routes, "")
+
+
+async def test_nothing_else_answers_without_identity(app: FastAPI, connect: Connect) -> None:
+    found = set(http_routes(app))
+    assert len(found) > 20
+    assert found >= OPEN
+    async with connect() as nobody:
+        for method, path in found - OPEN:
+            answer = await nobody.request(method, path.replace("{", "").replace("}", ""))
+            assert (answer.status_code, answer.headers["content-type"]) == (401, "application/problem+json"), (method, path, answer.text)
+
+
+async def test_hidden_documents_are_hidden(connect: Connect) -> None:
+    async with connect() as nobody:
+        for path in ("/openapi.json", "/docs", "/redoc"):
+            assert '"paths"' not in (await nobody.get(path)).text
+
+
+@pytest.fixture
+async def link(services: Services) -> str:
+    async with services.write() as session:
+        user, _ = await factories.create_user(session, name="ada", role="member")
+        token, _ = await identity.create_login_link(session, user, services.now())
+    return token
+
+
+@pytest.fixture
+async def browser(connect: Connect, link: str) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+    """A signed-in browser and its CSRF token."""
+    async with connect() as client:
+        client.headers.update({"Origin": ORIGIN, "Sec-Fetch-Site": "same-origin"})
+        answer = await client.post("/api/v1/auth/login", json={"token": link})
+        assert answer.status_code == 200, answer.text
+        yield client, answer.json()["csrf_token"]
+
+
+async def test_a_login_link_works_once(connect: Connect, link: str) -> None:
+    async with connect() as client:
+        first = await client.post("/api/v1/auth/login", json={"token": link})
+        cookie = first.headers["set-cookie"].lower()
+        assert cookie.startswith(PLAIN_COOKIE)
+        assert "httponly" in cookie
+        assert "samesite=lax" in cookie
+        second = await client.post("/api/v1/auth/login", json={"token": link})
+        assert (second.status_code, second.json()["code"]) == (401, "invalid_login_link")
+
+
+async def test_two_racers_with_one_link_make_one_session(connect: Connect, link: str) -> None:
+    async with connect() as client:
+        answers = await asyncio.gather(*(client.post("/api/v1/auth/login", json={"token": link}) for _ in range(5)))
+    assert sorted(answer.status_code for answer in answers) == [200, 401, 401, 401, 401]
+
+
+async def test_an_expired_link_is_refused(connect: Connect, services: Services) -> None:
+    async with services.write() as session:
+        user, _ = await factories.create_user(session)
+        token, _ = await identity.create_login_link(session, user, services.now() - timedelta(minutes=16))
+    async with connect() as client:
+        assert (await client.post("/api/v1/auth/login", json={"token": token})).status_code == 401
+
+
+async def test_over_https_the_cookie_is_host_bound_and_secure(connect: Connect, link: str) -> None:
+    async with connect() as client:
+        answer = await client.post("https://127.0.0.1:8000/api/v1/auth/login", json={"token": link})
+    assert answer.headers["set-cookie"].startswith(SECURE_COOKIE)
+    assert "Secure" in answer.headers["set-cookie"]
+
+
+async def test_guessing_links_is_slowed_down(connect: Connect) -> None:
+    async with connect() as client:
+        answers = [await client.post("/api/v1/auth/login", json={"token": f"guess{n}"}) for n in range(11)]
+    assert [answer.status_code for answer in answers] == [401] * 10 + [429]
+    assert int(answers[-1].headers["retry-after"]) > 0
+
+
+async def test_a_session_reads_and_writes_with_its_csrf_token(browser: tuple[httpx.AsyncClient, str]) -> None:
+    client, csrf = browser
+    assert (await client.get("/api/v1/auth/me")).json()["csrf_token"] == csrf
+    made = await client.post("/api/v1/keys", json={"name": "laptop"}, headers={"X-CSRF-Token": csrf})
+    assert made.status_code == 201, made.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"X-CSRF-Token": "wrong"},
+        {"X-CSRF-Token": "right", "Origin": "http://evil.example"},
+        {"X-CSRF-Token": "right", "Sec-Fetch-Site": "cross-site"},
+    ],
+    ids=["no token", "wrong token", "another origin", "another site"],
+)
+@pytest.mark.parametrize(("method", "path"), [("POST", "/api/v1/keys"), ("DELETE", "/api/v1/keys/x"), ("POST", "/api/v1/auth/logout")])
+async def test_unsafe_requests_with_a_cookie_prove_their_origin(
+    browser: tuple[httpx.AsyncClient, str], headers: dict[str, str], method: str, path: str
+) -> None:
+    client, csrf = browser
+    sent = {name: csrf if value == "right" else value for name, value in headers.items()}
+    answer = await client.request(method, path, headers=sent)
+    assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
+
+
+async def test_logging_out_ends_the_session(browser: tuple[httpx.AsyncClient, str], connect: Connect) -> None:
+    client, csrf = browser
+    kept = dict(client.cookies)
+    assert (await client.post("/api/v1/auth/logout", headers={"X-CSRF-Token": csrf})).status_code == 204
+    async with connect() as again:
+        again.cookies.update(kept)
+        assert (await again.get("/api/v1/auth/me")).status_code == 401
+
+
+async def test_an_expired_session_is_over(browser: tuple[httpx.AsyncClient, str], services: Services) -> None:
+    client, _ = browser
+    digest = identity.hash_secret(client.cookies[PLAIN_COOKIE])
+    async with services.write() as session:
+        (await session.get_one(SessionRow, digest)).expires_at = services.now()
+    assert (await client.get("/api/v1/auth/me")).status_code == 401
+
+
+async def test_a_revoked_key_is_refused_at_once(client: httpx.AsyncClient, connect: Connect) -> None:
+    made = (await client.post("/api/v1/keys", json={"name": "ci", "role": "viewer"})).json()
+    async with connect(made["key"]) as holder:
+        assert (await holder.get("/api/v1/auth/me")).json()["role"] == "viewer"
+        assert (await client.delete(f"/api/v1/keys/{made['id']}")).status_code == 204
+        assert (await client.delete(f"/api/v1/keys/{made['id']}")).status_code == 204
+        refused = await holder.get("/api/v1/auth/me")
+    assert (refused.status_code, refused.json()["code"]) == (401, "invalid_credential")
+    assert made["key"] not in (await client.get("/api/v1/keys")).text
+
+
+async def test_a_key_never_does_more_than_its_user(connect: Connect, services: Services, client: httpx.AsyncClient) -> None:
+    async with services.write() as session:
+        user, key = await factories.create_user(session, name="bob", role="member")
+    async with connect(key) as bob:
+        refused = await bob.post("/api/v1/keys", json={"name": "more", "role": "admin"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        assert (await client.patch(f"/api/v1/users/{user.id}", json={"role": "viewer"})).json()["role"] == "viewer"
+        assert (await bob.get("/api/v1/auth/me")).json()["role"] == "viewer"
+        assert (await client.patch(f"/api/v1/users/{user.id}", json={"disabled": True})).status_code == 200
+        assert (await bob.get("/api/v1/auth/me")).status_code == 401
+
+
+async def test_users_are_the_admins_to_manage(client: httpx.AsyncClient, connect: Connect, services: Services) -> None:
+    async with services.write() as session:
+        _, key = await factories.create_user(session, name="bob", role="member")
+    async with connect(key) as bob:
+        for answer in (await bob.get("/api/v1/users"), await bob.post("/api/v1/users", json={"name": "eve"})):
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+        mine = (await bob.get("/api/v1/keys")).json()["items"]
+    assert len(mine) == 1
+    assert len((await client.get("/api/v1/keys")).json()["items"]) == 2
+    taken = await client.post("/api/v1/users", json={"name": "bob"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "already_exists")
+
+
+async def test_the_last_admin_stays(client: httpx.AsyncClient) -> None:
+    me = (await client.get("/api/v1/auth/me")).json()
+    for change in ({"role": "member"}, {"disabled": True}):
+        answer = await client.patch(f"/api/v1/users/{me['user_id']}", json=change)
+        assert (answer.status_code, answer.json()["code"]) == (409, "last_admin")
+    assert (await client.get("/api/v1/users")).status_code == 200
+
+
+async def test_an_admins_link_signs_somebody_else_in(client: httpx.AsyncClient, connect: Connect) -> None:
+    made = (await client.post("/api/v1/users", json={"name": "eve", "role": "viewer"})).json()
+    url = (await client.post(f"/api/v1/users/{made['id']}/login-link")).json()["url"]
+    assert url.startswith(f"{ORIGIN}/login?token=")
+    async with connect() as eve:
+        answer = await eve.post("/api/v1/auth/login", json={"token": url.partition("token=")[2]})
+    assert answer.json()["name"] == "eve"
+
+
+async def test_users_page_by_cursor(client: httpx.AsyncClient) -> None:
+    for n in range(5):
+        assert (await client.post("/api/v1/users", json={"name": f"user{n}"})).status_code == 201
+    names, cursor = [], None
+    while True:
+        page = (await client.get("/api/v1/users", params={"limit": 2} | ({"cursor": cursor} if cursor else {}))).json()
+        names += [user["name"] for user in page["items"]]
+        if (cursor := page["next_cursor"]) is None:
+            break
+    assert sorted(names) == ["admin", *(f"user{n}" for n in range(5))]
+
+
+@pytest.mark.parametrize("cursor", ["x", "e30", "WzFd", "é"])
+async def test_a_foreign_cursor_is_a_problem(client: httpx.AsyncClient, cursor: str) -> None:
+    answer = await client.get("/api/v1/users", params={"cursor": cursor})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_cursor")
+
+
+async def test_an_unknown_host_is_refused_with_the_way_to_allow_it(connect: Connect) -> None:
+    async with connect() as client:
+        answer = await client.get("/api/v1/auth/me", headers={"Host": "Rebound.example:8000"})
+    assert (answer.status_code, answer.json()["code"]) == (403, "host_not_allowed")
+    assert "PACELINE_ALLOWED_HOSTS=rebound.example" in answer.json()["detail"]
+
+
+async def test_plain_http_from_another_machine_is_refused(connect: Connect, admin_key: str) -> None:
+    async with connect(admin_key, peer="192.0.2.1") as client:
+        assert (await client.get("/api/v1/auth/me")).json()["code"] == "insecure_transport"
+        assert (await client.get("https://127.0.0.1:8000/api/v1/auth/me")).status_code == 200
+
+
+def test_allowed_hosts_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_ALLOWED_HOSTS", "Train.example, 10.0.0.1")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://x/y")
+    settings: Any = Settings()
+    assert {"train.example", "10.0.0.1", "localhost"} <= settings.hosts
+    assert settings.database_url == "postgresql://x/y"
