@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
 from api.deps import Services
+from api.loops import supervisor
 from api.middleware.gate import Gate
 from api.middleware.rate_limit import RateLimit
 from api.problems import install_problem_handlers
@@ -35,8 +34,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await upgrade_all(control, metrics)
         app.state.services = services = Services(settings=settings, control=control, metrics=metrics)
         await _start_ingest(app, services, stack)
-        if app.state.with_loops and importlib.util.find_spec("api.loops.supervisor"):
-            await stack.enter_async_context(importlib.import_module("api.loops.supervisor").run_all(app))
+        if app.state.with_loops:
+            await stack.enter_async_context(supervisor.run_all(app))
         yield
 
 
