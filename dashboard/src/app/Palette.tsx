@@ -19,10 +19,16 @@ const TYPING_PAUSE_MS = 150;
 export function Palette() {
   const [opened, setOpened] = useState(false);
   useHotkeys([["mod+K", () => setOpened((open) => !open)]], []);
+  if (!opened) return null;
   return (
-    <Modal opened={opened} onClose={() => setOpened(false)} withCloseButton={false} padding={0} size="lg" yOffset="14vh" aria-label="Command palette">
-      {opened && <PaletteBody onDone={() => setOpened(false)} />}
-    </Modal>
+    <Modal.Root opened={opened} onClose={() => setOpened(false)} size="lg" yOffset="14vh">
+      <Modal.Overlay />
+      <Modal.Content aria-label="Command palette">
+        <Modal.Body p={0}>
+          <PaletteBody onDone={() => setOpened(false)} />
+        </Modal.Body>
+      </Modal.Content>
+    </Modal.Root>
   );
 }
 

@@ -14,7 +14,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Login */
-        post: operations["login_api_v1_auth_login_post"];
+        post: operations["login"];
         delete?: never;
         options?: never;
         head?: never;
@@ -31,7 +31,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Logout */
-        post: operations["logout_api_v1_auth_logout_post"];
+        post: operations["logout"];
         delete?: never;
         options?: never;
         head?: never;
@@ -46,7 +46,472 @@ export interface paths {
             cookie?: never;
         };
         /** Me */
-        get: operations["me_api_v1_auth_me_get"];
+        get: operations["me"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/checkpoints/jobs/{job_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Checkpoints
+         * @description The newest first; without the deleted ones.
+         */
+        get: operations["job_checkpoints"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/checkpoints/{checkpoint_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get Checkpoint */
+        get: operations["get_checkpoint"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Checkpoint
+         * @description Its folder is removed by the node that wrote it.
+         */
+        delete: operations["delete_checkpoint"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/checkpoints/{checkpoint_id}/pin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Pin Checkpoint
+         * @description Retention never deletes a pinned one.
+         */
+        put: operations["pin_checkpoint"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/checkpoints/{checkpoint_id}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Restore Checkpoint
+         * @description A new job that continues from it.
+         */
+        post: operations["restore_checkpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/checkpoints/{checkpoint_id}/unpin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Unpin Checkpoint */
+        put: operations["unpin_checkpoint"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/gpu-status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Gpu Status */
+        get: operations["gpu_status"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Nodes */
+        get: operations["list_nodes"];
+        put?: never;
+        /**
+         * Add Node
+         * @description Answers with a single-use token, and the command to run on the new machine.
+         */
+        post: operations["add_node"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/nodes/{node_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get Node */
+        get: operations["get_node"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove Node
+         * @description Drain, then remove. `drain_blocked_by` names the jobs that are waited for.
+         */
+        delete: operations["remove_node"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/nodes/{node_id}/cordon": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Cordon Node
+         * @description Nothing new is placed on it; what runs on it goes on.
+         */
+        put: operations["cordon_node"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/nodes/{node_id}/uncordon": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Uncordon Node
+         * @description Takes new jobs again; also takes back a removal that still waits for jobs.
+         */
+        put: operations["uncordon_node"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Events */
+        get: operations["list_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Keys
+         * @description Your own; an admin sees everybody's.
+         */
+        get: operations["list_keys"];
+        put?: never;
+        /** Create Key */
+        post: operations["create_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/keys/{key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Revoke Key */
+        delete: operations["revoke_key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics/cluster/summary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Cluster Summary */
+        get: operations["cluster_summary"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics/jobs/{job_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Job Metrics */
+        get: operations["job_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Jobs
+         * @description Labels are filtered with `label.KEY=VALUE`.
+         */
+        get: operations["list_jobs"];
+        put?: never;
+        /**
+         * Submit Job
+         * @description The body is the job spec, as JSON or as YAML (application/yaml).
+         */
+        post: operations["submit_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Job
+         * @description An active job is always sent: its ranks and progress move without a new revision.
+         */
+        get: operations["get_job"];
+        put?: never;
+        post?: never;
+        /**
+         * Cancel Job
+         * @description Stop the job for good; its checkpoints stay.
+         */
+        delete: operations["cancel_job"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Job Events */
+        get: operations["job_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Job Logs */
+        get: operations["job_logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/logs/download": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Download Logs */
+        get: operations["download_logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Pause Job
+         * @description Save at an agreed step, free the slots, stop the ranks.
+         */
+        put: operations["pause_job"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Resume Job
+         * @description Queue a paused job again; it continues at the next step.
+         */
+        put: operations["resume_job"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Plan Job
+         * @description The effective spec, what it needs, and where it would run now or why it could not. Changes nothing.
+         */
+        post: operations["plan_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/spec-schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Spec Schema
+         * @description The JSON Schema of a job spec.
+         */
+        get: operations["spec_schema"];
         put?: never;
         post?: never;
         delete?: never;
@@ -63,10 +528,10 @@ export interface paths {
             cookie?: never;
         };
         /** List Users */
-        get: operations["list_users_api_v1_users_get"];
+        get: operations["list_users"];
         put?: never;
         /** Create User */
-        post: operations["create_user_api_v1_users_post"];
+        post: operations["create_user"];
         delete?: never;
         options?: never;
         head?: never;
@@ -87,7 +552,7 @@ export interface paths {
         options?: never;
         head?: never;
         /** Update User */
-        patch: operations["update_user_api_v1_users__user_id__patch"];
+        patch: operations["update_user"];
         trace?: never;
     };
     "/api/v1/users/{user_id}/login-link": {
@@ -100,421 +565,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Create Login Link */
-        post: operations["create_login_link_api_v1_users__user_id__login_link_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/keys": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List Keys */
-        get: operations["list_keys_api_v1_keys_get"];
-        put?: never;
-        /** Create Key */
-        post: operations["create_key_api_v1_keys_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/keys/{key_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /** Revoke Key */
-        delete: operations["revoke_key_api_v1_keys__key_id__delete"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/spec-schema": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Spec Schema */
-        get: operations["spec_schema_api_v1_training_spec_schema_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/plan": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Plan Job */
-        post: operations["plan_job_api_v1_training_plan_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/jobs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List Jobs */
-        get: operations["list_jobs_api_v1_training_jobs_get"];
-        put?: never;
-        /** Submit Job */
-        post: operations["submit_job_api_v1_training_jobs_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/jobs/{job_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Get Job */
-        get: operations["get_job_api_v1_training_jobs__job_id__get"];
-        put?: never;
-        post?: never;
-        /** Cancel Job */
-        delete: operations["cancel_job_api_v1_training_jobs__job_id__delete"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/jobs/{job_id}/pause": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /** Pause Job */
-        put: operations["pause_job_api_v1_training_jobs__job_id__pause_put"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/jobs/{job_id}/resume": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /** Resume Job */
-        put: operations["resume_job_api_v1_training_jobs__job_id__resume_put"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/jobs/{job_id}/events": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Job Events */
-        get: operations["job_events_api_v1_training_jobs__job_id__events_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/jobs/{job_id}/logs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Job Logs */
-        get: operations["job_logs_api_v1_training_jobs__job_id__logs_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/training/jobs/{job_id}/logs/download": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Download Logs */
-        get: operations["download_logs_api_v1_training_jobs__job_id__logs_download_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/cluster/nodes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List Nodes */
-        get: operations["list_nodes_api_v1_cluster_nodes_get"];
-        put?: never;
-        /** Add Node */
-        post: operations["add_node_api_v1_cluster_nodes_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/cluster/nodes/{node_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Get Node */
-        get: operations["get_node_api_v1_cluster_nodes__node_id__get"];
-        put?: never;
-        post?: never;
-        /** Remove Node */
-        delete: operations["remove_node_api_v1_cluster_nodes__node_id__delete"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/cluster/nodes/{node_id}/cordon": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /** Cordon Node */
-        put: operations["cordon_node_api_v1_cluster_nodes__node_id__cordon_put"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/cluster/nodes/{node_id}/uncordon": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /** Uncordon Node */
-        put: operations["uncordon_node_api_v1_cluster_nodes__node_id__uncordon_put"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/cluster/gpu-status": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Gpu Status */
-        get: operations["gpu_status_api_v1_cluster_gpu_status_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/metrics/cluster/summary": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Cluster Summary */
-        get: operations["cluster_summary_api_v1_metrics_cluster_summary_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/metrics/jobs/{job_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Job Metrics */
-        get: operations["job_metrics_api_v1_metrics_jobs__job_id__get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/events": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List Events */
-        get: operations["list_events_api_v1_events_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/checkpoints/jobs/{job_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Job Checkpoints */
-        get: operations["job_checkpoints_api_v1_checkpoints_jobs__job_id__get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/checkpoints/{checkpoint_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Get Checkpoint */
-        get: operations["get_checkpoint_api_v1_checkpoints__checkpoint_id__get"];
-        put?: never;
-        post?: never;
-        /** Delete Checkpoint */
-        delete: operations["delete_checkpoint_api_v1_checkpoints__checkpoint_id__delete"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/checkpoints/{checkpoint_id}/pin": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /** Pin Checkpoint */
-        put: operations["pin_checkpoint_api_v1_checkpoints__checkpoint_id__pin_put"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/checkpoints/{checkpoint_id}/unpin": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /** Unpin Checkpoint */
-        put: operations["unpin_checkpoint_api_v1_checkpoints__checkpoint_id__unpin_put"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/checkpoints/{checkpoint_id}/restore": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Restore Checkpoint */
-        post: operations["restore_checkpoint_api_v1_checkpoints__checkpoint_id__restore_post"];
+        post: operations["create_login_link"];
         delete?: never;
         options?: never;
         head?: never;
@@ -561,28 +612,18 @@ export interface components {
     schemas: {
         /** Actor */
         Actor: {
+            /** Id */
+            id: string;
             /**
              * Kind
              * @enum {string}
              */
             kind: "user" | "system" | "node";
-            /** Id */
-            id: string;
             /** Name */
             name: string;
         };
         /** AdamW */
         AdamW: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            kind: "adamw";
-            /**
-             * Lr
-             * @default 0.0003
-             */
-            lr: number;
             /**
              * Betas
              * @default [
@@ -600,6 +641,16 @@ export interface components {
              */
             eps: number;
             /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "adamw";
+            /**
+             * Lr
+             * @default 0.0003
+             */
+            lr: number;
+            /**
              * Weight Decay
              * @default 0.1
              */
@@ -607,18 +658,6 @@ export interface components {
         };
         /** ApiKey */
         ApiKey: {
-            /** Id */
-            id: string;
-            /** Name */
-            name: string;
-            /** Prefix */
-            prefix: string;
-            /**
-             * Role
-             * @description what the key may do at most; never more than its user
-             * @enum {string}
-             */
-            role: "viewer" | "member" | "admin";
             /**
              * Created At
              * Format: date-time
@@ -626,13 +665,30 @@ export interface components {
             created_at: string;
             /** Expires At */
             expires_at: string | null;
+            /** Id */
+            id: string;
             /** Last Used At */
             last_used_at: string | null;
+            /** Name */
+            name: string;
+            /** Prefix */
+            prefix: string;
             /** Revoked At */
             revoked_at: string | null;
+            /**
+             * Role
+             * @description what the key may do at most; never more than its user
+             * @enum {string}
+             */
+            role: "viewer" | "member" | "admin";
         };
         /** ApiKeyCreate */
         ApiKeyCreate: {
+            /**
+             * Expires In Days
+             * @default 90
+             */
+            expires_in_days: number | null;
             /** Name */
             name: string;
             /**
@@ -641,26 +697,9 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "member" | "admin";
-            /**
-             * Expires In Days
-             * @default 90
-             */
-            expires_in_days: number | null;
         };
         /** ApiKeyCreated */
         ApiKeyCreated: {
-            /** Id */
-            id: string;
-            /** Name */
-            name: string;
-            /** Prefix */
-            prefix: string;
-            /**
-             * Role
-             * @description what the key may do at most; never more than its user
-             * @enum {string}
-             */
-            role: "viewer" | "member" | "admin";
             /**
              * Created At
              * Format: date-time
@@ -668,66 +707,88 @@ export interface components {
             created_at: string;
             /** Expires At */
             expires_at: string | null;
-            /** Last Used At */
-            last_used_at: string | null;
-            /** Revoked At */
-            revoked_at: string | null;
+            /** Id */
+            id: string;
             /**
              * Key
              * @description shown once
              */
             key: string;
+            /** Last Used At */
+            last_used_at: string | null;
+            /** Name */
+            name: string;
+            /** Prefix */
+            prefix: string;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Role
+             * @description what the key may do at most; never more than its user
+             * @enum {string}
+             */
+            role: "viewer" | "member" | "admin";
         };
         /** Checkpoint */
         Checkpoint: {
+            /**
+             * Best
+             * @description the best of its job by the policy's metric
+             */
+            best: boolean;
+            /** Bytes */
+            bytes: number;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Damage */
+            damage: string | null;
+            /**
+             * Deleted Next
+             * @description what retention would delete when the next one is saved
+             */
+            deleted_next: boolean;
+            /** Directory */
+            directory: string;
+            /** Generation */
+            generation: number;
             /** Id */
             id: string;
             /** Job Id */
             job_id: string;
-            /** Step */
-            step: number;
-            /** Generation */
-            generation: number;
-            state: components["schemas"]["CheckpointState"];
-            /** Directory */
-            directory: string;
-            /** Bytes */
-            bytes: number;
+            /** Latest */
+            latest: boolean;
             /** Manifest Sha256 */
             manifest_sha256: string;
             /** Metrics */
             metrics: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
-            /**
-             * Best
-             * @description the best of its job by the policy's metric
-             */
-            best: boolean;
-            /** Latest */
-            latest: boolean;
             /** Pinned */
             pinned: boolean;
-            /**
-             * Deleted Next
-             * @description what retention would delete when the next one is saved
-             */
-            deleted_next: boolean;
+            state: components["schemas"]["CheckpointState"];
+            /** Step */
+            step: number;
             /**
              * Used By
              * @description ids of jobs that were started from it and have not ended
              */
             used_by: string[];
-            /** Damage */
-            damage: string | null;
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
         };
         /** CheckpointPolicy */
         CheckpointPolicy: {
+            /**
+             * Asynchronous
+             * @default false
+             */
+            asynchronous: boolean;
+            /**
+             * Directory
+             * @description absolute path that every node of the job sees; default: the agents' own
+             */
+            directory?: string | null;
             /**
              * Every Steps
              * @description null: only at the end and on pause
@@ -735,15 +796,15 @@ export interface components {
              */
             every_steps: number | null;
             /**
-             * Keep Last
-             * @default 3
-             */
-            keep_last: number;
-            /**
              * Keep Best
              * @default 1
              */
             keep_best: number;
+            /**
+             * Keep Last
+             * @default 3
+             */
+            keep_last: number;
             /**
              * Metric
              * @description what best means
@@ -756,16 +817,6 @@ export interface components {
              * @enum {string}
              */
             mode: "min" | "max";
-            /**
-             * Directory
-             * @description absolute path that every node of the job sees; default: the agents' own
-             */
-            directory?: string | null;
-            /**
-             * Asynchronous
-             * @default false
-             */
-            asynchronous: boolean;
         };
         /**
          * CheckpointState
@@ -778,40 +829,40 @@ export interface components {
          */
         Cifar10: {
             /**
+             * Augment
+             * @default true
+             */
+            augment: boolean;
+            /** Dataset */
+            dataset?: string | null;
+            /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
             kind: "cifar10";
             /** Path */
             path?: string | null;
-            /** Dataset */
-            dataset?: string | null;
-            /**
-             * Augment
-             * @default true
-             */
-            augment: boolean;
         };
         /** ClusterSummary */
         ClusterSummary: {
-            /** Nodes */
-            nodes: components["schemas"]["StateCount"][];
+            /** Cpu Percent */
+            cpu_percent: number | null;
+            /** Gpus */
+            gpus: number;
             /** Jobs */
             jobs: components["schemas"]["StateCount"][];
+            /** Memory Total Bytes */
+            memory_total_bytes: number;
+            /** Memory Used Bytes */
+            memory_used_bytes: number;
+            /** Nodes */
+            nodes: components["schemas"]["StateCount"][];
+            /** Slots Free */
+            slots_free: number;
             /** Slots Total */
             slots_total: number;
             /** Slots Used */
             slots_used: number;
-            /** Slots Free */
-            slots_free: number;
-            /** Gpus */
-            gpus: number;
-            /** Cpu Percent */
-            cpu_percent: number | null;
-            /** Memory Used Bytes */
-            memory_used_bytes: number;
-            /** Memory Total Bytes */
-            memory_total_bytes: number;
             /** Tokens Per Second */
             tokens_per_second: number;
             /**
@@ -827,32 +878,37 @@ export interface components {
          *     `bucket_steps` 1 means raw points (min = max = last).
          */
         Curve: {
-            /** Name */
-            name: string;
-            /** Unit */
-            unit: string;
-            /** Rank */
-            rank: number;
-            /** Generation */
-            generation: number;
             /** Bucket Steps */
             bucket_steps: number;
+            /** Generation */
+            generation: number;
+            /** Last */
+            last: (number | ("NaN" | "Infinity" | "-Infinity"))[];
+            /** Maximum */
+            maximum: (number | ("NaN" | "Infinity" | "-Infinity"))[];
+            /** Minimum */
+            minimum: (number | ("NaN" | "Infinity" | "-Infinity"))[];
+            /** Name */
+            name: string;
+            /**
+             * Nan Count
+             * @description points in the bucket that were NaN; minimum and maximum are of the others
+             */
+            nan_count: number[];
+            /** Rank */
+            rank: number;
             /**
              * Steps
              * @description last step in the bucket
              */
             steps: number[];
-            /** Minimum */
-            minimum: (number | ("NaN" | "Infinity" | "-Infinity"))[];
-            /** Maximum */
-            maximum: (number | ("NaN" | "Infinity" | "-Infinity"))[];
-            /** Last */
-            last: (number | ("NaN" | "Infinity" | "-Infinity"))[];
             /**
              * Times
              * @description seconds since the epoch of the last point
              */
             times: number[];
+            /** Unit */
+            unit: string;
         };
         /**
          * Digits
@@ -860,15 +916,15 @@ export interface components {
          */
         Digits: {
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            kind: "digits";
-            /**
              * Holdout
              * @default 0.2
              */
             holdout: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "digits";
         };
         /**
          * EndReason
@@ -890,6 +946,24 @@ export interface components {
         };
         /** Event */
         Event: {
+            actor: components["schemas"]["Actor"];
+            /** Cause */
+            cause: string;
+            /**
+             * Data
+             * @default {}
+             */
+            data: {
+                [key: string]: unknown;
+            };
+            /** Generation */
+            generation: number | null;
+            /** Job Id */
+            job_id: string | null;
+            /** Message */
+            message: string;
+            /** Node Id */
+            node_id: string | null;
             /** Seq */
             seq: number;
             /**
@@ -899,24 +973,6 @@ export interface components {
             time: string;
             /** Type */
             type: string;
-            actor: components["schemas"]["Actor"];
-            /** Cause */
-            cause: string;
-            /** Message */
-            message: string;
-            /** Job Id */
-            job_id: string | null;
-            /** Node Id */
-            node_id: string | null;
-            /** Generation */
-            generation: number | null;
-            /**
-             * Data
-             * @default {}
-             */
-            data: {
-                [key: string]: unknown;
-            };
         };
         /** EventPage */
         EventPage: {
@@ -930,40 +986,40 @@ export interface components {
          * @description One rank's end; the causing one carries the ranks it dragged down.
          */
         Failure: {
-            /** Kind */
-            kind: string;
-            /** Rank */
-            rank: number;
-            /** Node Name */
-            node_name: string;
-            /** Generation */
-            generation: number;
-            /** Message */
-            message: string;
             /**
              * Exception
              * @default
              */
             exception: string;
-            /**
-             * Traceback
-             * @default
-             */
-            traceback: string;
-            /**
-             * Step
-             * @default 0
-             */
-            step: number;
             /** Exit Code */
             exit_code: number | null;
-            /** Signal */
-            signal: string | null;
+            /** Generation */
+            generation: number;
+            /** Kind */
+            kind: string;
             /**
              * Last Lines
              * @default []
              */
             last_lines: string[];
+            /** Message */
+            message: string;
+            /** Node Name */
+            node_name: string;
+            /** Rank */
+            rank: number;
+            /** Signal */
+            signal: string | null;
+            /**
+             * Step
+             * @default 0
+             */
+            step: number;
+            /**
+             * Traceback
+             * @default
+             */
+            traceback: string;
             /**
              * Victims
              * @default []
@@ -989,44 +1045,66 @@ export interface components {
         };
         /** FieldError */
         FieldError: {
+            /** Code */
+            code: string;
+            /** Hint */
+            hint: string | null;
+            /** Message */
+            message: string;
             /**
              * Pointer
              * @description JSON pointer into the request body, or the parameter's name
              */
             pointer: string;
-            /** Code */
-            code: string;
-            /** Message */
-            message: string;
-            /** Hint */
-            hint: string | null;
         };
         /** Generation */
         Generation: {
+            end_reason: components["schemas"]["EndReason"] | null;
+            /** Ended At */
+            ended_at: string | null;
+            /** First Step At */
+            first_step_at: string | null;
             /** Generation */
             generation: number;
-            /** World Size */
-            world_size: number;
+            /** Restored Checkpoint Id */
+            restored_checkpoint_id: string | null;
+            /** Start Step */
+            start_step: number;
             /**
              * Started At
              * Format: date-time
              */
             started_at: string;
-            /** First Step At */
-            first_step_at: string | null;
-            /** Ended At */
-            ended_at: string | null;
-            end_reason: components["schemas"]["EndReason"] | null;
-            /** Start Step */
-            start_step: number;
-            /** Restored Checkpoint Id */
-            restored_checkpoint_id: string | null;
+            /** World Size */
+            world_size: number;
         };
         /**
          * GptModel
          * @description Pre-norm decoder over bytes or tokens: RoPE, SwiGLU, optionally tied embeddings.
          */
         GptModel: {
+            /**
+             * Context
+             * @description tokens per sequence
+             * @default 128
+             */
+            context: number;
+            /**
+             * Dim
+             * @description width of the residual stream
+             * @default 256
+             */
+            dim: number;
+            /**
+             * Dropout
+             * @default 0
+             */
+            dropout: number;
+            /**
+             * Heads
+             * @default 4
+             */
+            heads: number;
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -1038,76 +1116,45 @@ export interface components {
              */
             layers: number;
             /**
-             * Heads
-             * @default 4
+             * Tied Embeddings
+             * @default true
              */
-            heads: number;
-            /**
-             * Dim
-             * @description width of the residual stream
-             * @default 256
-             */
-            dim: number;
-            /**
-             * Context
-             * @description tokens per sequence
-             * @default 128
-             */
-            context: number;
+            tied_embeddings: boolean;
             /**
              * Vocab Size
              * @default 256
              */
             vocab_size: number;
-            /**
-             * Dropout
-             * @default 0
-             */
-            dropout: number;
-            /**
-             * Tied Embeddings
-             * @default true
-             */
-            tied_embeddings: boolean;
         };
         /**
          * GpuReading
          * @description null: the card does not tell, which is not zero.
          */
         GpuReading: {
+            /** Age Seconds */
+            age_seconds: number;
+            /** Ecc Uncorrected */
+            ecc_uncorrected: number | null;
+            /** Error */
+            error: string | null;
+            /** Index */
+            index: number;
+            /** Memory Clock Mhz */
+            memory_clock_mhz: number | null;
+            /** Memory Total Bytes */
+            memory_total_bytes: number | null;
+            /** Memory Used Bytes */
+            memory_used_bytes: number | null;
+            /** Name */
+            name: string;
             /** Node Id */
             node_id: string;
             /** Node Name */
             node_name: string;
-            /** Index */
-            index: number;
-            /** Uuid */
-            uuid: string;
-            /** Name */
-            name: string;
-            /** Utilization Percent */
-            utilization_percent: number | null;
-            /** Memory Used Bytes */
-            memory_used_bytes: number | null;
-            /** Memory Total Bytes */
-            memory_total_bytes: number | null;
-            /** Temperature Celsius */
-            temperature_celsius: number | null;
-            /** Power Watts */
-            power_watts: number | null;
             /** Power Limit Watts */
             power_limit_watts: number | null;
-            /** Sm Clock Mhz */
-            sm_clock_mhz: number | null;
-            /** Memory Clock Mhz */
-            memory_clock_mhz: number | null;
-            /** Ecc Uncorrected */
-            ecc_uncorrected: number | null;
-            /**
-             * Throttle Reasons
-             * @default []
-             */
-            throttle_reasons: string[];
+            /** Power Watts */
+            power_watts: number | null;
             /**
              * Processes
              * @default {}
@@ -1115,10 +1162,19 @@ export interface components {
             processes: {
                 [key: string]: number;
             };
-            /** Error */
-            error: string | null;
-            /** Age Seconds */
-            age_seconds: number;
+            /** Sm Clock Mhz */
+            sm_clock_mhz: number | null;
+            /** Temperature Celsius */
+            temperature_celsius: number | null;
+            /**
+             * Throttle Reasons
+             * @default []
+             */
+            throttle_reasons: string[];
+            /** Utilization Percent */
+            utilization_percent: number | null;
+            /** Uuid */
+            uuid: string;
         };
         /** GpuStatus */
         GpuStatus: {
@@ -1134,20 +1190,20 @@ export interface components {
         HostReading: {
             /** Cpu Percent */
             cpu_percent: number;
-            /** Memory Used Bytes */
-            memory_used_bytes: number;
-            /** Memory Total Bytes */
-            memory_total_bytes: number;
-            /** Disk Used Bytes */
-            disk_used_bytes: number;
             /** Disk Total Bytes */
             disk_total_bytes: number;
-            /** Network Sent Bytes Per Second */
-            network_sent_bytes_per_second: number;
-            /** Network Received Bytes Per Second */
-            network_received_bytes_per_second: number;
+            /** Disk Used Bytes */
+            disk_used_bytes: number;
             /** Load 1M */
             load_1m: number;
+            /** Memory Total Bytes */
+            memory_total_bytes: number;
+            /** Memory Used Bytes */
+            memory_used_bytes: number;
+            /** Network Received Bytes Per Second */
+            network_received_bytes_per_second: number;
+            /** Network Sent Bytes Per Second */
+            network_sent_bytes_per_second: number;
         };
         /**
          * Intent
@@ -1157,83 +1213,93 @@ export interface components {
         Intent: "run" | "pause" | "cancel";
         /** Job */
         Job: {
-            /** Id */
-            id: string;
-            /** Name */
-            name: string;
-            /** Project */
-            project: string;
-            /** Priority */
-            priority: number;
-            /** Labels */
-            labels: {
-                [key: string]: string;
-            };
-            state: components["schemas"]["JobState"];
-            desired: components["schemas"]["Intent"];
-            end_reason: components["schemas"]["EndReason"] | null;
-            /** @description why a queued or recovering job is not running */
-            pending: components["schemas"]["Reason"] | null;
-            progress: components["schemas"]["JobProgress"];
-            /** World Size */
-            world_size: number;
-            /** Generation */
-            generation: number;
-            /** Restarts */
-            restarts: number;
-            /** Strategy */
-            strategy: string;
             /**
-             * Model
-             * @description gpt, mlp, resnet, entrypoint or script
+             * As Of Seq
+             * @description the events stream continues from here
              */
-            model: string;
-            /** Created By */
-            created_by: string;
+            as_of_seq: number;
             /**
              * Created At
              * Format: date-time
              */
             created_at: string;
-            /** Started At */
-            started_at: string | null;
+            /** Created By */
+            created_by: string;
+            desired: components["schemas"]["Intent"];
+            end_reason: components["schemas"]["EndReason"] | null;
             /** Ended At */
             ended_at: string | null;
-            spec: components["schemas"]["JobSpec"];
-            /**
-             * Revision
-             * @description the ETag; send it as If-Match with pause, resume and cancel
-             */
-            revision: number;
             failure: components["schemas"]["Failure"] | null;
+            /** Generation */
+            generation: number;
             /**
-             * Restored From
-             * @description the checkpoint that this job started from
+             * Generations
+             * @default []
              */
-            restored_from: string | null;
+            generations: components["schemas"]["Generation"][];
+            /** Id */
+            id: string;
+            /** Labels */
+            labels: {
+                [key: string]: string;
+            };
+            /**
+             * Model
+             * @description gpt, mlp, resnet, entrypoint or script
+             */
+            model: string;
+            /** Name */
+            name: string;
+            /** @description why a queued or recovering job is not running */
+            pending: components["schemas"]["Reason"] | null;
+            /** Priority */
+            priority: number;
+            progress: components["schemas"]["JobProgress"];
+            /** Project */
+            project: string;
             /**
              * Ranks
              * @description of the newest generation
              * @default []
              */
             ranks: components["schemas"]["Rank"][];
+            /** Restarts */
+            restarts: number;
             /**
-             * Generations
-             * @default []
+             * Restored From
+             * @description the checkpoint that this job started from
              */
-            generations: components["schemas"]["Generation"][];
+            restored_from: string | null;
             /**
-             * As Of Seq
-             * @description the events stream continues from here
+             * Revision
+             * @description the ETag; send it as If-Match with pause, resume and cancel
              */
-            as_of_seq: number;
+            revision: number;
+            spec: components["schemas"]["JobSpec"];
+            /** Started At */
+            started_at: string | null;
+            state: components["schemas"]["JobState"];
+            /** Strategy */
+            strategy: string;
+            /** World Size */
+            world_size: number;
         };
         /** JobMetrics */
         JobMetrics: {
-            /** Job Id */
-            job_id: string;
+            /**
+             * As Of Seq
+             * @description the metrics stream continues from here
+             */
+            as_of_seq: number;
+            /**
+             * Curves
+             * @description at most 2,000 buckets per name and rank, over all its generations together
+             */
+            curves: components["schemas"]["Curve"][];
             /** First Step */
             first_step: number | null;
+            /** Job Id */
+            job_id: string;
             /** Last Step */
             last_step: number | null;
             /**
@@ -1241,122 +1307,102 @@ export interface components {
              * @description every metric this job has reported
              */
             names: string[];
-            /**
-             * Curves
-             * @description at most 2,000 buckets per name and rank, over all its generations together
-             */
-            curves: components["schemas"]["Curve"][];
-            /**
-             * As Of Seq
-             * @description the metrics stream continues from here
-             */
-            as_of_seq: number;
         };
         /**
          * JobProgress
          * @description What rank 0 last reported.
          */
         JobProgress: {
+            /** Eta Seconds */
+            eta_seconds: number | null;
+            /** Last Checkpoint Step */
+            last_checkpoint_step: number | null;
+            /** Loss */
+            loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Samples Per Second */
+            samples_per_second: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /**
              * Step
              * @default 0
              */
             step: number;
-            /** Total Steps */
-            total_steps: number | null;
-            /** Loss */
-            loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /** Tokens Per Second */
             tokens_per_second: number | ("NaN" | "Infinity" | "-Infinity") | null;
-            /** Samples Per Second */
-            samples_per_second: number | ("NaN" | "Infinity" | "-Infinity") | null;
-            /** Eta Seconds */
-            eta_seconds: number | null;
-            /** Last Checkpoint Step */
-            last_checkpoint_step: number | null;
+            /** Total Steps */
+            total_steps: number | null;
             /** Updated At */
             updated_at: string | null;
         };
         /** JobSpec */
         JobSpec: {
             /**
-             * Version
-             * @default 1
-             * @constant
+             * @default {
+             *       "asynchronous": false,
+             *       "every_steps": 100,
+             *       "keep_best": 1,
+             *       "keep_last": 3,
+             *       "metric": "eval_loss",
+             *       "mode": "min"
+             *     }
              */
-            version: 1;
+            checkpoint: components["schemas"]["CheckpointPolicy"];
+            /** Data */
+            data?: (components["schemas"]["StdlibText"] | components["schemas"]["Digits"] | components["schemas"]["Cifar10"]) | null;
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+            /**
+             * Entrypoint
+             * @description module:function that returns a training.task.Task
+             */
+            entrypoint?: string | null;
+            /**
+             * @default {
+             *       "variables": {}
+             *     }
+             */
+            environment: components["schemas"]["Environment"];
+            /**
+             * @default {
+             *       "max_restarts": 3,
+             *       "recovery": "restart"
+             *     }
+             */
+            fault_tolerance: components["schemas"]["FaultTolerance"];
+            /** Labels */
+            labels?: {
+                [key: string]: string;
+            };
+            /** Model */
+            model?: (components["schemas"]["GptModel"] | components["schemas"]["MlpModel"] | components["schemas"]["ResnetModel"]) | null;
             /**
              * Name
              * @description lower-case letters, digits, '.', '_', '-'
              */
             name: string;
             /**
-             * Project
-             * @description lower-case letters, digits, '.', '_', '-'
-             * @default default
-             */
-            project: string;
-            /**
-             * Description
-             * @default
-             */
-            description: string;
-            /** Labels */
-            labels?: {
-                [key: string]: string;
-            };
-            /**
-             * Priority
-             * @description higher is placed first
-             * @default 50
-             */
-            priority: number;
-            /**
-             * @default {
-             *       "nodes": 1,
-             *       "slots_per_node": 1
-             *     }
-             */
-            resources: components["schemas"]["Resources"];
-            /** Model */
-            model?: (components["schemas"]["GptModel"] | components["schemas"]["MlpModel"] | components["schemas"]["ResnetModel"]) | null;
-            /** Data */
-            data?: (components["schemas"]["StdlibText"] | components["schemas"]["Digits"] | components["schemas"]["Cifar10"]) | null;
-            /**
-             * Entrypoint
-             * @description module:function that returns a training.task.Task
-             */
-            entrypoint?: string | null;
-            script?: components["schemas"]["Script"] | null;
-            /**
              * Optimizer
              * @default {
-             *       "kind": "adamw",
-             *       "lr": 0.0003,
              *       "betas": [
              *         0.9,
              *         0.95
              *       ],
              *       "eps": 1e-8,
+             *       "kind": "adamw",
+             *       "lr": 0.0003,
              *       "weight_decay": 0.1
              *     }
              */
             optimizer: components["schemas"]["AdamW"] | components["schemas"]["Sgd"];
             /**
              * @default {
-             *       "kind": "cosine",
-             *       "warmup_steps": 0,
-             *       "min_ratio": 0.1
-             *     }
-             */
-            schedule: components["schemas"]["Schedule"];
-            /**
-             * @default {
-             *       "strategy": "ddp",
-             *       "shard": 1,
-             *       "tensor": 1,
+             *       "context": 1,
              *       "pipeline": 1,
-             *       "context": 1
+             *       "shard": 1,
+             *       "strategy": "ddp",
+             *       "tensor": 1
              *     }
              */
             parallelism: components["schemas"]["Parallelism"];
@@ -1366,31 +1412,41 @@ export interface components {
              * @enum {string}
              */
             precision: "fp32" | "bf16" | "fp16";
+            /**
+             * Priority
+             * @description higher is placed first
+             * @default 50
+             */
+            priority: number;
+            /**
+             * Project
+             * @description lower-case letters, digits, '.', '_', '-'
+             * @default default
+             */
+            project: string;
+            /**
+             * @default {
+             *       "nodes": 1,
+             *       "slots_per_node": 1
+             *     }
+             */
+            resources: components["schemas"]["Resources"];
+            /**
+             * @default {
+             *       "kind": "cosine",
+             *       "min_ratio": 0.1,
+             *       "warmup_steps": 0
+             *     }
+             */
+            schedule: components["schemas"]["Schedule"];
+            script?: components["schemas"]["Script"] | null;
             training?: components["schemas"]["TrainingLength"] | null;
             /**
-             * @default {
-             *       "every_steps": 100,
-             *       "keep_last": 3,
-             *       "keep_best": 1,
-             *       "metric": "eval_loss",
-             *       "mode": "min",
-             *       "asynchronous": false
-             *     }
+             * Version
+             * @default 1
+             * @constant
              */
-            checkpoint: components["schemas"]["CheckpointPolicy"];
-            /**
-             * @default {
-             *       "max_restarts": 3,
-             *       "recovery": "restart"
-             *     }
-             */
-            fault_tolerance: components["schemas"]["FaultTolerance"];
-            /**
-             * @default {
-             *       "variables": {}
-             *     }
-             */
-            environment: components["schemas"]["Environment"];
+            version: 1;
         };
         /**
          * JobState
@@ -1399,75 +1455,80 @@ export interface components {
         JobState: "queued" | "starting" | "running" | "recovering" | "resizing" | "stopping" | "paused" | "completed" | "failed" | "cancelled";
         /** JobSummary */
         JobSummary: {
-            /** Id */
-            id: string;
-            /** Name */
-            name: string;
-            /** Project */
-            project: string;
-            /** Priority */
-            priority: number;
-            /** Labels */
-            labels: {
-                [key: string]: string;
-            };
-            state: components["schemas"]["JobState"];
-            desired: components["schemas"]["Intent"];
-            end_reason: components["schemas"]["EndReason"] | null;
-            /** @description why a queued or recovering job is not running */
-            pending: components["schemas"]["Reason"] | null;
-            progress: components["schemas"]["JobProgress"];
-            /** World Size */
-            world_size: number;
-            /** Generation */
-            generation: number;
-            /** Restarts */
-            restarts: number;
-            /** Strategy */
-            strategy: string;
-            /**
-             * Model
-             * @description gpt, mlp, resnet, entrypoint or script
-             */
-            model: string;
-            /** Created By */
-            created_by: string;
             /**
              * Created At
              * Format: date-time
              */
             created_at: string;
-            /** Started At */
-            started_at: string | null;
+            /** Created By */
+            created_by: string;
+            desired: components["schemas"]["Intent"];
+            end_reason: components["schemas"]["EndReason"] | null;
             /** Ended At */
             ended_at: string | null;
+            /** Generation */
+            generation: number;
+            /** Id */
+            id: string;
+            /** Labels */
+            labels: {
+                [key: string]: string;
+            };
+            /**
+             * Model
+             * @description gpt, mlp, resnet, entrypoint or script
+             */
+            model: string;
+            /** Name */
+            name: string;
+            /** @description why a queued or recovering job is not running */
+            pending: components["schemas"]["Reason"] | null;
+            /** Priority */
+            priority: number;
+            progress: components["schemas"]["JobProgress"];
+            /** Project */
+            project: string;
+            /** Restarts */
+            restarts: number;
+            /** Started At */
+            started_at: string | null;
+            state: components["schemas"]["JobState"];
+            /** Strategy */
+            strategy: string;
+            /** World Size */
+            world_size: number;
         };
         /** LogEntry */
         LogEntry: {
-            /**
-             * Seq
-             * @description stream position of this line, growing per job
-             */
-            seq: number;
-            /** Rank */
-            rank: number;
             /** Generation */
             generation: number;
-            /**
-             * Time
-             * Format: date-time
-             */
-            time: string;
             /**
              * Level
              * @enum {string}
              */
             level: "debug" | "info" | "warning" | "error";
+            /** Rank */
+            rank: number;
+            /**
+             * Seq
+             * @description stream position of this line, growing per job
+             */
+            seq: number;
             /** Text */
             text: string;
+            /**
+             * Time
+             * Format: date-time
+             */
+            time: string;
         };
         /** LogPage */
         LogPage: {
+            /**
+             * Complete
+             * @description the job has ended and every line is stored: nothing will follow
+             */
+            complete: boolean;
             /** Items */
             items: components["schemas"]["LogEntry"][];
             /**
@@ -1475,24 +1536,19 @@ export interface components {
              * @description pass as after= to read on
              */
             next_after: number;
-            /**
-             * Complete
-             * @description the job has ended and every line is stored: nothing will follow
-             */
-            complete: boolean;
         };
         /** LoginLink */
         LoginLink: {
-            /**
-             * Url
-             * @description single-use; shown once
-             */
-            url: string;
             /**
              * Expires At
              * Format: date-time
              */
             expires_at: string;
+            /**
+             * Url
+             * @description single-use; shown once
+             */
+            url: string;
         };
         /** LoginRequest */
         LoginRequest: {
@@ -1504,8 +1560,11 @@ export interface components {
         };
         /** Me */
         Me: {
-            /** User Id */
-            user_id: string;
+            /**
+             * Csrf Token
+             * @description send as X-CSRF-Token with every unsafe request; null for API keys
+             */
+            csrf_token: string | null;
             /** Name */
             name: string;
             /**
@@ -1513,32 +1572,29 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "member" | "admin";
-            /**
-             * Csrf Token
-             * @description send as X-CSRF-Token with every unsafe request; null for API keys
-             */
-            csrf_token: string | null;
+            /** User Id */
+            user_id: string;
         };
         /** MemoryEstimate */
         MemoryEstimate: {
-            /** Parameters */
-            parameters: number;
             /** Gradients */
             gradients: number;
-            /** Optimizer */
-            optimizer: number;
-            /** Total */
-            total: number;
             /** Note */
             note: string;
+            /** Optimizer */
+            optimizer: number;
+            /** Parameters */
+            parameters: number;
+            /** Total */
+            total: number;
         };
         /** MlpModel */
         MlpModel: {
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
+             * Dropout
+             * @default 0
              */
-            kind: "mlp";
+            dropout: number;
             /**
              * Hidden
              * @default [
@@ -1548,57 +1604,26 @@ export interface components {
              */
             hidden: number[];
             /**
-             * Dropout
-             * @default 0
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
              */
-            dropout: number;
+            kind: "mlp";
         };
         /** Node */
         Node: {
-            /** Id */
-            id: string;
-            /** Name */
-            name: string;
-            state: components["schemas"]["NodeState"];
+            /** Address */
+            address: string;
+            /** Backlog Records */
+            backlog_records: number;
+            /** Clock Skew Seconds */
+            clock_skew_seconds: number | null;
+            /** Cpu Count */
+            cpu_count: number;
             /**
              * Device
              * @enum {string}
              */
             device: "cpu" | "cuda";
-            /** Slots */
-            slots: components["schemas"]["SlotUse"][];
-            /** Gpus */
-            gpus: components["schemas"]["GpuReading"][];
-            /**
-             * Gpu Note
-             * @description "no GPU" or the driver's error, where there are no readings
-             */
-            gpu_note: string | null;
-            host: components["schemas"]["HostReading"] | null;
-            /** Address */
-            address: string;
-            /** Cpu Count */
-            cpu_count: number;
-            /** Memory Bytes */
-            memory_bytes: number;
-            /** Hostname */
-            hostname: string;
-            /** Platform */
-            platform: string;
-            /** Versions */
-            versions: {
-                [key: string]: string;
-            };
-            /** Labels */
-            labels: {
-                [key: string]: string;
-            };
-            /** Clock Skew Seconds */
-            clock_skew_seconds: number | null;
-            /** Heartbeat Age Seconds */
-            heartbeat_age_seconds: number | null;
-            /** Backlog Records */
-            backlog_records: number;
             /**
              * Drain Blocked By
              * @description ids of the jobs that a draining node waits for
@@ -1606,20 +1631,46 @@ export interface components {
              */
             drain_blocked_by: string[];
             /**
+             * Gpu Note
+             * @description "no GPU" or the driver's error, where there are no readings
+             */
+            gpu_note: string | null;
+            /** Gpus */
+            gpus: components["schemas"]["GpuReading"][];
+            /** Heartbeat Age Seconds */
+            heartbeat_age_seconds: number | null;
+            host: components["schemas"]["HostReading"] | null;
+            /** Hostname */
+            hostname: string;
+            /** Id */
+            id: string;
+            /**
              * Joined At
              * Format: date-time
              */
             joined_at: string;
+            /** Labels */
+            labels: {
+                [key: string]: string;
+            };
+            /** Memory Bytes */
+            memory_bytes: number;
+            /** Name */
+            name: string;
+            /** Platform */
+            platform: string;
             /** Revision */
             revision: number;
+            /** Slots */
+            slots: components["schemas"]["SlotUse"][];
+            state: components["schemas"]["NodeState"];
+            /** Versions */
+            versions: {
+                [key: string]: string;
+            };
         };
         /** NodeInvitation */
         NodeInvitation: {
-            /**
-             * Token
-             * @description single-use; shown once
-             */
-            token: string;
             /** Command */
             command: string;
             /**
@@ -1627,6 +1678,11 @@ export interface components {
              * Format: date-time
              */
             expires_at: string;
+            /**
+             * Token
+             * @description single-use; shown once
+             */
+            token: string;
         };
         /**
          * NodeRequest
@@ -1634,16 +1690,16 @@ export interface components {
          */
         NodeRequest: {
             /**
+             * Expires In Seconds
+             * @default 3600
+             */
+            expires_in_seconds: number;
+            /**
              * Provisioner
              * @default manual
              * @constant
              */
             provisioner: "manual";
-            /**
-             * Expires In Seconds
-             * @default 3600
-             */
-            expires_in_seconds: number;
         };
         /**
          * NodeState
@@ -1706,127 +1762,127 @@ export interface components {
          */
         Parallelism: {
             /**
-             * Strategy
-             * @default ddp
-             * @enum {string}
-             */
-            strategy: "single" | "ddp" | "fsdp" | "auto";
-            /**
-             * Shard
+             * Context
              * @default 1
              */
-            shard: number;
-            /**
-             * Tensor
-             * @default 1
-             */
-            tensor: number;
+            context: number;
             /**
              * Pipeline
              * @default 1
              */
             pipeline: number;
             /**
-             * Context
+             * Shard
              * @default 1
              */
-            context: number;
+            shard: number;
+            /**
+             * Strategy
+             * @default ddp
+             * @enum {string}
+             */
+            strategy: "single" | "ddp" | "fsdp" | "auto";
+            /**
+             * Tensor
+             * @default 1
+             */
+            tensor: number;
         };
         /**
          * Plan
          * @description What a spec would do if it were submitted now.
          */
         Plan: {
-            /** @description the effective spec: every default filled in */
-            spec: components["schemas"]["JobSpec"];
+            /** Global Batch Size */
+            global_batch_size: number | null;
+            /** Gradient Accumulation Steps */
+            gradient_accumulation_steps: number | null;
+            memory_per_rank: components["schemas"]["MemoryEstimate"] | null;
+            /** Micro Batch Size */
+            micro_batch_size: number | null;
+            /** Parameter Count */
+            parameter_count: number | null;
+            /** @description why it could not be placed now */
+            pending: components["schemas"]["Reason"] | null;
+            /** Placement */
+            placement: components["schemas"]["RankPlacement"][] | null;
             /**
              * Plan Hash
              * @description submit with it to get a 409 if the answer would differ by then
              */
             plan_hash: string;
-            /** World Size */
-            world_size: number;
+            /** @description the effective spec: every default filled in */
+            spec: components["schemas"]["JobSpec"];
             /** Strategy */
             strategy: string;
-            /** Global Batch Size */
-            global_batch_size: number | null;
-            /** Micro Batch Size */
-            micro_batch_size: number | null;
-            /** Gradient Accumulation Steps */
-            gradient_accumulation_steps: number | null;
-            /** Parameter Count */
-            parameter_count: number | null;
-            memory_per_rank: components["schemas"]["MemoryEstimate"] | null;
-            /** Placement */
-            placement: components["schemas"]["RankPlacement"][] | null;
-            /** @description why it could not be placed now */
-            pending: components["schemas"]["Reason"] | null;
             /**
              * Warnings
              * @default []
              */
             warnings: string[];
+            /** World Size */
+            world_size: number;
         };
         /**
          * Problem
          * @description RFC 9457 problem details.
          */
         Problem: {
-            /** Type */
-            type: string;
-            /** Title */
-            title: string;
-            /** Status */
-            status: number;
-            /** Detail */
-            detail: string;
-            /** Instance */
-            instance: string;
             /** Code */
             code: string;
+            /** Detail */
+            detail: string;
             /**
              * Errors
              * @default []
              */
             errors: components["schemas"]["FieldError"][];
+            /** Instance */
+            instance: string;
             /** Request Id */
             request_id: string;
+            /** Status */
+            status: number;
+            /** Title */
+            title: string;
+            /** Type */
+            type: string;
         };
         /** Rank */
         Rank: {
-            /** Rank */
-            rank: number;
+            /** Exit Code */
+            exit_code: number | null;
             /** Generation */
             generation: number;
-            /** Node Id */
-            node_id: string;
-            /** Node Name */
-            node_name: string;
-            /** Slot */
-            slot: number;
-            state: components["schemas"]["RankState"];
-            /** Pid */
-            pid: number | null;
-            /** Step */
-            step: number;
             /**
              * Heartbeat Age Seconds
              * @description since the rank last made progress or spoke
              */
             heartbeat_age_seconds: number | null;
-            /** Exit Code */
-            exit_code: number | null;
-            /** Signal */
-            signal: string | null;
-        };
-        /** RankPlacement */
-        RankPlacement: {
-            /** Rank */
-            rank: number;
             /** Node Id */
             node_id: string;
             /** Node Name */
             node_name: string;
+            /** Pid */
+            pid: number | null;
+            /** Rank */
+            rank: number;
+            /** Signal */
+            signal: string | null;
+            /** Slot */
+            slot: number;
+            state: components["schemas"]["RankState"];
+            /** Step */
+            step: number;
+        };
+        /** RankPlacement */
+        RankPlacement: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Rank */
+            rank: number;
             /** Slot */
             slot: number;
         };
@@ -1843,14 +1899,14 @@ export interface components {
         Reason: {
             /** Code */
             code: string;
-            /** Text */
-            text: string;
             /** Missing */
             missing: string | null;
             /** Nearest Fit */
             nearest_fit: string | null;
             /** Next Step */
             next_step: string | null;
+            /** Text */
+            text: string;
         };
         /**
          * ResnetModel
@@ -1858,15 +1914,15 @@ export interface components {
          */
         ResnetModel: {
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            kind: "resnet";
-            /**
              * Depth
              * @default 20
              */
             depth: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "resnet";
             /**
              * Width
              * @description channels of the first stage
@@ -1880,6 +1936,16 @@ export interface components {
          */
         Resources: {
             /**
+             * Max Nodes
+             * @description largest elastic size; defaults to nodes
+             */
+            max_nodes?: number | null;
+            /**
+             * Min Nodes
+             * @description smallest elastic size; defaults to nodes
+             */
+            min_nodes?: number | null;
+            /**
              * Nodes
              * @default 1
              */
@@ -1889,16 +1955,6 @@ export interface components {
              * @default 1
              */
             slots_per_node: number;
-            /**
-             * Min Nodes
-             * @description smallest elastic size; defaults to nodes
-             */
-            min_nodes?: number | null;
-            /**
-             * Max Nodes
-             * @description largest elastic size; defaults to nodes
-             */
-            max_nodes?: number | null;
         };
         /** RestoreRequest */
         RestoreRequest: {
@@ -1925,15 +1981,15 @@ export interface components {
              */
             kind: "constant" | "cosine";
             /**
-             * Warmup Steps
-             * @default 0
-             */
-            warmup_steps: number;
-            /**
              * Min Ratio
              * @default 0.1
              */
             min_ratio: number;
+            /**
+             * Warmup Steps
+             * @default 0
+             */
+            warmup_steps: number;
         };
         /**
          * Script
@@ -1941,15 +1997,15 @@ export interface components {
          */
         Script: {
             /**
-             * Path
-             * @description a file on the nodes, relative to environment.working_directory or absolute
-             */
-            path: string;
-            /**
              * Args
              * @default []
              */
             args: string[];
+            /**
+             * Path
+             * @description a file on the nodes, relative to environment.working_directory or absolute
+             */
+            path: string;
         };
         /** Sgd */
         Sgd: {
@@ -1992,10 +2048,10 @@ export interface components {
         };
         /** StateCount */
         StateCount: {
-            /** State */
-            state: string;
             /** Count */
             count: number;
+            /** State */
+            state: string;
         };
         /**
          * StdlibText
@@ -2003,42 +2059,24 @@ export interface components {
          */
         StdlibText: {
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            kind: "stdlib_text";
-            /**
              * Holdout
              * @description share of files held out for evaluation
              * @default 0.1
              */
             holdout: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "stdlib_text";
         };
         /**
          * TrainingLength
          * @description How long, and in which portions. A step's global batch is a fixed list of micro-batches, whatever the world.
          */
         TrainingLength: {
-            /** Steps */
-            steps?: number | null;
             /** Epochs */
             epochs?: number | null;
-            /**
-             * Global Batch Size
-             * @description samples per optimizer step over all ranks
-             * @default 32
-             */
-            global_batch_size: number;
-            /**
-             * Micro Batch Size
-             * @description samples per forward; default: global batch / world size
-             */
-            micro_batch_size?: number | null;
-            /**
-             * Gradient Clip Norm
-             * @default 1
-             */
-            gradient_clip_norm: number | null;
             /**
              * Eval Every Steps
              * @default 100
@@ -2051,19 +2089,44 @@ export interface components {
              */
             eval_samples: number | null;
             /**
-             * Seed
-             * @default 0
-             */
-            seed: number;
-            /**
              * Generate Tokens
              * @description length of the sample logged at the end (gpt only)
              * @default 0
              */
             generate_tokens: number;
+            /**
+             * Global Batch Size
+             * @description samples per optimizer step over all ranks
+             * @default 32
+             */
+            global_batch_size: number;
+            /**
+             * Gradient Clip Norm
+             * @default 1
+             */
+            gradient_clip_norm: number | null;
+            /**
+             * Micro Batch Size
+             * @description samples per forward; default: global batch / world size
+             */
+            micro_batch_size?: number | null;
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+            /** Steps */
+            steps?: number | null;
         };
         /** User */
         User: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Disabled */
+            disabled: boolean;
             /** Id */
             id: string;
             /** Name */
@@ -2073,13 +2136,6 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "member" | "admin";
-            /** Disabled */
-            disabled: boolean;
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
         };
         /** UserCreate */
         UserCreate: {
@@ -2094,10 +2150,10 @@ export interface components {
         };
         /** UserUpdate */
         UserUpdate: {
-            /** Role */
-            role?: ("viewer" | "member" | "admin") | null;
             /** Disabled */
             disabled?: boolean | null;
+            /** Role */
+            role?: ("viewer" | "member" | "admin") | null;
         };
     };
     responses: never;
@@ -2108,7 +2164,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    login_api_v1_auth_login_post: {
+    login: {
         parameters: {
             query?: never;
             header?: never;
@@ -2136,13 +2192,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": unknown;
                     "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
                 };
             };
         };
     };
-    logout_api_v1_auth_logout_post: {
+    logout: {
         parameters: {
             query?: never;
             header?: never;
@@ -2164,13 +2220,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": unknown;
                     "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
                 };
             };
         };
     };
-    me_api_v1_auth_me_get: {
+    me: {
         parameters: {
             query?: never;
             header?: never;
@@ -2194,969 +2250,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": unknown;
                     "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
                 };
             };
         };
     };
-    list_users_api_v1_users_get: {
-        parameters: {
-            query?: {
-                /** @description opaque keyset cursor */
-                cursor?: string | null;
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_User_"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    create_user_api_v1_users_post: {
-        parameters: {
-            query?: never;
-            header?: {
-                "Idempotency-Key"?: string | null;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UserCreate"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["User"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    update_user_api_v1_users__user_id__patch: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                user_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UserUpdate"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["User"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    create_login_link_api_v1_users__user_id__login_link_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                user_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LoginLink"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    list_keys_api_v1_keys_get: {
-        parameters: {
-            query?: {
-                /** @description opaque keyset cursor */
-                cursor?: string | null;
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_ApiKey_"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    create_key_api_v1_keys_post: {
-        parameters: {
-            query?: never;
-            header?: {
-                "Idempotency-Key"?: string | null;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ApiKeyCreate"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiKeyCreated"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    revoke_key_api_v1_keys__key_id__delete: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    spec_schema_api_v1_training_spec_schema_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        [key: string]: unknown;
-                    };
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    plan_job_api_v1_training_plan_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["JobSpec"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Plan"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    list_jobs_api_v1_training_jobs_get: {
-        parameters: {
-            query?: {
-                /** @description opaque keyset cursor */
-                cursor?: string | null;
-                limit?: number;
-                status?: string | null;
-                project?: string | null;
-                q?: string | null;
-                sort?: "created_at" | "-created_at" | "name" | "-name" | "priority" | "-priority";
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_JobSummary_"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    submit_job_api_v1_training_jobs_post: {
-        parameters: {
-            query?: {
-                plan_hash?: string | null;
-            };
-            header?: {
-                "Idempotency-Key"?: string | null;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["JobSpec"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Job"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    get_job_api_v1_training_jobs__job_id__get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Job"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    cancel_job_api_v1_training_jobs__job_id__delete: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description the job's ETag; 428 when absent, 412 when stale */
-                "If-Match"?: string | null;
-            };
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Job"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    pause_job_api_v1_training_jobs__job_id__pause_put: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description the job's ETag; 428 when absent, 412 when stale */
-                "If-Match"?: string | null;
-            };
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Job"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    resume_job_api_v1_training_jobs__job_id__resume_put: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description the job's ETag; 428 when absent, 412 when stale */
-                "If-Match"?: string | null;
-            };
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Job"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    job_events_api_v1_training_jobs__job_id__events_get: {
-        parameters: {
-            query?: {
-                after?: number;
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EventPage"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    job_logs_api_v1_training_jobs__job_id__logs_get: {
-        parameters: {
-            query?: {
-                after?: number;
-                before?: number | null;
-                limit?: number;
-                rank?: string | null;
-                level?: string | null;
-                q?: string | null;
-                tail?: boolean;
-            };
-            header?: never;
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LogPage"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    download_logs_api_v1_training_jobs__job_id__logs_download_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    list_nodes_api_v1_cluster_nodes_get: {
-        parameters: {
-            query?: {
-                /** @description opaque keyset cursor */
-                cursor?: string | null;
-                limit?: number;
-                status?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_Node_"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    add_node_api_v1_cluster_nodes_post: {
-        parameters: {
-            query?: never;
-            header?: {
-                "Idempotency-Key"?: string | null;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NodeRequest"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["NodeInvitation"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    get_node_api_v1_cluster_nodes__node_id__get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                node_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Node"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    remove_node_api_v1_cluster_nodes__node_id__delete: {
-        parameters: {
-            query?: {
-                force?: boolean;
-            };
-            header?: never;
-            path: {
-                node_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            202: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Node"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    cordon_node_api_v1_cluster_nodes__node_id__cordon_put: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                node_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Node"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    uncordon_node_api_v1_cluster_nodes__node_id__uncordon_put: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                node_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Node"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    gpu_status_api_v1_cluster_gpu_status_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["GpuStatus"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    cluster_summary_api_v1_metrics_cluster_summary_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ClusterSummary"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    job_metrics_api_v1_metrics_jobs__job_id__get: {
-        parameters: {
-            query?: {
-                names?: string | null;
-                ranks?: string;
-                first_step?: number | null;
-                last_step?: number | null;
-                buckets?: number;
-            };
-            header?: never;
-            path: {
-                job_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["JobMetrics"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    list_events_api_v1_events_get: {
-        parameters: {
-            query?: {
-                after?: number;
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EventPage"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    job_checkpoints_api_v1_checkpoints_jobs__job_id__get: {
+    job_checkpoints: {
         parameters: {
             query?: {
                 /** @description opaque keyset cursor */
@@ -3186,13 +2286,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": unknown;
                     "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
                 };
             };
         };
     };
-    get_checkpoint_api_v1_checkpoints__checkpoint_id__get: {
+    get_checkpoint: {
         parameters: {
             query?: never;
             header?: never;
@@ -3218,15 +2318,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": unknown;
                     "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
                 };
             };
         };
     };
-    delete_checkpoint_api_v1_checkpoints__checkpoint_id__delete: {
+    delete_checkpoint: {
         parameters: {
             query?: {
+                /** @description delete it although something depends on it */
                 confirm?: boolean;
             };
             header?: never;
@@ -3252,13 +2353,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": unknown;
                     "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
                 };
             };
         };
     };
-    pin_checkpoint_api_v1_checkpoints__checkpoint_id__pin_put: {
+    pin_checkpoint: {
         parameters: {
             query?: never;
             header?: never;
@@ -3284,45 +2385,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": unknown;
                     "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
                 };
             };
         };
     };
-    unpin_checkpoint_api_v1_checkpoints__checkpoint_id__unpin_put: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                checkpoint_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Checkpoint"];
-                };
-            };
-            /** @description Client Error */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": unknown;
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    restore_checkpoint_api_v1_checkpoints__checkpoint_id__restore_post: {
+    restore_checkpoint: {
         parameters: {
             query?: never;
             header?: {
@@ -3354,8 +2423,1019 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": unknown;
                     "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    unpin_checkpoint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                checkpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Checkpoint"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    gpu_status: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GpuStatus"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_nodes: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description states, comma-separated; default: all but gone */
+                status?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Node_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    add_node: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NodeRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeInvitation"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    get_node: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    remove_node: {
+        parameters: {
+            query?: {
+                /** @description do not wait for its jobs: they recover elsewhere */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    cordon_node: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    uncordon_node: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_events: {
+        parameters: {
+            query?: {
+                /** @description events beyond this seq */
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_keys: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ApiKey_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    create_key: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ApiKeyCreate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyCreated"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    revoke_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    cluster_summary: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterSummary"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_metrics: {
+        parameters: {
+            query?: {
+                /** @description a,b; default: the job's own metrics */
+                names?: string | null;
+                /** @description 0,1 */
+                ranks?: string;
+                first_step?: number | null;
+                last_step?: number | null;
+                buckets?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobMetrics"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_jobs: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description states, comma-separated */
+                status?: string | null;
+                project?: string | null;
+                /** @description part of a name, or an id */
+                q?: string | null;
+                sort?: "created_at" | "-created_at" | "name" | "-name" | "priority" | "-priority";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_JobSummary_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    submit_job: {
+        parameters: {
+            query?: {
+                /** @description of the plan you have seen: 409 plan_changed when it would differ now */
+                plan_hash?: string | null;
+            };
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobSpec"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    get_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag you have: 304 when the job rests and is still that */
+                "If-None-Match"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description the job rests, and is as you have it */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    cancel_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the job's ETag; 428 when absent, 412 when stale */
+                "If-Match"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_events: {
+        parameters: {
+            query?: {
+                /** @description events beyond this seq */
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_logs: {
+        parameters: {
+            query?: {
+                after?: number;
+                before?: number | null;
+                limit?: number;
+                /** @description 0,1 */
+                rank?: string | null;
+                /** @description warning,error */
+                level?: string | null;
+                /** @description lines that contain this, in any case */
+                q?: string | null;
+                /** @description the newest lines instead of the oldest */
+                tail?: boolean;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogPage"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    download_logs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    pause_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the job's ETag; 428 when absent, 412 when stale */
+                "If-Match"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    resume_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the job's ETag; 428 when absent, 412 when stale */
+                "If-Match"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    plan_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobSpec"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    spec_schema: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_users: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_User_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    create_user: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UserCreate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["User"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    update_user: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                user_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UserUpdate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["User"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    create_login_link: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                user_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginLink"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
                 };
             };
         };

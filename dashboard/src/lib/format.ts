@@ -41,7 +41,7 @@ export function measured(value: AnyFloat | null | undefined): string {
   if (!Number.isFinite(number)) return String(number);
   if (number === 0) return "0";
   const size = Math.abs(number);
-  if (size < 1e-3 || size >= 1e6) return number.toExponential(2).replace("e+", "e");
+  if (size < 1e-3 || size >= 1e6) return Number(number.toPrecision(3)).toExponential().replace("e+", "e");
   return size >= 1000 ? count(number) : String(Number(number.toPrecision(4)));
 }
 

@@ -34,7 +34,12 @@ export function useLogFeed(jobId: string, filter: LogFilter, live: boolean) {
     if (page.items.length === 0) setExhausted(true);
     add(page.items);
   }, [jobId, filter, lines, exhausted, add]);
-  return { query, lines, status, loadOlder };
+  const loadNewer = useCallback(async () => {
+    const newest = lines.at(-1)?.seq;
+    if (live || newest === undefined) return;
+    add((await fetchLogs(jobId, filter, { after: newest })).items);
+  }, [jobId, filter, live, lines, add]);
+  return { query, lines, status, loadOlder, loadNewer };
 }
 
 function useFrameBatches(add: (lines: readonly LogEntry[]) => void): (line: LogEntry) => void {

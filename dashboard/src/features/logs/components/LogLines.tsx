@@ -13,12 +13,14 @@ interface Props {
   onFollow(follow: boolean): void;
   onLink(seq: number): void;
   onTop(): Promise<void>;
+  /** The end of what is loaded; the stream brings more by itself while the job lives. */
+  onEnd(): Promise<void>;
 }
 
 const LINE_HEIGHT = 20;
 const AT_EDGE_PX = 24;
 
-export function LogLines({ lines, linked, follow, onFollow, onLink, onTop }: Props) {
+export function LogLines({ lines, linked, follow, onFollow, onLink, onTop, onEnd }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const newest = lines.at(-1)?.seq ?? 0;
   const [seen, setSeen] = useState(newest);
@@ -38,12 +40,15 @@ export function LogLines({ lines, linked, follow, onFollow, onLink, onTop }: Pro
     // Once per link: later lines must not pull the view back.
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [linked]);
-  const load = useLoadOlder(onTop);
+  const loadOlder = useOneAtATime(onTop);
+  const loadNewer = useOneAtATime(onEnd);
   const onScroll = (event: UIEvent<HTMLDivElement>) => {
     const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
     const atEnd = scrollHeight - scrollTop - clientHeight < AT_EDGE_PX;
-    if (atEnd) setSeen(newest);
-    if (scrollTop < AT_EDGE_PX && !follow) load();
+    if (atEnd) {
+      setSeen(newest);
+      loadNewer();
+    } else if (scrollTop < AT_EDGE_PX && !follow) loadOlder();
   };
   // Only the user's own wheel, touch or key ends following: our scrolling must not.
   const leave = () => follow && onFollow(false);
@@ -69,7 +74,7 @@ export function LogLines({ lines, linked, follow, onFollow, onLink, onTop }: Pro
 function Line({ line, linked, onLink }: { line: LogEntry; linked: boolean; onLink(seq: number): void }) {
   return (
     <div className={classes.line} data-level={line.level} data-linked={linked || undefined}>
-      <button type="button" className={classes.time} title={`${dateTime(line.time)}: link to this line`} aria-label={`Link to line ${line.seq}`} onClick={() => onLink(line.seq)}>
+      <button type="button" className={classes.time} title={`${dateTime(line.time)}: link to this line`} aria-label={`${clock(line.time)}, link to line ${line.seq}`} onClick={() => onLink(line.seq)}>
         {clock(line.time)}
       </button>
       <span className={classes.rank} data-rank={line.rank % 6} title={`rank ${line.rank}, generation ${line.generation}`}>{line.rank}</span>
@@ -84,13 +89,12 @@ function countAfter(lines: readonly LogEntry[], seq: number): number {
   return count;
 }
 
-/** One request for older lines at a time. */
-function useLoadOlder(onTop: () => Promise<void>): () => void {
+function useOneAtATime(action: () => Promise<void>): () => void {
   const busy = useRef(false);
   return () => {
     if (busy.current) return;
     busy.current = true;
-    void onTop().finally(() => {
+    void action().finally(() => {
       busy.current = false;
     });
   };

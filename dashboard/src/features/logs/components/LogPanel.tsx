@@ -30,7 +30,7 @@ export function LogPanel({ jobId, world, live, filter, onFilter }: Props) {
   return (
     <Panel title="Logs" flush actions={<LogTools {...{ jobId, world, filter: stable, onFilter, follow, setFollow }} />}>
       <PanelStates source={feed.query} what="the logs" rows={10} staleSince={useWaitingSince(feed.status === "waiting")} isEmpty={() => feed.lines.length === 0} empty={empty}>
-        {() => <LogLines lines={feed.lines} linked={line} follow={follow} onFollow={setFollow} onLink={(seq) => onFilter({ line: seq })} onTop={feed.loadOlder} />}
+        {() => <LogLines lines={feed.lines} linked={line} follow={follow} onFollow={setFollow} onLink={(seq) => onFilter({ line: seq })} onTop={feed.loadOlder} onEnd={feed.loadNewer} />}
       </PanelStates>
     </Panel>
   );
