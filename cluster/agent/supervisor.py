@@ -44,7 +44,7 @@ class Supervisor:
         self._writer: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None  # None where a predecessor started it
         self._pid: int | None = None
-        self._ending = False
+        self._ending = asyncio.Event()
         self._ended = asyncio.Event()
 
     def send(self, message: Spawn | Terminate) -> bool:
@@ -56,7 +56,7 @@ class Supervisor:
 
     async def shut_down(self, grace_seconds: float) -> None:
         """End all ranks, then the spawner; returns when it is gone. `run` must be running."""
-        self._ending = True
+        self._ending.set()
         if self._writer is not None:
             self._writer.write(encode_line(Shutdown(grace_seconds=grace_seconds)))
         elif self._process is not None:  # it does not listen yet, so it has no ranks
@@ -71,11 +71,11 @@ class Supervisor:
                 os.kill(self._pid, signal.SIGKILL)
 
     async def run(self) -> None:
-        while not self._ending:
+        while not self._ending.is_set():
             try:
                 reader, self._writer = await self._connect()
             except SpawnerStartError as error:
-                if self._ending:
+                if self._ending.is_set():
                     break
                 log.error("%s; trying again", error)
                 await asyncio.sleep(RESTART_SECONDS * random.uniform(1.0, 2.0))
@@ -84,14 +84,14 @@ class Supervisor:
             self._writer.close()
             self._writer = None
             await self._until_gone()
-            if not self._ending:
+            if not self._ending.is_set():
                 log.error("the spawner is gone, and its ranks with it: starting another")
         self._ended.set()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             async with asyncio.timeout(START_TIMEOUT_SECONDS):
-                while not self._ending:
+                while not self._ending.is_set():
                     try:
                         return await asyncio.open_unix_connection(self._folder.spawner_socket, limit=ROSTER_LIMIT_BYTES)
                     except (FileNotFoundError, ConnectionRefusedError):
