@@ -113,7 +113,7 @@ async def holders(session: AsyncSession, node_id: str | None = None) -> Sequence
         .where(RankRow.state != RankState.EXITED, RankRow.node_id == node_id if node_id else true())
         .order_by(RankRow.node_id, RankRow.slot)
     )
-    return [(rank, name) for rank, name in (await session.execute(query)).tuples()]
+    return [(rank, name) for rank, name in (await session.execute(query))]
 
 
 async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> Sequence[tuple[RankRow, NodeRow]]:
@@ -123,12 +123,12 @@ async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> S
         .where(RankRow.job_id == job_id, RankRow.generation == number)
         .order_by(RankRow.rank)
     )
-    return [(rank, node) for rank, node in (await session.execute(query)).tuples()]
+    return [(rank, node) for rank, node in (await session.execute(query))]
 
 
 async def count_by_state(session: AsyncSession) -> dict[str, int]:
     query = select(JobRow.state, func.count()).group_by(JobRow.state)
-    return {state.value: count for state, count in (await session.execute(query)).tuples()}
+    return {state.value: count for state, count in (await session.execute(query))}
 
 
 async def running(session: AsyncSession) -> Sequence[JobRow]:

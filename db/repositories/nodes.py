@@ -39,7 +39,7 @@ async def named(session: AsyncSession, node_ids: Collection[str]) -> dict[str, s
     if not node_ids:
         return {}
     query = select(NodeRow.id, NodeRow.name).where(NodeRow.id.in_(node_ids))
-    return dict((await session.execute(query)).tuples().all())
+    return dict((await session.execute(query)).all())
 
 
 async def raise_desired_revision(session: AsyncSession, node_ids: Collection[str]) -> None:
@@ -51,4 +51,4 @@ async def raise_desired_revision(session: AsyncSession, node_ids: Collection[str
 
 async def count_by_state(session: AsyncSession) -> dict[str, int]:
     query = select(NodeRow.state, func.count()).where(NodeRow.state != NodeState.GONE).group_by(NodeRow.state)
-    return {state.value: count for state, count in (await session.execute(query)).tuples()}
+    return {state.value: count for state, count in (await session.execute(query))}

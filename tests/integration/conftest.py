@@ -1,0 +1,136 @@
+"""A whole cluster in one event loop: the real app, its loops stepped by hand, simulated agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import update
+
+from api.deps import Services
+from api.loops import retention, scheduler
+from api.loops.nodes import NodeWatch
+from api.services import identity
+from cluster.states import NodeState
+from db.models.nodes import NodeRow
+from tests import factories
+from tests.simulated_agent import SimulatedAgent
+
+UNTIL_SECONDS = 10.0
+POLL_SECONDS = 0.01
+JOBS = "/api/v1/training/jobs"
+
+
+@dataclass
+class Cluster:
+    app: FastAPI
+    client: httpx.AsyncClient
+    agents: list[SimulatedAgent] = field(default_factory=list)
+    ahead: timedelta = timedelta()
+    watch: NodeWatch | None = None
+
+    @property
+    def services(self) -> Services:
+        services: Services = self.app.state.services
+        return services
+
+    def now(self) -> datetime:
+        return self.services.now() + self.ahead
+
+    async def add_agent(self, name: str = "a", slots: int = 2) -> SimulatedAgent:
+        async with self.services.write() as session:
+            _, credential = await factories.create_node(
+                session, name=name, state=NodeState.JOINING, slots=0, heartbeat_at=None, joined_at=self.services.now()
+            )
+        agent = SimulatedAgent(self.app, credential, slots=slots)
+        self.agents.append(agent)
+        await agent.connect()
+        await self.until(lambda: agent.desired is not None, f"agent {name} is welcomed")
+        return agent
+
+    async def submit(self, **changes: Any) -> str:
+        document = factories.job_spec(**changes).model_dump(mode="json")
+        answer = await self.client.post(JOBS, json=document)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    async def ask(self, method: str, job_id: str, verb: str = "") -> httpx.Response:
+        revision = (await self.job(job_id))["revision"]
+        return await self.client.request(method, f"{JOBS}/{job_id}{verb}", headers={"If-Match": f'"{revision}"'})
+
+    async def job(self, job_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.client.get(f"{JOBS}/{job_id}")).json()
+        return found
+
+    async def events(self, job_id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await self.client.get(f"{JOBS}/{job_id}/events", params={"limit": 200})).json()["items"]
+        return found
+
+    async def checkpoints(self, job_id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await self.client.get(f"/api/v1/checkpoints/jobs/{job_id}")).json()["items"]
+        return found
+
+    async def nodes(self) -> dict[str, dict[str, Any]]:
+        found = (await self.client.get("/api/v1/cluster/nodes", params={"status": "ready,cordoned,draining,unreachable,lost,gone"})).json()
+        return {node["name"]: node for node in found["items"]}
+
+    async def hear(self, *agents: SimulatedAgent) -> None:
+        """As if a heartbeat of each had just come, at the cluster's own time."""
+        credentials = [identity.hash_secret(agent.credential) for agent in agents]
+        async with self.services.write() as session:
+            await session.execute(update(NodeRow).where(NodeRow.credential_hash.in_(credentials)).values(heartbeat_at=self.now()))
+
+    async def step(self) -> None:
+        """One turn of every loop."""
+        self.watch = self.watch or NodeWatch(self.services)
+        await self.watch.step_once(self.now())
+        await scheduler.step_once(self.services, self.now())
+        await retention.step_once(self.services, self.now())
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        async with asyncio.timeout(UNTIL_SECONDS):
+            while not condition():
+                await self.step()
+                await asyncio.sleep(POLL_SECONDS)
+        assert condition(), what
+
+    async def until_node(self, name: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async with asyncio.timeout(UNTIL_SECONDS):
+            while not condition(node := (await self.nodes())[name]):
+                await self.step()
+                await asyncio.sleep(POLL_SECONDS)
+        return node
+
+    async def until_checkpoints(self, job_id: str, condition: Callable[[list[dict[str, Any]]], bool]) -> None:
+        async with asyncio.timeout(UNTIL_SECONDS):
+            while not condition(await self.checkpoints(job_id)):
+                await self.step()
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def until_job(self, job_id: str, state: str, **fields: Any) -> dict[str, Any]:
+        wanted = {"state": state, **fields}
+        job = await self.job(job_id)
+        try:
+            async with asyncio.timeout(UNTIL_SECONDS):
+                while {name: job[name] for name in wanted} != wanted:
+                    await self.step()
+                    await asyncio.sleep(POLL_SECONDS)
+                    job = await self.job(job_id)
+        except TimeoutError:
+            seen = {name: job[name] for name in (*wanted, "generation", "end_reason", "ranks")}
+            raise AssertionError(f"job is {seen}, not {wanted}; events: {[e['message'] for e in await self.events(job_id)]}") from None
+        return job
+
+
+@pytest.fixture
+async def cluster(app: FastAPI, client: httpx.AsyncClient) -> AsyncIterator[Cluster]:
+    cluster = Cluster(app, client)
+    yield cluster
+    for agent in cluster.agents:
+        await agent.disconnect()

@@ -1,0 +1,258 @@
+"""An agent without processes: it speaks the real protocol to the real app, and its ranks do what a test tells them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import httpx
+import msgspec
+from fastapi import FastAPI
+
+from cluster.protocol import (
+    CHANNEL_PATH,
+    PROTOCOL_VERSION,
+    UPLOAD_PATH,
+    Desired,
+    DesiredAssignment,
+    Heartbeat,
+    Hello,
+    Inventory,
+    Observed,
+    ObservedAssignment,
+    ObservedRank,
+    Refused,
+    ToAgent,
+    Welcome,
+)
+from cluster.states import RankState
+from monitoring.points import RankBatch, RankEvent, Upload
+from monitoring.samples import HostSample
+from tests.asgi_socket import AsgiSocket, SocketClosedError
+from training.link import FailureReport, World
+
+_decoder: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
+START_TIME = 1_795_000_000.0
+Place = tuple[str, int, int]
+
+
+@dataclass
+class SimulatedRank:
+    world: World
+    pid: int
+    state: RankState = RankState.RUNNING
+    step: int = 0
+    outcome: Literal["completed", "paused", "failed"] | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    failure: FailureReport | None = None
+    events: int = 0
+
+    def observed(self) -> ObservedRank:
+        exited = self.state is RankState.EXITED
+        return ObservedRank(
+            rank=self.world.rank,
+            slot=self.world.slot,
+            state=self.state,
+            pid=self.pid,
+            step=self.step,
+            progress_age=0.0,
+            outcome=self.outcome,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            failure=self.failure,
+            drained=exited,
+        )
+
+
+@dataclass
+class SimulatedAgent:
+    app: FastAPI
+    credential: str
+    slots: int = 2
+    boot_id: str = "boot-1"
+    protocol: int = PROTOCOL_VERSION
+    obeys_stop: bool = True
+    ranks: dict[Place, SimulatedRank] = field(default_factory=dict)
+    desired: Desired | None = None
+    welcome: Welcome | None = None
+    refused: Refused | None = None
+    closed_with: int | None = None
+    started: list[Place] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    _socket: AsgiSocket | None = None
+    _reader: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        self._socket = AsgiSocket(self.app, CHANNEL_PATH, {"Authorization": f"Bearer {self.credential}"})
+        await self._socket.open()
+        inventory = Inventory(
+            slots=self.slots,
+            device="cpu",
+            cpu_count=self.slots,
+            memory_bytes=1 << 30,
+            hostname="host",
+            platform="test",
+            versions={"python": "3.11"},
+        )
+        await self._say(
+            Hello(
+                protocol=self.protocol, agent_version="0", boot_id=self.boot_id, inventory=inventory, address="10.0.0.1", store_port=29500
+            )
+        )
+        self._reader = asyncio.create_task(self._read())
+
+    async def disconnect(self) -> None:
+        await self._stop_reading()
+        if self._socket is not None:
+            await self._socket.close()
+
+    async def lose_coordinator(self, successor: FastAPI) -> None:
+        """Its process is gone between two instructions; another one has taken its place."""
+        await self._stop_reading()
+        if self._socket is not None:
+            await self._socket.vanish()
+        self.app = successor
+
+    async def heartbeat(self, *, time: float = START_TIME) -> None:
+        host = HostSample(
+            cpu_percent=50.0,
+            memory_used_bytes=1 << 20,
+            memory_total_bytes=1 << 30,
+            disk_used_bytes=1,
+            disk_total_bytes=2,
+            network_sent_bytes_per_second=0.0,
+            network_received_bytes_per_second=0.0,
+            load_1m=0.5,
+        )
+        await self._say(Heartbeat(time=time, host=host, gpu_error="no GPU", backlog_records=7))
+
+    async def observe(self) -> None:
+        gangs: dict[tuple[str, int], list[ObservedRank]] = {}
+        for (job_id, generation, _), rank in self.ranks.items():
+            gangs.setdefault((job_id, generation), []).append(rank.observed())
+        assignments = tuple(ObservedAssignment(job_id=job, generation=number, ranks=tuple(found)) for (job, number), found in gangs.items())
+        revision = self.desired.revision if self.desired else 0
+        await self._say(Observed(revision=revision, assignments=assignments, deleted_checkpoints=tuple(self.deleted)))
+
+    async def step(self, job_id: str, step: int) -> None:
+        for rank in self._alive(job_id):
+            rank.step = step
+        await self.observe()
+
+    async def crash(self, job_id: str, rank: int, *, kind: Any = "exception", message: str = "boom") -> None:
+        """One rank of the newest generation dies of its own; the others, wherever they are, stay."""
+        (victim,) = [each for each in self._alive(job_id) if each.world.rank == rank]
+        victim.failure = FailureReport(
+            kind=kind, rank=rank, message=message, exception="RuntimeError", step=victim.step, time=1.0, exit_code=1
+        )
+        self._exit(victim, "failed", exit_code=1)
+        await self.observe()
+
+    async def complete(self, job_id: str) -> None:
+        for rank in self._alive(job_id):
+            self._exit(rank, "completed", exit_code=0)
+        await self.observe()
+
+    async def forget_everything(self) -> None:
+        """As after the machine's disk was wiped."""
+        self.ranks.clear()
+        await self.observe()
+
+    async def save_checkpoint(self, job_id: str, step: int, *, loss: float = 1.0, generation: int | None = None) -> str:
+        """Rank 0 of the job tells of a checkpoint; its folder."""
+        rank = next(
+            each for (job, number, _), each in self.ranks.items() if job == job_id and number == (generation or self.generation(job_id))
+        )
+        folder = f"/checkpoints/{job_id}/step-{step}.g{rank.world.generation}"
+        data = {"directory": folder, "step": step, "bytes": 1000, "manifest_sha256": "0" * 64, "metrics": {"eval_loss": loss}}
+        await self.tell(rank, "checkpoint_committed", data)
+        return folder
+
+    async def tell(self, rank: SimulatedRank, kind: Any, data: dict[str, Any]) -> None:
+        rank.events += 1
+        event = RankEvent(seq=rank.events, time=START_TIME + rank.events, kind=kind, data=data)
+        batch = RankBatch(job_id=rank.world.job_id, generation=rank.world.generation, rank=rank.world.rank, events=[event])
+        transport = httpx.ASGITransport(app=self.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+            body = msgspec.json.encode(Upload(batches=[batch]))
+            answer = await client.post(UPLOAD_PATH, content=body, headers={"Authorization": f"Bearer {self.credential}"})
+        assert answer.status_code == 200, answer.text
+
+    def generation(self, job_id: str) -> int:
+        return max(number for job, number, _ in self.ranks if job == job_id)
+
+    def worlds(self, job_id: str) -> list[World]:
+        assert self.desired is not None
+        return [world for assignment in self.desired.assignments if assignment.job_id == job_id for world in assignment.worlds]
+
+    def action(self, job_id: str) -> str | None:
+        found = [each.action for each in (self.desired.assignments if self.desired else ()) if each.job_id == job_id]
+        return found[-1] if found else None
+
+    def _alive(self, job_id: str) -> list[SimulatedRank]:
+        newest = self.generation(job_id)
+        return [
+            rank
+            for (job, number, _), rank in self.ranks.items()
+            if job == job_id and number == newest and rank.state is not RankState.EXITED
+        ]
+
+    async def _say(self, message: msgspec.Struct) -> None:
+        assert self._socket is not None
+        await self._socket.send(msgspec.json.encode(message).decode())
+
+    async def _read(self) -> None:
+        assert self._socket is not None
+        while True:
+            try:
+                message = _decoder.decode(await self._socket.receive())
+            except TimeoutError:
+                continue
+            except SocketClosedError as closed:
+                self.closed_with = closed.code
+                return
+            await self._heed(message)
+
+    async def _heed(self, message: ToAgent) -> None:
+        match message:
+            case Welcome():
+                self.welcome = message
+            case Refused():
+                self.refused = message
+            case Desired():
+                self.desired = message
+                await self._obey(message)
+
+    async def _obey(self, desired: Desired) -> None:
+        wanted = {(each.job_id, each.generation, world.rank): (each, world) for each in desired.assignments for world in each.worlds}
+        self.ranks = {place: rank for place, rank in self.ranks.items() if place in wanted}
+        for place, (assignment, world) in wanted.items():
+            await self._steer(place, assignment, world)
+        self.deleted = [each.id for each in desired.delete_checkpoints]
+        await self.observe()
+
+    async def _steer(self, place: Place, assignment: DesiredAssignment, world: World) -> None:
+        rank = self.ranks.get(place)
+        if rank is None:
+            if assignment.action == "run":
+                self.started.append(place)
+                self.ranks[place] = SimulatedRank(world, pid=1000 + len(self.started))
+        elif rank.state is RankState.EXITED:
+            return
+        elif assignment.action == "pause":
+            if world.rank == 0:
+                await self.save_checkpoint(world.job_id, rank.step, generation=world.generation)
+            self._exit(rank, "paused", exit_code=0)
+        elif assignment.action == "stop" and self.obeys_stop:
+            self._exit(rank, "failed", signal="SIGTERM")
+
+    @staticmethod
+    def _exit(rank: SimulatedRank, outcome: Any, *, exit_code: int | None = None, signal: str | None = None) -> None:
+        rank.state, rank.outcome, rank.exit_code, rank.signal = RankState.EXITED, outcome, exit_code, signal
+
+    async def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
