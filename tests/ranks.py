@@ -24,6 +24,7 @@ from training.link import Joined, PauseRequest, RankFolder, RankOrder, Result, W
 from training.spec import JobSpec
 
 RANK_TIMEOUT_SECONDS = 60.0
+EXIT_TIMEOUT_SECONDS = 5.0
 JOB_ID = "01JTEST0000000000000000000"
 TOKEN = "token"
 
@@ -81,7 +82,7 @@ def store_server() -> Iterator[StoreThread]:
 
 
 def make_world(rank: int, world_size: int, port: int, checkpoints: Path, generation: int = 1, **changes: Any) -> World:
-    fields = {
+    fields: dict[str, Any] = {
         "job_id": JOB_ID,
         "generation": generation,
         "rank": rank,
@@ -146,11 +147,13 @@ class Job:
         found = [path for path in self.checkpoints.glob("step-*.g*") if path.suffix != ".tmp"]
         return tuple(map(str, sorted(found, key=lambda path: int(path.name[5:].split(".")[0]), reverse=True)))
 
-    def start(self, world_size: int = 1, pause: bool = False, **changes: Any) -> RunningGang:
-        """Fork the ranks of the next generation. `changes` are fields of their World."""
+    def start(
+        self, world_size: int = 1, pause: bool = False, by_rank: dict[int, dict[str, Any]] | None = None, **changes: Any
+    ) -> RunningGang:
+        """Fork the ranks of the next generation. `changes` are fields of their World, `by_rank` of one rank's."""
         self.generation += 1
         self.folder.mkdir(parents=True, exist_ok=True)
-        return RunningGang(self, world_size, pause, changes)
+        return RunningGang(self, world_size, pause, {rank: changes | (by_rank or {}).get(rank, {}) for rank in range(world_size)})
 
     def run(self, world_size: int = 1, pause: bool = False, **changes: Any) -> list[RankEnd]:
         """... and wait for them."""
@@ -161,7 +164,7 @@ class Job:
 
 
 class RunningGang:
-    def __init__(self, job: Job, world_size: int, pause: bool, changes: dict[str, Any]) -> None:
+    def __init__(self, job: Job, world_size: int, pause: bool, changes: dict[int, dict[str, Any]]) -> None:
         self.store = StoreThread()
         self.store.admit(job.generation)
         socket_path = job.folder / f"a{job.generation}.sock"
@@ -171,7 +174,7 @@ class RunningGang:
         self.processes = []
         for rank, folder in enumerate(self.folders):
             folder.path.mkdir(parents=True)
-            world = make_world(rank, world_size, self.store.port, job.checkpoints, job.generation, **changes)
+            world = make_world(rank, world_size, self.store.port, job.checkpoints, job.generation, **changes[rank])
             order = RankOrder(spec=spec, world=world, folder=str(folder.path), agent_socket=str(socket_path))
             process = _processes.Process(target=become_rank, args=(order,))
             process.start()
@@ -218,7 +221,7 @@ def read_all(path: Path) -> Iterator[bytes]:
         yield from records
 
 
-def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
+def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, timeout: float = RANK_TIMEOUT_SECONDS) -> list[Any]:
     """`function(world, *arguments)` in a process per rank; its results by rank. It must be importable, its values picklable."""
     with store_server() as store, contextlib.ExitStack() as stack:
         store.admit(1)
@@ -228,15 +231,24 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any) ->
             world = make_world(rank, world_size, store.port, Path("/nonexistent"))
             process = _processes.Process(target=call, args=(sender, function, world, arguments))
             process.start()
-            stack.callback(process.join, RANK_TIMEOUT_SECONDS)
+            stack.callback(end, process)
             sender.close()
             pipes.append(receiver)
-        return [receive(pipe) for pipe in pipes]
+        return [receive(pipe, timeout) for pipe in pipes]
 
 
-def receive(pipe: Any) -> Any:
-    if not pipe.poll(RANK_TIMEOUT_SECONDS):
-        raise TimeoutError(f"a rank gave no result within {RANK_TIMEOUT_SECONDS:g} s")
+def end(process: Any) -> None:
+    """A rank that has sent its result exits by itself; one that has not is of no use any more."""
+    process.join(EXIT_TIMEOUT_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    process.close()
+
+
+def receive(pipe: Any, timeout: float) -> Any:
+    if not pipe.poll(timeout):
+        raise TimeoutError(f"a rank gave no result within {timeout:g} s")
     worked, value = pipe.recv()
     pipe.close()
     if not worked:

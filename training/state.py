@@ -34,7 +34,7 @@ class TrainState:
 
 def new_state(spec: JobSpec, device: torch.device, cache: Path) -> TrainState:
     """At step 0, the same on every rank: built from the seed alone."""
-    seed_everything(training_of(spec).seed, 0, 0)
+    seed_everything(device, training_of(spec).seed, 0, 0)
     task = make_task(spec, cache)
     task.model.to(device)
     return TrainState(
@@ -59,10 +59,15 @@ def training_of(spec: JobSpec) -> TrainingLength:
     return spec.training
 
 
-def seed_everything(seed: int, step: int, micro_batch: int) -> torch.Generator:
-    """Make all randomness a function of (seed, step, micro-batch), wherever it runs; returns the data's own generator."""
+def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int) -> torch.Generator:
+    """Make all randomness a function of (seed, step, micro-batch), wherever it runs; returns the data's own generator.
+
+    Not `torch.manual_seed`: without a GPU in use, each call queues itself, with a stack trace, for a GPU that may come.
+    """
     derived = derive_seed(seed, step, micro_batch)
-    torch.manual_seed(derived)
+    torch.default_generator.manual_seed(derived)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(derived)
     random.seed(derived)
     np.random.seed(derived % 2**32)
     return torch.Generator().manual_seed(derive_seed(derived))

@@ -104,7 +104,7 @@ class Stepper:
         return agreed
 
     def fetch(self, step: int, index: int) -> Batch:
-        generator = seed_everything(self.training.seed, step, index + 1)  # from 1: 0 built the model
+        generator = seed_everything(self.state.device, self.training.seed, step, index + 1)  # from 1: 0 built the model
         batch = self.state.task.train.batch(self.sampler.micro_batch(step, index), generator)
         return to_device(batch, self.state.device)
 

@@ -27,11 +27,12 @@ from training.spec import GptModel, JobSpec
 from training.state import new_state
 from training.telemetry import Telemetry
 
-ROUNDS = 24
-STEPS = 4  # per round and loop
-MICRO_BATCH = 16
+ROUNDS = 16
+STEPS = 2  # per round and loop
+MICRO_BATCH = 8
 MODEL = {"kind": "gpt", "layers": 4, "heads": 4, "dim": 192, "context": 128}
 TARGET = 0.97
+TIMEOUT_SECONDS = 400.0
 
 
 def bare_loop(world_size: int) -> Callable[[], None]:
@@ -107,7 +108,7 @@ def measure() -> list[Figure]:
     figures = []
     for name, world_size, rival in (("throughput_vs_bare", 1, "a bare loop"), ("throughput_vs_bare_ddp", 2, "a bare DDP loop")):
         with tempfile.TemporaryDirectory() as folder:
-            ratios = run_ranks(compare, world_size, Path(folder))[0]
+            ratios = run_ranks(compare, world_size, Path(folder), timeout=TIMEOUT_SECONDS)[0]
         figures.append(summarize(name, "ratio", ratios, f"{rival} of the same model on {world_size} process(es); at least {TARGET}"))
     return figures
 

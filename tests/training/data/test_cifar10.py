@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.data import cifar10
+from training.errors import InvalidInputError
+from training.spec import Cifar10
+
+PER_BATCH = 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Batches as the published archive has them: protocol 2 pickles of byte-keyed dicts."""
+    draw = np.random.default_rng(0)
+    for name in (*cifar10.TRAIN_FILES, *cifar10.TEST_FILES):
+        content = {
+            b"batch_label": name.encode(),
+            b"labels": [int(label) for label in draw.integers(0, 10, PER_BATCH)],
+            b"data": draw.integers(0, 256, (PER_BATCH, 3072), dtype=np.uint8),
+            b"filenames": [b"image.png"] * PER_BATCH,
+        }
+        (tmp_path / name).write_bytes(pickle.dumps(content, protocol=2))
+    return tmp_path
+
+
+def test_all_batches_are_read(folder: Path) -> None:
+    train, test = cifar10.load(Cifar10(path=str(folder)))
+    assert (len(train), len(test)) == (5 * PER_BATCH, PER_BATCH)
+    images, labels = test.batch(torch.arange(PER_BATCH), None)
+    assert (images.shape, images.dtype, labels.dtype) == ((PER_BATCH, 3, 32, 32), torch.float32, torch.int64)
+    raw = pickle.loads((folder / "test_batch").read_bytes(), encoding="bytes")
+    pixel = raw[b"data"][3, 1024 + 5 * 32 + 7] / 255  # green, row 5, column 7
+    assert images[3, 1, 5, 7].item() == pytest.approx((pixel - cifar10.MEAN[1]) / cifar10.DEVIATION[1], rel=1e-4, abs=1e-6)
+    assert labels.tolist() == raw[b"labels"]
+
+
+def test_augmentation_depends_on_the_generator_alone(folder: Path) -> None:
+    train, _ = cifar10.load(Cifar10(path=str(folder)))
+    chosen = torch.arange(8)
+    first, again, other = (train.batch(chosen, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(train.batch(chosen, None)[0], train.images[chosen])
+
+
+def test_augmented_images_are_shifted_and_mirrored_originals() -> None:
+    image = torch.arange(1, 1 + 32 * 32, dtype=torch.float32).view(1, 1, 32, 32).expand(64, 3, 32, 32)
+    crops = cifar10.augment(image, torch.Generator().manual_seed(0))
+    padded = torch.nn.functional.pad(image[0], (4,) * 4)
+    views = [v for t in range(9) for s in range(9) for v in (padded[:, t : t + 32, s : s + 32], padded[:, t : t + 32, s : s + 32].flip(2))]
+    assert all(any(torch.equal(crop, view) for view in views) for crop in crops)
+
+
+def test_a_missing_folder_says_what_to_do() -> None:
+    with pytest.raises(InvalidInputError, match=r"data_batch_1.*unpack cifar-10-python.tar.gz"):
+        cifar10.load(Cifar10(path="/nonexistent"))
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("/tmp/paceline-unpickled",)
+
+
+@pytest.mark.parametrize("content", [pickle.dumps(Evil()), b"no pickle", b"", pickle.dumps({b"labels": [1]}), pickle.dumps([1])])
+def test_whatever_is_no_batch_is_refused_and_runs_nothing(folder: Path, content: bytes) -> None:
+    (folder / "data_batch_3").write_bytes(content)
+    with pytest.raises(InvalidInputError):
+        cifar10.load(Cifar10(path=str(folder)))
+    assert not Path("/tmp/paceline-unpickled").exists()
+
+
+def test_without_the_datasets_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(InvalidInputError, match="pip install datasets"):
+        cifar10.load(Cifar10(dataset="uoft-cs/cifar10"))
