@@ -1,0 +1,53 @@
+"""The administration command, as `up` uses it: a fresh process, one JSON document on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api import admin
+from api.services import identity
+from api.settings import Settings
+
+RUN_SECONDS = 60
+
+
+def test_it_works_before_the_first_start_and_prints_one_document(tmp_path: Path) -> None:
+    environment = {**os.environ, "PACELINE_DATA": str(tmp_path / "data")}
+    environment.pop("DATABASE_URL", None)
+    command = [sys.executable, "-m", "api.admin", "api-key", "--name", "local"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["key"].startswith(identity.KEY_PREFIX)
+    command[3:] = ["login-link", "--user", "nobody"]
+    failed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "there is no user 'nobody'" in failed.stderr
+
+
+async def run(settings: Settings, *arguments: str) -> dict[str, Any]:
+    return await admin.run(admin.parse(arguments), settings)
+
+
+async def test_actions(settings: Settings) -> None:
+    assert await run(settings, "migrate") == {"migrated": True}
+    link = await run(settings, "login-link", "--base-url", "https://train.example/")
+    assert link["url"].startswith("https://train.example/login?token=")
+    first, second = await run(settings, "api-key", "--name", "a"), await run(settings, "api-key", "--name", "b", "--role", "viewer")
+    assert (first["user"], first["role"], second["role"]) == ("admin", "admin", "viewer")
+    tokens = await run(settings, "join-token", "--count", "3")
+    assert len(set(tokens["tokens"])) == 3
+    assert tokens["token"] == tokens["tokens"][0]
+
+
+def test_a_count_out_of_range_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        admin.parse(["join-token", "--count", "0"])
+    assert ended.value.code == 2
+    assert "1..1000" in capsys.readouterr().err

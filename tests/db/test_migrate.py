@@ -1,0 +1,63 @@
+"""Migrations and models agree on both databases, and starting twice, or together, is harmless."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy import inspect, text
+
+from api.settings import Settings
+from db.base import ControlBase
+from db.errors import MigrationError
+from db.migrate import check, upgrade_all
+from db.session import Database, open_databases
+
+MIGRATE_SECONDS = 60
+
+
+@pytest.fixture
+async def databases(settings: Settings) -> AsyncIterator[tuple[Database, Database]]:
+    control, metrics = open_databases(settings.data, settings.database_url)
+    yield control, metrics
+    await control.close()
+    await metrics.close()
+
+
+async def test_models_say_what_the_migrations_made(databases: tuple[Database, Database]) -> None:
+    await check(*databases)
+
+
+async def test_a_column_without_a_migration_is_found(databases: tuple[Database, Database]) -> None:
+    async with databases[0].write() as session:
+        await session.execute(text("ALTER TABLE leases DROP COLUMN holder"))
+    with pytest.raises(MigrationError, match="holder"):
+        await check(*databases)
+
+
+async def test_replicas_that_start_together_migrate_once(databases: tuple[Database, Database], settings: Settings) -> None:
+    """Real processes, because that is what replicas are, on databases that are empty again."""
+    control, metrics = databases
+    async with control.write() as session:
+        await session.execute(text("DROP TABLE alembic_version_control"))
+        for table in await (await session.connection()).run_sync(lambda connection: inspect(connection).get_table_names()):
+            if table in ControlBase.metadata.tables:
+                await session.execute(text(f'DROP TABLE "{table}"' + ("" if control.is_sqlite else " CASCADE")))
+    environment = {**os.environ, "PACELINE_DATA": str(settings.data), "DATABASE_URL": settings.database_url or ""}
+    command = [sys.executable, "-m", "api.admin", "migrate"]
+    replicas = [await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=PIPE) for _ in range(2)]
+    for replica in replicas:
+        output, errors = await asyncio.wait_for(replica.communicate(), MIGRATE_SECONDS)
+        assert (replica.returncode, output) == (0, b'{"migrated": true}\n'), errors.decode()
+    await check(control, metrics)
+
+
+async def test_a_database_of_a_newer_version_is_refused(databases: tuple[Database, Database]) -> None:
+    async with databases[0].write() as session:
+        await session.execute(text("UPDATE alembic_version_control SET version_num = 'control_9999'"))
+    with pytest.raises(MigrationError, match="use the version of Paceline that wrote it"):
+        await upgrade_all(*databases)
