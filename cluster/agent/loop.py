@@ -38,6 +38,7 @@ from distributed.store_server import StoreServer
 
 TICK_SECONDS = 0.5
 LEAVE_GRACE_SECONDS = 3.0
+WARM_UP_SECONDS = 30.0
 DELETE_RETRY_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Agent:
         """Until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator sends us away."""
         await self._ranks.open()
         reconciling = asyncio.create_task(self._reconcile_forever())
-        others = [asyncio.create_task(work) for work in (*self._ranks.works(), self._channel.run(), self._beat())]
+        others = [asyncio.create_task(work) for work in (*self._ranks.works(), self._call_in(), self._beat())]
         ends = [asyncio.create_task(_wait(end)) for end in (stop, abandon, self._leave)]
         tasks = [reconciling, *others, *ends]
         try:
@@ -92,6 +93,11 @@ class Agent:
             await _cancel(tasks)
             await self._ranks.close()
             await self._http.aclose()
+
+    async def _call_in(self) -> None:
+        """Not before ranks can be forked at once: a node that is ready too early keeps its first job waiting for torch."""
+        await self._ranks.until_warm(WARM_UP_SECONDS)
+        await self._channel.run()
 
     async def _end_everything(self, reconciling: asyncio.Task[None]) -> None:
         log.info("leaving: ending ranks and spawner")

@@ -41,6 +41,7 @@ class NodeRanks:
         self._uploader = Uploader(http, self._on_drained)
         self._supervisor = Supervisor(folder, settings.trainer, settings.orphan_seconds, self._on_roster)
         self._link = RankLink(folder.agent_socket, self._on_message)
+        self._spawner_is_warm = asyncio.Event()
         self._launches: dict[RankKey, asyncio.Task[None]] = {}
         self._unconfirmed: dict[RankKey, Spawn] = {}  # sent, and not yet in a roster
 
@@ -65,6 +66,12 @@ class NodeRanks:
     def works(self) -> list[Coroutine[None, None, None]]:
         """To be run as long as the agent lives."""
         return [self._supervisor.run(), self._uploader.run()]
+
+    async def until_warm(self, timeout_seconds: float) -> None:
+        """Until the spawner can fork ranks at once, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._spawner_is_warm.wait()
 
     async def close(self) -> None:
         await self._cancel_launches()
@@ -141,6 +148,7 @@ class NodeRanks:
         self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key))
 
     def _on_roster(self, roster: Roster, first: bool) -> None:
+        self._spawner_is_warm.set()
         for key in self._table.apply(roster, first=first):
             self._uploader.exited(key)
         for key in self._table.strangers(roster):
