@@ -21,8 +21,13 @@ def sweep(jobs: Path, now: float) -> None:
     for job in jobs.iterdir():
         generations = sorted((path for path in job.glob("g*") if path.name[1:].isdigit()), key=lambda path: int(path.name[1:]))
         for generation in generations:
-            old = now - generation.stat().st_mtime > KEEP_OUTPUT_SECONDS
+            old = now - _retired_at(generation) > KEEP_OUTPUT_SECONDS
             if (old or generation != generations[-1]) and not any(generation.glob("rank*/order.json")):
                 shutil.rmtree(generation)
         if not any(job.iterdir()):
             job.rmdir()
+
+
+def _retired_at(generation: Path) -> float:
+    """Retiring a rank is the last change to its folder."""
+    return max((rank.stat().st_mtime for rank in generation.glob("rank*")), default=0.0)

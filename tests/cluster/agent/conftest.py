@@ -19,7 +19,7 @@ from tests.cluster.agent.coordinator import TOKEN, Coordinator
 from training.link import World
 
 ROOT = Path(__file__).parents[3]
-EXIT_TIMEOUT_SECONDS = 20.0
+EXIT_TIMEOUT_SECONDS = 40.0
 FAKE_TRAINER = "tests.cluster.agent.fake_trainer"
 
 

@@ -36,7 +36,7 @@ from monitoring.points import HighWater, Upload, UploadReply
 
 TOKEN = "one-time"
 CREDENTIAL = "lasting"
-OBSERVE_TIMEOUT_SECONDS = 20.0
+OBSERVE_TIMEOUT_SECONDS = 40.0
 
 
 class Received:

@@ -16,7 +16,7 @@ from cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 
-GONE_TIMEOUT_SECONDS = 10.0
+GONE_TIMEOUT_SECONDS = 30.0
 
 
 def running(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.agent.checkpoints import MANIFEST, delete
+from cluster.protocol import CheckpointToDelete
+
+
+def make(path: Path, *, manifest: bool = True) -> Path:
+    path.mkdir(parents=True)
+    (path / "model.distcp").write_bytes(b"weights")
+    if manifest:
+        (path / MANIFEST).write_text("{}")
+    return path
+
+
+def order(path: Path) -> CheckpointToDelete:
+    return CheckpointToDelete(id="c", directory=str(path))
+
+
+def test_a_checkpoint_is_deleted_and_its_siblings_are_not(tmp_path: Path) -> None:
+    doomed, sibling = make(tmp_path / "job" / "step-100.g1"), make(tmp_path / "job" / "step-200.g1")
+    assert delete(order(doomed))
+    assert not doomed.exists()
+    assert sibling.exists()
+    assert [path.name for path in (tmp_path / "job").iterdir()] == ["step-200.g1"]
+
+
+def test_deleting_twice_is_harmless(tmp_path: Path) -> None:
+    doomed = make(tmp_path / "step-100.g1")
+    assert delete(order(doomed))
+    assert delete(order(doomed))
+
+
+def test_debris_needs_no_manifest(tmp_path: Path) -> None:
+    assert delete(order(make(tmp_path / "step-100.g2.tmp", manifest=False)))
+
+
+@pytest.mark.parametrize("name", ["step-100.g1", "home", "step-100", "step-x.g1"])
+def test_anything_else_is_left_alone(tmp_path: Path, name: str) -> None:
+    kept = make(tmp_path / name, manifest=name == "home")
+    assert not delete(order(kept))
+    assert (kept / "model.distcp").exists()
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    target, link = make(tmp_path / "step-1.g1"), tmp_path / "step-2.g1"
+    link.symlink_to(target)
+    assert not delete(order(link))
+    assert target.exists()
+
+
+@pytest.mark.parametrize("directory", ["checkpoints/step-1.g1", "/checkpoints/../step-1.g1"])
+def test_a_path_must_say_what_it_means(directory: str) -> None:
+    assert not delete(CheckpointToDelete(id="c", directory=directory))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cluster.agent.exits import LAST_LINES, conclude, last_lines, read_ending
+from cluster.agent.spawner_link import ExitStatus
+from training.link import FailureReport, RankFolder, Result
+
+LINES = ("one", "two")
+
+
+def status(exit_code: int | None = None, signal: str | None = None, *, out_of_memory: bool = False) -> ExitStatus:
+    return ExitStatus(pid=7, exit_code=exit_code, signal=signal, time=100.0, out_of_memory=out_of_memory)
+
+
+@pytest.mark.parametrize(
+    ("exit_status", "kind", "message"),
+    [
+        (status(3), "exit", "exited with code 3"),
+        (status(0), "exit", "exited with code 0 before it had finished"),
+        (status(signal="SIGSEGV"), "signal", "killed by SIGSEGV"),
+        (status(signal="SIGKILL", out_of_memory=True), "out_of_memory", "killed by SIGKILL: the kernel's out-of-memory killer"),
+        (status(), "exit", "could not be started"),
+    ],
+)
+def test_a_rank_without_a_last_word_is_spoken_for(exit_status: ExitStatus, kind: str, message: str) -> None:
+    ending = conclude(exit_status, None, LINES, rank=2, is_script=False, step=40)
+    assert ending.outcome == "failed"
+    assert ending.failure is not None
+    assert (ending.failure.kind, ending.failure.rank, ending.failure.step, ending.failure.last_lines) == (kind, 2, 40, LINES)
+    assert ending.failure.message.startswith(message)
+    assert (ending.exit_code, ending.signal) == (exit_status.exit_code, exit_status.signal)
+
+
+def test_a_scripts_exit_code_is_its_last_word() -> None:
+    assert conclude(status(0), None, LINES, rank=0, is_script=True, step=0).outcome == "completed"
+    assert conclude(status(1), None, LINES, rank=0, is_script=True, step=0).outcome == "failed"
+
+
+def test_the_ranks_own_report_is_kept_and_completed() -> None:
+    own = FailureReport(kind="exception", rank=0, message="no such file", exception="OSError", step=9, time=99.0)
+    ending = conclude(status(1), Result(outcome="failed", step=9, failure=own), LINES, rank=0, is_script=False, step=0)
+    assert ending.step == 9
+    assert ending.failure == msgspec.structs.replace(own, exit_code=1, last_lines=LINES)
+
+
+@pytest.mark.parametrize("outcome", ["completed", "paused"])
+def test_a_good_end_is_the_ranks_to_declare(outcome: str) -> None:
+    ending = conclude(status(0), Result(outcome=outcome, step=5), LINES, rank=0, is_script=False, step=4)  # type: ignore[arg-type]
+    assert (ending.outcome, ending.step, ending.exit_code, ending.failure) == (outcome, 5, 0, None)
+
+
+def test_reading_a_folder(tmp_path: Path) -> None:
+    folder = RankFolder.at(tmp_path)
+    assert read_ending(folder, 0, is_script=False, step=0) is None
+    folder.output.write_bytes(b"\n".join(b"line %d" % number for number in range(100)) + b"\nlast \xff\n")
+    folder.exit_status.write_bytes(msgspec.json.encode(status(1)))
+    folder.result.write_bytes(b'{"outcome": "comp')  # cut off by a full disk
+    ending = read_ending(folder, 0, is_script=False, step=0)
+    assert ending is not None
+    assert ending.failure is not None
+    assert ending.failure.last_lines[-2:] == ("line 99", "last \ufffd")
+    assert len(ending.failure.last_lines) == LAST_LINES
+    assert last_lines(tmp_path / "missing") == ()

@@ -1,0 +1,120 @@
+"""Desired against actual, as a table: what is there, what is wanted, what is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.agent.ranks import Ending, Phase, Rank
+from cluster.agent.reconcile import (
+    UNCLAIMED_SECONDS,
+    UNDESIRED_GRACE_SECONDS,
+    Action,
+    DeleteCheckpoint,
+    ForgetRank,
+    PauseRank,
+    StartRank,
+    StoreNamespace,
+    TerminateRank,
+    observe,
+    reconcile,
+    store_namespaces,
+)
+from cluster.agent.spawner_link import RankKey
+from cluster.protocol import CheckpointToDelete, Desired
+from cluster.states import RankState
+from tests.cluster.agent.conftest import assignment, training_job, world
+from training.link import RankOrder
+
+NOW = 1_000_000.0
+KEY = RankKey("job", 1, 0)
+ENDED = {"phase": Phase.EXITED, "ending": Ending(outcome="completed", exit_code=0, time=NOW)}
+
+
+def rank(generation: int = 1, **changes: Any) -> Rank:
+    order = RankOrder(spec=training_job(), world=world("job", generation=generation), folder="/data", agent_socket="/socket")
+    return Rank(order=order, **({"phase": Phase.ALIVE, "pid": 7} | changes))
+
+
+def desired(action: str | None, generation: int = 1) -> Desired:
+    return Desired(
+        revision=5, assignments=(assignment("job", world("job", generation=generation), action=action, grace=2.0),) if action else ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "action", "expected"),
+    [
+        (None, "run", [StartRank(world("job"), training_job())]),
+        (None, "pause", []),
+        (None, "stop", []),
+        (None, None, []),
+        (rank(), "run", []),
+        (rank(phase=Phase.PREPARING, pid=None), "run", []),
+        (rank(**ENDED), "run", []),  # only a new generation starts it again
+        (rank(), "pause", [PauseRank(KEY)]),
+        (rank(**ENDED), "pause", []),
+        (rank(), "stop", [TerminateRank(KEY, 2.0)]),
+        (rank(stopping=True), "stop", []),
+        (rank(**ENDED), "stop", []),
+        (rank(), None, [TerminateRank(KEY, UNDESIRED_GRACE_SECONDS)]),
+        (rank(stopping=True), None, []),
+        (rank(**ENDED), None, []),  # not all of it is with the coordinator yet
+        (rank(**ENDED, drained=True), None, [ForgetRank(KEY)]),
+        (rank(phase=Phase.EXITED, ending=Ending(outcome="failed", time=NOW - UNCLAIMED_SECONDS - 1)), None, [ForgetRank(KEY)]),
+    ],
+)
+def test_what_is_done(there: Rank | None, action: str | None, expected: list[Action]) -> None:
+    assert reconcile(desired(action), {KEY: there} if there else {}, NOW) == expected
+
+
+def test_a_newer_generation_starts_once_the_older_has_left_the_slot() -> None:
+    wanted = desired("run", generation=2)
+    assert reconcile(wanted, {KEY: rank()}, NOW) == [TerminateRank(KEY, UNDESIRED_GRACE_SECONDS)]
+    assert reconcile(wanted, {KEY: rank(stopping=True)}, NOW) == []
+    assert reconcile(wanted, {KEY: rank(**ENDED)}, NOW) == [StartRank(world("job", generation=2), training_job())]
+
+
+def test_checkpoints_to_delete_are_passed_on() -> None:
+    checkpoint = CheckpointToDelete(id="c", directory="/checkpoints/job/step-1.g1")
+    assert reconcile(Desired(revision=1, assignments=(), delete_checkpoints=(checkpoint,)), {}, NOW) == [DeleteCheckpoint(checkpoint)]
+
+
+def test_only_the_first_node_serves_a_generations_store() -> None:
+    assert store_namespaces(desired("run")) == {StoreNamespace("job", 1, "token")}
+    other = Desired(revision=1, assignments=(assignment("job", world("job", node_rank=1)),))
+    assert store_namespaces(other) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("there", "state"),
+    [
+        (rank(phase=Phase.PREPARING, pid=None), RankState.STARTING),
+        (rank(), RankState.STARTING),
+        (rank(joined=True), RankState.RUNNING),
+        (rank(joined=True, stopping=True), RankState.STOPPING),
+        (rank(**ENDED), RankState.EXITED),
+    ],
+)
+def test_states(there: Rank, state: RankState) -> None:
+    report = observe(desired("run"), {KEY: there}, (), NOW)
+    assert report.revision == 5
+    assert [observed.state for observed in report.assignments[0].ranks] == [state]
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "drained"),
+    [("run", RankState.ASSIGNED, False), ("stop", RankState.EXITED, True), ("pause", RankState.EXITED, True)],
+)
+def test_a_rank_that_is_not_there_is_reported_all_the_same(action: str, state: RankState, drained: bool) -> None:
+    observed = observe(desired(action), {}, (), NOW).assignments[0].ranks[0]
+    assert (observed.state, observed.drained, observed.pid) == (state, drained, None)
+
+
+def test_ranks_that_are_not_desired_are_reported_too() -> None:
+    report = observe(desired("run", generation=2), {KEY: rank(joined=True, step=9, last_news=NOW - 3)}, ("c",), NOW)
+    assert [assignment.generation for assignment in report.assignments] == [1, 2]
+    old = report.assignments[0].ranks[0]
+    assert (old.step, old.progress_age) == (9, 3)
+    assert report.deleted_checkpoints == ("c",)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cluster.agent.rendezvous import free_port, master_port
+from distributed.errors import StoreRefusedError
+from distributed.store_server import StoreServer
+from tests.cluster.agent.conftest import world
+from training.link import World
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[StoreServer]:
+    store = StoreServer()
+    yield store
+    await store.close()
+
+
+def member(port: int, node_rank: int, generation: int = 2) -> World:
+    return world("job", rank=node_rank, world_size=2, generation=generation, store_port=port, node_rank=node_rank, local_rank=0)
+
+
+async def test_all_nodes_agree_on_the_first_nodes_choice(store: StoreServer) -> None:
+    port = await store.start("127.0.0.1")
+    later = asyncio.create_task(master_port(member(port, 1)))
+    await store.admit("job", 2, "token")
+    first = await master_port(member(port, 0))
+    assert await later == first
+    with socket.create_server(("127.0.0.1", first)):
+        pass
+
+
+async def test_an_older_generation_gets_none(store: StoreServer) -> None:
+    port = await store.start("127.0.0.1")
+    await store.admit("job", 2, "token")
+    with pytest.raises(StoreRefusedError, match="stale generation 1"):
+        await master_port(member(port, 0, generation=1))
+
+
+async def test_a_store_that_comes_later_is_waited_for(store: StoreServer) -> None:
+    port = free_port("127.0.0.1")
+    waiting = asyncio.create_task(master_port(member(port, 0)))
+    await store.admit("job", 2, "token")
+    await asyncio.sleep(0)
+    await store.start("127.0.0.1", port)
+    assert await waiting > 0

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.agent.settings import TOKEN_VARIABLE, read_settings
+
+REQUIRED = ["--server", "http://127.0.0.1:8000/", "--data", "/data"]
+
+
+def test_defaults() -> None:
+    settings = read_settings(REQUIRED)
+    assert (settings.server, settings.channel_server) == ("http://127.0.0.1:8000", "ws://127.0.0.1:8000")
+    assert (settings.server_host, settings.server_port) == ("127.0.0.1", 8000)
+    assert settings.checkpoints == Path("/data/checkpoints")
+    assert settings.name
+
+
+def test_https_means_wss_and_its_port() -> None:
+    settings = read_settings(["--server", "https://paceline.example", "--data", "/data"])
+    assert (settings.channel_server, settings.server_port) == ("wss://paceline.example", 443)
+
+
+def test_labels_and_the_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
+    settings = read_settings([*REQUIRED, "--label", "zone=a", "--label", "switch=b=c"])
+    assert settings.labels == {"zone": "a", "switch": "b=c"}
+    assert settings.token == "secret"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--label", "zone"], ["--slots", "0"], ["--name", "No Spaces"], ["--server", "127.0.0.1:8000"], ["--server", "ftp://host"]],
+)
+def test_mistakes_are_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        read_settings([*REQUIRED, *arguments])
+    assert end.value.code == 2
+    assert arguments[1] in capsys.readouterr().err

@@ -1,0 +1,190 @@
+"""The rendezvous store over real sockets: torch's semantics, and the fence around a generation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from distributed.store_server import StoreServer
+from distributed.store_wire import (
+    LENGTH,
+    MAX_FRAME_BYTES,
+    Add,
+    Check,
+    CompareSet,
+    DeleteKey,
+    Get,
+    Hello,
+    Invalid,
+    NumKeys,
+    Ok,
+    Refused,
+    Reply,
+    Request,
+    Set,
+    TimedOut,
+    Wait,
+    decode_reply,
+    encode,
+)
+
+TIMEOUT_SECONDS = 10.0
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def ask(self, request: Request) -> Reply:
+        self.writer.write(encode(request))
+        return await self.reply()
+
+    async def reply(self) -> Reply:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            (length,) = LENGTH.unpack(await self.reader.readexactly(LENGTH.size))
+            return decode_reply(await self.reader.readexactly(length))
+
+    async def ended(self) -> bool:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            return await self.reader.read() == b""
+
+
+Connect = Callable[[], Awaitable[Client]]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[StoreServer]:
+    server = StoreServer()
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def connect(server: StoreServer) -> AsyncIterator[Connect]:
+    port = await server.start("127.0.0.1")
+    clients: list[Client] = []
+
+    async def connect() -> Client:
+        clients.append(Client(*await asyncio.open_connection("127.0.0.1", port)))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.writer.close()
+
+
+async def member(server: StoreServer, connect: Connect, generation: int = 1) -> Client:
+    await server.admit("job", generation, "secret")
+    client = await connect()
+    assert await client.ask(Hello("job", generation, "secret", 1.0)) == Ok()
+    return client
+
+
+async def test_keys(server: StoreServer, connect: Connect) -> None:
+    client = await member(server, connect)
+    assert await client.ask(Check(("a",))) == Ok(False)
+    assert await client.ask(Set("a", b"\x00value")) == Ok()
+    assert await client.ask(Get("a", 1.0)) == Ok(b"\x00value")
+    assert await client.ask(Check(("a", "b"))) == Ok(False)
+    assert await client.ask(NumKeys()) == Ok(1)
+    assert await client.ask(DeleteKey("a")) == Ok(True)
+    assert await client.ask(DeleteKey("a")) == Ok(False)
+
+
+async def test_add_counts_from_zero_and_reads_as_text(server: StoreServer, connect: Connect) -> None:
+    client = await member(server, connect)
+    assert await client.ask(Add("n", 3)) == Ok(3)
+    assert await client.ask(Add("n", -1)) == Ok(2)
+    assert await client.ask(Get("n", 1.0)) == Ok(b"2")
+    await client.ask(Set("word", b"word"))
+    assert isinstance(await client.ask(Add("word", 1)), Invalid)
+    assert await client.ask(Get("n", 1.0)) == Ok(b"2")  # the connection goes on
+
+
+async def test_compare_set(server: StoreServer, connect: Connect) -> None:
+    client = await member(server, connect)
+    assert await client.ask(CompareSet("k", b"x", b"1")) == Ok(b"x")
+    assert await client.ask(Check(("k",))) == Ok(False)
+    assert await client.ask(CompareSet("k", b"", b"1")) == Ok(b"1")
+    assert await client.ask(CompareSet("k", b"1", b"2")) == Ok(b"2")
+    assert await client.ask(CompareSet("k", b"1", b"3")) == Ok(b"2")
+
+
+async def test_get_and_wait_block_until_another_rank_sets(server: StoreServer, connect: Connect) -> None:
+    first, second, third = await member(server, connect), await member(server, connect), await member(server, connect)
+    getting, waiting = asyncio.create_task(first.ask(Get("k", 5.0))), asyncio.create_task(second.ask(Wait(("k", "l"), 5.0)))
+    await third.ask(Set("k", b"v"))
+    assert await getting == Ok(b"v")
+    assert not waiting.done()
+    await third.ask(Set("l", b""))
+    assert await waiting == Ok()
+
+
+async def test_a_wait_names_what_did_not_come(server: StoreServer, connect: Connect) -> None:
+    client = await member(server, connect)
+    await client.ask(Set("here", b""))
+    reply = await client.ask(Wait(("here", "missing"), 0.01))
+    assert reply == TimedOut("no key missing after 0.01 s")
+    assert await client.ask(NumKeys()) == Ok(1)
+
+
+async def test_generations_do_not_see_each_others_keys(server: StoreServer, connect: Connect) -> None:
+    client = await member(server, connect, 1)
+    await client.ask(Set("k", b"old"))
+    assert await (await member(server, connect, 2)).ask(NumKeys()) == Ok(0)
+
+
+async def test_a_newer_generation_fences_off_the_older_even_where_it_waits(server: StoreServer, connect: Connect) -> None:
+    old = await member(server, connect, 3)
+    waiting = asyncio.create_task(old.ask(Get("never", 60.0)))
+    await asyncio.sleep(0)
+    await server.admit("job", 4, "newer")
+    assert await waiting == Refused("job job: stale generation 3; the current one is 4")
+    assert await old.ended()
+    late = await connect()
+    assert await late.ask(Hello("job", 3, "secret", 0.1)) == Refused("job job: stale generation 3; the current one is 4")
+    assert await late.ended()
+
+
+async def test_a_retired_generation_is_over(server: StoreServer, connect: Connect) -> None:
+    client = await member(server, connect)
+    await server.retire("job", 1)
+    await server.retire("job", 1)
+    assert await client.ask(NumKeys()) == Refused("job job: generation 1 is over")
+
+
+async def test_the_token_is_checked(server: StoreServer, connect: Connect) -> None:
+    await member(server, connect)
+    stranger = await connect()
+    assert await stranger.ask(Hello("job", 1, "guess", 0.1)) == Refused("wrong store token for job job generation 1")
+
+
+async def test_a_rank_may_be_quicker_than_the_news_of_its_generation(server: StoreServer, connect: Connect) -> None:
+    client = await connect()
+    hello = asyncio.create_task(client.ask(Hello("job", 7, "secret", 5.0)))
+    await asyncio.sleep(0)
+    await server.admit("job", 7, "secret")
+    assert await hello == Ok()
+
+
+async def test_a_generation_that_never_comes_is_refused(server: StoreServer, connect: Connect) -> None:
+    client = await connect()
+    assert await client.ask(Hello("job", 7, "secret", 0.01)) == Refused("job job generation 7 is not served here after 0.01 s")
+
+
+@pytest.mark.parametrize(
+    "sent", [LENGTH.pack(MAX_FRAME_BYTES + 1), LENGTH.pack(3) + b"\xc1\xc1\xc1", encode(Hello("job", 1, "secret", 0.1))[:5]]
+)
+async def test_nonsense_ends_its_own_connection_only(server: StoreServer, connect: Connect, sent: bytes) -> None:
+    good, bad = await member(server, connect), await connect()
+    bad.writer.write(sent)
+    bad.writer.write_eof()
+    assert await bad.ended()
+    assert await good.ask(NumKeys()) == Ok(0)
+
+
+async def test_the_first_word_must_be_hello(connect: Connect) -> None:
+    client = await connect()
+    assert await client.ask(NumKeys()) == Refused("the first message must be hello, not numkeys")
