@@ -22,6 +22,7 @@ from cli.errors import CliError, ProblemError, StackError
 from cli.local.layout import Layout
 from cli.local.processes import CODE, Program, alive, find, log_tail, recorded, start, stop, sweep
 from cli.settings import JOIN_TOKEN, Setting, Settings, child_environment, store
+from cli.views import Node, view
 
 COORDINATOR = "coordinator"
 HOST = "127.0.0.1"
@@ -32,6 +33,7 @@ ADMIN_TIMEOUT_S = 60.0
 LOCK_TIMEOUT_S = 60.0
 POLL_S = 0.05
 GRACEFUL_SHUTDOWN_S = 5
+READY_STATES = ("ready", "cordoned")
 
 Say = Callable[[str], None]
 
@@ -179,7 +181,7 @@ def _ensure_agents(layout: Layout, plan: Plan, settings: Settings, say: Say) -> 
         for name in missing:
             start(layout, _agent(layout, plan, client, name))
         for name in plan.agent_names:
-            _await(layout, name, lambda name=name: _is_ready(client, name), AGENTS_TIMEOUT_S)  # type: ignore[misc]
+            _await(layout, name, lambda name=name: _is_ready(layout, client, name), AGENTS_TIMEOUT_S)  # type: ignore[misc]
     return missing
 
 
@@ -191,9 +193,15 @@ def _agent(layout: Layout, plan: Plan, client: Client, name: str) -> Program:
     return Program(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
 
 
-def _is_ready(client: Client, name: str) -> bool:
-    nodes = client.pages("/cluster/nodes")
-    return any(node["name"] == name and node["state"] in ("ready", "cordoned") for node in nodes)
+def _is_ready(layout: Layout, client: Client, name: str) -> bool:
+    """Whether the coordinator has heard of this very process: what it remembers of an earlier one does not count."""
+    started_at = next(record.started_at for record in recorded(layout) if record.name == name)
+    nodes = [node for document in client.pages("/cluster/nodes") if (node := view(document, Node)).name == name]
+    return any(node.state in READY_STATES and _heard_within(node, time.time() - started_at) for node in nodes)
+
+
+def _heard_within(node: Node, seconds: float) -> bool:
+    return node.heartbeat_age_seconds is not None and node.heartbeat_age_seconds < seconds
 
 
 def _await(layout: Layout, name: str, ready: Callable[[], bool], timeout: float) -> None:
