@@ -48,8 +48,7 @@ def demo(
     with _interruptible(), _owned_stack(data, Plan(port, agents, slots_per_agent)) as stack:
         job = _train(stack, file)
         if sys.stdout.isatty():
-            note("", "still up for looking around; Ctrl-C stops everything")
-            threading.Event().wait()
+            _look_around()
     raise typer.Exit(exits.for_job_state(job.state))
 
 
@@ -68,6 +67,13 @@ def _train(stack: Stack, file: Path) -> Job:
         if job.seconds_to_first_step is not None:
             print(f"submission to first committed step: {job.seconds_to_first_step:.2f} s", flush=True)
     return job
+
+
+def _look_around() -> None:
+    """Until Ctrl-C, which is now the ordinary end."""
+    note("", "still up for looking around; Ctrl-C stops everything")
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 @contextlib.contextmanager
