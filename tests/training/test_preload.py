@@ -1,0 +1,34 @@
+"""What the spawner holds when it forks. Asked in a fresh interpreter: this one has done everything before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import os, sys, threading
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's library starts a thread pool at import, and forks it properly
+from training import main
+main.preload()
+import torch
+print(threading.active_count(), len(os.listdir("/proc/self/task")), torch.cuda.is_initialized(), torch.get_num_threads())
+pid = os.fork()
+if pid == 0:
+    modules = set(sys.modules)
+    from training.optim import build_optimizer, clip_gradients
+    from training.spec import AdamW
+    model = torch.nn.Linear(2, 2)
+    model(torch.ones(1, 2)).sum().backward()
+    clip_gradients(model.parameters(), 1.0)
+    build_optimizer(AdamW(), model).step()
+    print(sorted(set(sys.modules) - modules), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+def test_a_fork_finds_everything_imported_no_thread_and_no_gpu_in_use() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    before, after = done.stdout.splitlines()
+    assert before == "1 1 False 1"
+    assert after == "[]"
