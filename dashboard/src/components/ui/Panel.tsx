@@ -21,7 +21,7 @@ export function Panel({ title, label, actions, flush = false, children }: PanelP
     <section className={classes.panel} aria-label={name}>
       {(title || actions) && (
         <header className={classes.header}>
-          <h2 className={classes.title}>{title}</h2>
+          {typeof title === "string" ? <h2 className={classes.title}>{title}</h2> : <div className={classes.tools}>{title}</div>}
           <div className={classes.actions}>{actions}</div>
         </header>
       )}

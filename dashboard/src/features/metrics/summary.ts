@@ -1,4 +1,4 @@
-import { count, measured } from "@/lib/format";
+import { bytes, count, measured } from "@/lib/format";
 import type { ChartSpec } from "./catalog";
 import type { Series } from "./curves";
 
@@ -8,9 +8,13 @@ export function summarize(chart: ChartSpec, series: readonly Series[]): string {
   const newest = main.at(-1);
   if (!newest || newest.steps.length === 0) return "Nothing reported yet.";
   const value = newest.last.at(-1)!;
-  const unit = chart.unit ? ` ${chart.unit}` : "";
-  const now = `${measured(value)}${unit} at step ${count(newest.steps.at(-1))}`;
+  const now = `${withUnit(value, chart.unit)} at step ${count(newest.steps.at(-1))}`;
   return chart.better ? `${now}; best ${best(main, chart.better)}.` : `${now}.`;
+}
+
+function withUnit(value: number, unit: string): string {
+  if (unit === "B") return bytes(value);
+  return unit ? `${measured(value)} ${unit}` : measured(value);
 }
 
 function best(series: readonly Series[], better: "less" | "more"): string {

@@ -1,4 +1,3 @@
-import { Alert } from "@mantine/core";
 import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
 import { DataTable, type Column } from "@/components/ui/DataTable";
@@ -57,11 +56,12 @@ function PlanFacts({ plan }: { plan: Plan }) {
   return (
     <div className={classes.plan}>
       {plan.pending && (
-        <Alert color="yellow" variant="light" title="It would wait" classNames={{ message: classes.alert, title: classes.alert }}>
-          {plan.pending.text} {plan.pending.nearest_fit} {plan.pending.next_step}
-        </Alert>
+        <div className={classes.alert} role="note">
+          <strong>It would wait:</strong> {plan.pending.text}
+          {plan.pending.next_step && <div>Next: {plan.pending.next_step}</div>}
+        </div>
       )}
-      {(plan.warnings ?? []).map((warning) => <Alert key={warning} color="yellow" variant="light" classNames={{ message: classes.alert }}>{warning}</Alert>)}
+      {(plan.warnings ?? []).map((warning) => <div key={warning} className={classes.alert} role="note">{warning}</div>)}
       <Facts size="sm" facts={factsOf(plan)} />
       {plan.memory_per_rank && <p className={classes.note}>Memory: parameters {bytes(plan.memory_per_rank.parameters)}, gradients {bytes(plan.memory_per_rank.gradients)}, optimizer {bytes(plan.memory_per_rank.optimizer)}. {plan.memory_per_rank.note}</p>}
       {plan.placement && <DataTable label="Placement" rows={plan.placement} columns={PLACEMENT} rowId={(row) => String(row.rank)} />}

@@ -36,7 +36,7 @@ export function YamlEditor({ text, schema, issues, problems, onChange }: Props) 
           lineNumbers(), history(), yaml(), indentUnit.of("  "), lintGutter(), editorTheme, EditorView.lineWrapping,
           keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap, ...lintKeymap]),
           autocompletion({ override: [(context) => complete(context)] }),
-          EditorView.contentAttributes.of({ "aria-label": "Job spec as YAML" }),
+          EditorView.contentAttributes.of({ "aria-label": "Job spec as YAML", tabindex: "0" }),
           EditorView.updateListener.of((update) => update.docChanged && changed(update.state.doc.toString())),
         ],
       }),

@@ -1,0 +1,33 @@
+import { describe, expect, it } from "vitest";
+import { bytes, duration, measured, MISSING, si } from "./format";
+import { lossOfStopping } from "./jobs";
+import { jobSummary } from "@/testing/fixtures";
+
+describe("formats", () => {
+  it("writes magnitudes with SI prefixes and sizes with binary ones", () => {
+    expect([12, 999, 1000, 12_400, 3_100_000].map((n) => si(n))).toEqual(["12", "999", "1.0k", "12.4k", "3.1M"]);
+    expect([0, 1023, 1024, 5 * 1024 ** 3].map(bytes)).toEqual(["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]);
+  });
+
+  it("writes measured values without losing small ones", () => {
+    expect([0, 2.38112, 0.00005, 123_456].map(measured)).toEqual(["0", "2.381", "5e-5", "123,456"]);
+    expect(measured("NaN")).toBe("NaN");
+  });
+
+  it("shows what is missing as missing, never as zero", () => {
+    expect([si(null), bytes(null), measured(null), duration(null)]).toEqual([MISSING, MISSING, MISSING, MISSING]);
+  });
+
+  it("writes lengths of time by their size", () => {
+    expect([0.44, 42, 185, 7800, 273_600].map(duration)).toEqual(["0.4 s", "42 s", "3 min 05 s", "2 h 10 min", "3 d 4 h"]);
+  });
+});
+
+describe("what stopping would lose", () => {
+  it("names the steps since the last checkpoint", () => {
+    const { progress } = jobSummary();
+    expect(lossOfStopping(progress)).toBe("34 steps since the last checkpoint (step 100) will be lost.");
+    expect(lossOfStopping({ ...progress, last_checkpoint_step: null })).toContain("All 134 steps are lost");
+    expect(lossOfStopping({ ...progress, last_checkpoint_step: 134 })).toContain("Nothing is lost");
+  });
+});

@@ -1,0 +1,30 @@
+import "@testing-library/jest-dom/vitest";
+import { cleanup } from "@testing-library/react";
+import { afterEach, beforeEach, vi } from "vitest";
+import { FakeSocket } from "./fakeSocket";
+
+/** What Mantine, uPlot and CodeMirror ask of a browser and jsdom does not have. */
+class NoObserver {
+  observe() {}
+  unobserve() {}
+  disconnect() {}
+}
+
+vi.stubGlobal("ResizeObserver", NoObserver);
+window.matchMedia = (query: string) =>
+  ({ matches: false, media: query, addEventListener() {}, removeEventListener() {}, addListener() {}, removeListener() {} }) as unknown as MediaQueryList;
+Element.prototype.scrollIntoView = () => {};
+Element.prototype.scrollTo = () => {};
+window.scrollTo = () => {};
+Range.prototype.getClientRects = () => [] as unknown as DOMRectList;
+HTMLCanvasElement.prototype.getContext = () => null;
+
+beforeEach(() => {
+  FakeSocket.all = [];
+  vi.stubGlobal("WebSocket", FakeSocket);
+});
+
+afterEach(() => {
+  cleanup();
+  vi.useRealTimers();
+});
