@@ -13,7 +13,7 @@ from api.middleware.gate import Gate
 from api.middleware.rate_limit import RateLimit
 from api.problems import install_problem_handlers
 from api.routing import include_routes
-from api.services import rank_events
+from api.services import first_start, rank_events
 from api.services.progress import ProgressKeeper
 from api.services.uploads import UploadDoor
 from api.services.writer import Writer
@@ -35,6 +35,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.services = services = Services(settings=settings, control=control, metrics=metrics)
         await _start_ingest(app, services, stack)
         if app.state.with_loops:
+            await first_start.welcome(services)
             await stack.enter_async_context(supervisor.run_all(app))
         yield
 
