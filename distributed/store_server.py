@@ -117,8 +117,10 @@ class StoreServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def admit(self, job_id: str, generation: int, token: str) -> None:
-        """Open a generation's namespace and fence off the older ones. Harmless the second time."""
+        """Open a generation's namespace and fence off the older ones; a stale one stays out. Harmless the second time."""
         generations = self._namespaces.setdefault(job_id, {})
+        if any(newer > generation for newer in generations):
+            return
         if generation not in generations:
             generations[generation] = Namespace(token)
         for older in [g for g in generations if g < generation]:
@@ -128,10 +130,11 @@ class StoreServer:
 
     async def retire(self, job_id: str, generation: int) -> None:
         """Close a generation that is no longer desired. Harmless the second time."""
-        if generation in self._namespaces.get(job_id, {}):
+        generations = self._namespaces.get(job_id, {})
+        if generation in generations:
             await self._close_namespace(job_id, generation, f"job {job_id}: generation {generation} is over")
-        if not self._namespaces.get(job_id, {1: None}):
-            del self._namespaces[job_id]
+        if not generations:
+            self._namespaces.pop(job_id, None)
 
     async def _close_namespace(self, job_id: str, generation: int, reason: str) -> None:
         namespace = self._namespaces[job_id].pop(generation)

@@ -73,7 +73,7 @@ class Uploader:
             try:
                 await self.finish()
                 retry = FIRST_RETRY_SECONDS
-            except UploadFailedError as error:
+            except (UploadFailedError, OSError) as error:  # OSError: a full disk, where a cut line cannot be remembered
                 self._report_failure(error)
                 await asyncio.sleep(retry * random.uniform(0.5, 1.0))
                 retry = min(2 * retry, LONGEST_RETRY_SECONDS)
@@ -152,11 +152,15 @@ class Uploader:
         return parcel.is_empty()
 
     def save(self) -> None:
+        """Marks that cannot be saved cost sending something twice, nothing else."""
         self._saved_at = time.monotonic()
-        for spool in self._spools.values():
-            spool.save()
+        for key, spool in self._spools.items():
+            try:
+                spool.save()
+            except OSError as error:
+                log.warning("cannot save how far %s is acknowledged: %s", key, error)
 
-    def _report_failure(self, error: UploadFailedError) -> None:
+    def _report_failure(self, error: UploadFailedError | OSError) -> None:
         if not self._failing:
             log.warning("%s; keeping everything on disk and trying again", error)
         self._failing = True

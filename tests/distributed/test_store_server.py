@@ -148,6 +148,13 @@ async def test_a_newer_generation_fences_off_the_older_even_where_it_waits(serve
     assert await late.ended()
 
 
+async def test_a_stale_generation_cannot_come_back(server: StoreServer, connect: Connect) -> None:
+    await member(server, connect, 4)
+    await server.admit("job", 3, "secret")
+    late = await connect()
+    assert await late.ask(Hello("job", 3, "secret", 0.1)) == Refused("job job: stale generation 3; the current one is 4")
+
+
 async def test_a_retired_generation_is_over(server: StoreServer, connect: Connect) -> None:
     client = await member(server, connect)
     await server.retire("job", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -12,6 +13,8 @@ from cluster.protocol import Refused
 from cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
+
+SPAWNER_TIMEOUT_SECONDS = 40.0
 
 
 async def test_joins_runs_a_rank_to_completion_and_forgets_it(agent: AgentProcess, coordinator: Coordinator) -> None:
@@ -150,6 +153,9 @@ async def test_a_data_folder_too_deep_for_sockets_works(coordinator: Coordinator
 
 async def test_leaving_while_the_spawner_is_still_starting_leaves_nothing(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start("--trainer", "training.main")  # importing torch takes a second or two
-    await coordinator.until(lambda c: c.hellos)
+    async with asyncio.timeout(SPAWNER_TIMEOUT_SECONDS):
+        while len(agent.processes()) < 2:  # noqa: ASYNC110 - not our child
+            await asyncio.sleep(0.01)
+    assert coordinator.hellos == []  # a node is not in before it can fork ranks at once
     assert await agent.end() == 0
     assert agent.processes() == []
