@@ -15,7 +15,7 @@ from typing import Protocol
 
 from torch._C._distributed_c10d import Store
 
-from distributed.errors import StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
+from distributed.errors import DistributedError, StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
 from distributed.store_wire import (
     LENGTH,
     Add,
@@ -66,7 +66,11 @@ class RendezvousStore(Store):
         self._key_timeout = KEY_TIMEOUT
         self._lock = threading.Lock()
         self._socket = connect(address, connect_timeout)
-        self._ask(Hello(address.job_id, address.generation, address.store_token, connect_timeout), connect_timeout)
+        try:
+            self._ask(Hello(address.job_id, address.generation, address.store_token, connect_timeout), connect_timeout)
+        except DistributedError:
+            self.close()
+            raise
 
     # torch's own interface; its bindings pass str for keys, bytes for values and timedelta for timeouts.
 

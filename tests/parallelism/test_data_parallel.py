@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from distributed.process_group import join
+from parallelism.apply import parallelize
+from parallelism.data_parallel import Alone, average_buffers
+from parallelism.plan import degrees, share
+from tests.ranks import run_ranks
+from training.link import World
+
+MICRO_BATCHES = 5
+CPU = torch.device("cpu")
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def gradients(world: World) -> list[list[float]]:
+    """Of the mean over five micro-batches, shared out over the ranks as they come."""
+    group, model = join(world), make_model()
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU)
+    mine = share(MICRO_BATCHES, world.rank, world.world_size).indices
+    for index in mine:
+        inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(index))
+        with wrapped.accumulate(final=index == mine[-1]):
+            (wrapped.module(inputs).square().mean() / MICRO_BATCHES).backward()
+    exposed = wrapped.exposed_communication(time.perf_counter())
+    assert 0 <= exposed < 60
+    result = [parameter.grad.flatten().tolist() for parameter in model.parameters() if parameter.grad is not None]
+    del wrapped
+    group.close()
+    return result
+
+
+def test_shares_may_be_uneven() -> None:
+    (alone,) = run_ranks(gradients, 1)
+    for rank in [*run_ranks(gradients, 2), *run_ranks(gradients, 3)]:
+        for expected, got in zip(alone, rank, strict=True):
+            assert got == pytest.approx(expected, abs=1e-6)
+
+
+def running_mean(world: World) -> float:
+    group, model = join(world), nn.BatchNorm1d(1, momentum=1.0)
+    model(torch.full((4, 1), float(world.rank)))
+    average_buffers(model, world.world_size)
+    group.close()
+    assert isinstance(model.running_mean, torch.Tensor)
+    return model.running_mean.item()
+
+
+def test_running_statistics_are_averaged_over_the_ranks() -> None:
+    assert run_ranks(running_mean, 3) == [1.0, 1.0, 1.0]
+
+
+def test_alone_nothing_is_wrapped() -> None:
+    model = make_model()
+    wrapped = parallelize(model, degrees("ddp", 1), CPU)
+    assert isinstance(wrapped, Alone)
+    assert wrapped.module is model
+    assert wrapped.exposed_communication(1.0) == 0.0

@@ -1,0 +1,25 @@
+"""The examples must be valid jobs, and small enough for the machine they are for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from training.sizes import parameter_count
+from training.spec import JobSpec
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
+
+
+def test_the_three_examples_are_there() -> None:
+    assert {"gpt_stdlib", "digits_mlp", "cifar10_resnet"} <= {path.stem for path in EXAMPLES}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_a_valid_job(path: Path) -> None:
+    spec = JobSpec.model_validate(yaml.safe_load(path.read_text()))
+    assert spec.name == path.stem.replace("_", "-")
+    assert spec.model is not None
+    assert parameter_count(spec.model, spec.data) < 5_000_000
