@@ -57,6 +57,11 @@ def enter(place: Place, interface: str | None) -> None:
         os.environ["NCCL_SOCKET_IFNAME"] = interface
 
 
+def import_also(folder: Path) -> None:
+    """A script that is executed from this process finds the packages in `folder`, after those it is told to find."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(folder))))
+
+
 def never_touch_cuda() -> None:
     """Let `torch.cuda.is_available` ask NVML: the CUDA runtime must not start in a process that will fork."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")

@@ -98,11 +98,18 @@ def _sleep_lines(tree: ast.AST) -> list[int]:
 
 
 def _environment(path: str, tree: ast.AST) -> Iterator[Finding]:
+    """Reading one variable is configuration; handing the whole environment to a child is not."""
     if path in ENVIRONMENT_READERS or path.startswith(OUTSIDE):
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv", "os.environb"):
+        if isinstance(node, ast.Call | ast.Subscript) and _reads_a_variable(node):
             yield Finding(path, node.lineno, f"environment read outside {', '.join(sorted(ENVIRONMENT_READERS))}")
+
+
+def _reads_a_variable(node: ast.Call | ast.Subscript) -> bool:
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.ctx, ast.Load) and ast.unparse(node.value) == "os.environ"
+    return ast.unparse(node.func) in ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
 
 
 if __name__ == "__main__":

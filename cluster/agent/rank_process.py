@@ -15,6 +15,7 @@ import msgspec
 
 from cluster.agent.processes import PR_SET_PDEATHSIG, prctl
 from cluster.agent.spawner_link import Spawn
+from distributed import env
 from monitoring.files import write_durably
 from training.link import FailureReport, RankFolder, RankOrder, Result
 
@@ -103,7 +104,7 @@ def _execute(program: tuple[str, ...]) -> str:
     if not os.path.isfile(script):
         return f"script.path={script}: no such file on this node, seen from {os.getcwd()}; give an absolute path or set environment.working_directory"
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_ROOT))))
+    env.import_also(_ROOT)
     try:
         os.execv(program[0], program)
     except OSError as error:

@@ -22,6 +22,7 @@ UNFINISHED = "# TO" + "DO later\n"
         ("tests/test_a.py", "import time\ntime.sleep(1)\n", "time.sleep"),
         ("cluster/a.py", "import os\nos.environ['A']\n", "environment read"),
         ("cluster/a.py", "import os\nos.getenv('A')\n", "environment read"),
+        ("cluster/a.py", "import os\nos.environ.get('A')\n", "environment read"),
     ],
 )
 def test_finds(path: str, text: str, expected: str) -> None:
@@ -36,6 +37,7 @@ def test_finds(path: str, text: str, expected: str) -> None:
         ("api/a.py", "try:\n    f()\nexcept Exception:\n    log()\n"),
         ("tests/test_a.py", "import time\nwhile not done():\n    time.sleep(0.1)\n"),
         ("scripts/a.py", "import os, time\ntime.sleep(1)\nos.environ['A']\n"),
+        ("cluster/a.py", "import os\nchild = {**os.environ, 'A': '1'}\nos.environ['B'] = '2'\n"),
         ("cli/settings.py", "import os\nos.environ['A']\n"),
         ("api/a.py", "\n".join(LONG.splitlines()[:-1]) + "\n"),
     ],
