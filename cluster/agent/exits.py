@@ -46,7 +46,7 @@ def _from_exit(status: ExitStatus, rank: int, step: int) -> FailureReport:
     if status.signal is not None:
         return FailureReport(kind="signal", rank=rank, message=f"killed by {status.signal}", step=step, time=status.time)
     if status.exit_code is None:
-        message = "could not be started: the node has too many processes or too little memory"
+        message = "could not be started: the node has too many processes, too little memory, or a full disk"
     elif status.exit_code == 0:
         message = "exited with code 0 before it had finished"
     else:

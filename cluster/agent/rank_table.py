@@ -82,7 +82,7 @@ class RankTable:
 
     def _has_exited(self, rank: Rank, *, first: bool) -> bool:
         folder = RankFolder.at(Path(rank.order.folder))
-        if first and exits.read_exit_status(folder) is None and has_started(rank.order):
+        if first and has_started(rank.order) and exits.read_exit_status(folder) is None:
             self._bury_with_spawner(rank, folder)
         ending = exits.read_ending(folder, rank.order.world.rank, is_script=rank.is_script, step=rank.step)
         if ending is None:
@@ -103,7 +103,7 @@ class RankTable:
 
 
 def has_started(order: RankOrder) -> bool:
-    """A rank's first act is to open its output."""
+    """Whether its spawner has got the order: it makes the output file before it forks."""
     folder = RankFolder.at(Path(order.folder))
     return folder.output.exists() or folder.exit_status.exists()
 

@@ -168,9 +168,10 @@ class Spawner:
     def _fork(self, key: RankKey, spawn: Spawn) -> None:
         own_pid = os.getpid()
         try:
+            RankFolder.at(Path(spawn.order.folder)).output.touch()  # whoever sees it knows that the order has arrived here
             pid = os.fork()
         except OSError as error:
-            print(f"cannot fork {key}: {error.strerror}", flush=True)
+            print(f"cannot start {key}: {error}", flush=True)
             self._ended[key] = End(0, spawn.order, ExitStatus(pid=0, exit_code=None, signal=None, time=time.time()))
             return
         if pid == 0:

@@ -1,5 +1,6 @@
 """A trainer without torch: speaks the rank link and writes the rank folder as the real one does. Its behaviour comes from
-the job's environment: FAKE_STEPS (0: for ever), FAKE_STEP_SECONDS, FAKE_IGNORE_SIGTERM, FAKE_CRASH_AT, FAKE_CHILDREN."""
+the job's environment: FAKE_STEPS (0: for ever), FAKE_STEP_SECONDS, FAKE_IGNORE_SIGTERM, FAKE_CRASH_AT, FAKE_CHILDREN,
+FAKE_EXIT (a code, or a message)."""
 
 from __future__ import annotations
 
@@ -86,6 +87,8 @@ def run_rank(order: RankOrder) -> int:
     folder, link = RankFolder.at(Path(order.folder)), Link(order)
     steps, pause = int(os.environ.get("FAKE_STEPS", "0")), float(os.environ.get("FAKE_STEP_SECONDS", "0.02"))
     crash_at = int(os.environ.get("FAKE_CRASH_AT", "0"))
+    if end := os.environ.get("FAKE_EXIT"):
+        sys.exit(int(end) if end.isdigit() else end)
     if os.environ.get("FAKE_IGNORE_SIGTERM"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for _ in range(int(os.environ.get("FAKE_CHILDREN", "0"))):

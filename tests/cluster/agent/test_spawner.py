@@ -1,0 +1,231 @@
+"""The spawner by itself: a real process, spoken to over its socket."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from cluster.agent.folders import AgentFolder
+from cluster.agent.launch import keep
+from cluster.agent.spawner_link import (
+    ExitStatus,
+    RankKey,
+    Roster,
+    Shutdown,
+    Spawn,
+    Terminate,
+    decode_roster,
+    encode_line,
+    key_of,
+)
+from cluster.agent.supervisor import start_spawner
+from tests.cluster.agent.conftest import FAKE_TRAINER, training_job, world
+from training.link import RankFolder, RankOrder
+
+TIMEOUT_SECONDS = 40.0
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    """For what happens in a file, which tells nobody."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline, "not reached in time"
+        time.sleep(0.01)
+
+
+class Agent:
+    """Enough of one to order ranks."""
+
+    def __init__(self, folder: AgentFolder) -> None:
+        wait_for(folder.spawner_socket.exists)
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(TIMEOUT_SECONDS)
+        self.socket.connect(str(folder.spawner_socket))
+        self.lines = self.socket.makefile("rb")
+        self.roster = self.read()
+
+    def say(self, message: msgspec.Struct) -> None:
+        self.socket.sendall(encode_line(message))
+
+    def read(self) -> Roster:
+        self.roster = decode_roster(self.lines.readline())
+        return self.roster
+
+    def until(self, reached: Callable[[dict[RankKey, int]], bool]) -> dict[RankKey, int]:
+        while not reached(dict(self.roster.ranks)):
+            self.read()
+        return dict(self.roster.ranks)
+
+    def close(self) -> None:
+        self.lines.close()
+        self.socket.close()
+
+
+class Node:
+    def __init__(self, path: Path) -> None:
+        self.folder = AgentFolder(path)
+        self.folder.create()
+        self.process = start_spawner(self.folder, FAKE_TRAINER, orphan_seconds=TIMEOUT_SECONDS)
+        self.agent = Agent(self.folder)
+
+    def order(self, rank: int = 0, **environment: object) -> Spawn:
+        place = world("job", rank)
+        folder = RankFolder(self.folder.path, "job", 1, rank)
+        order = RankOrder(spec=training_job(), world=place, folder=str(folder.path), agent_socket=str(self.folder.agent_socket))
+        keep(order)
+        return Spawn(order=order, environment={f"FAKE_{name.upper()}": str(value) for name, value in environment.items()})
+
+    def run(self, spawn: Spawn) -> ExitStatus:
+        """To its end."""
+        key = key_of(spawn.order.world)
+        self.agent.say(spawn)
+        self.agent.until(lambda ranks: key in ranks)
+        self.agent.until(lambda ranks: key not in ranks)
+        return self.exit_status(spawn)
+
+    def exit_status(self, spawn: Spawn) -> ExitStatus:
+        return msgspec.json.decode(RankFolder.at(Path(spawn.order.folder)).exit_status.read_bytes(), type=ExitStatus)
+
+    def output(self, spawn: Spawn) -> str:
+        return RankFolder.at(Path(spawn.order.folder)).output.read_text()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path / "agent")
+    yield node
+    node.agent.close()
+    node.process.kill()
+    node.process.wait(TIMEOUT_SECONDS)
+
+
+@pytest.mark.parametrize(("end", "code"), [("0", 0), ("3", 3), ("no data", 1)])
+def test_exit_codes_are_the_processs_own(node: Node, end: str, code: int) -> None:
+    spawn = node.order(exit=end)
+    status = node.run(spawn)
+    assert (status.exit_code, status.signal, status.out_of_memory) == (code, None, False)
+    assert node.output(spawn) == ("no data\n" if end == "no data" else "")
+
+
+def test_an_exception_is_in_the_output_and_its_code_is_one(node: Node) -> None:
+    spawn = node.order(steps="not a number")
+    assert node.run(spawn).exit_code == 1
+    assert "ValueError" in node.output(spawn)
+
+
+def test_a_rank_leads_a_session_of_its_own_and_inherits_no_descriptor(node: Node) -> None:
+    spawn = node.order()
+    key = key_of(spawn.order.world)
+    node.agent.say(spawn)
+    pid = node.agent.until(lambda ranks: key in ranks)[key]
+    wait_for(lambda: "step" in node.output(spawn))
+    rank = psutil.Process(pid)
+    assert rank.ppid() == node.agent.roster.spawner_pid
+    assert {file.path for file in rank.open_files()} == {f"{spawn.order.folder}/output.log", f"{spawn.order.folder}/metrics.spool"}
+    assert rank.net_connections("unix") == []
+
+
+def test_ordering_a_rank_twice_starts_it_once(node: Node) -> None:
+    spawn = node.order()
+    key = key_of(spawn.order.world)
+    node.agent.say(spawn)
+    first = node.agent.until(lambda ranks: key in ranks)
+    node.agent.say(spawn)
+    assert dict(node.agent.read().ranks) == first
+    ended = node.order(rank=1, exit=0)
+    node.run(ended)
+    node.agent.say(ended)
+    assert dict(node.agent.read().ranks) == first
+
+
+def test_a_newer_agent_takes_over_with_everything_alive(node: Node) -> None:
+    spawn = node.order()
+    key = key_of(spawn.order.world)
+    node.agent.say(spawn)
+    pid = node.agent.until(lambda ranks: key in ranks)[key]
+    successor = Agent(node.folder)
+    assert successor.roster.ranks == ((key, pid),)
+    assert node.agent.lines.readline() == b""  # the older one is hung up on
+    successor.say(Terminate(key=key, grace_seconds=5.0))
+    successor.until(lambda ranks: key not in ranks)
+    assert node.exit_status(spawn).signal == "SIGTERM"
+    successor.close()
+
+
+def test_nonsense_from_an_agent_costs_it_the_connection_and_no_rank_its_life(node: Node) -> None:
+    spawn = node.order()
+    key = key_of(spawn.order.world)
+    node.agent.say(spawn)
+    alive = node.agent.until(lambda ranks: key in ranks)
+    node.agent.socket.sendall(b'{"type": "unheard-of"}\n')
+    assert node.agent.lines.readline() == b""
+    successor = Agent(node.folder)
+    assert dict(successor.roster.ranks) == alive
+    successor.close()
+
+
+def test_an_end_that_cannot_be_written_stays_in_the_roster_until_it_is(node: Node) -> None:
+    spawn = node.order()
+    key, in_the_way = key_of(spawn.order.world), RankFolder.at(Path(spawn.order.folder)).exit_status
+    node.agent.say(spawn)
+    pid = node.agent.until(lambda ranks: key in ranks)[key]
+    in_the_way.mkdir()  # as a full disk would, it makes the write fail
+    node.agent.say(Terminate(key=key, grace_seconds=5.0))
+    wait_for(lambda: f"cannot write {in_the_way}" in node.folder.spawner_log.read_text())
+    successor = Agent(node.folder)
+    assert successor.roster.ranks == ((key, pid),)
+    in_the_way.rmdir()
+    successor.until(lambda ranks: key not in ranks)
+    assert node.exit_status(spawn).signal == "SIGTERM"
+    successor.close()
+
+
+def test_a_second_spawner_leaves_the_first_alone(node: Node) -> None:
+    second = start_spawner(node.folder, FAKE_TRAINER, TIMEOUT_SECONDS)
+    assert second.wait(TIMEOUT_SECONDS) == 0
+    assert "another spawner" in node.folder.spawner_log.read_text()
+    assert node.process.poll() is None
+
+
+@pytest.mark.parametrize("end", ["message", "signal"])
+def test_shutting_down_ends_every_rank_first(node: Node, end: str) -> None:
+    spawns = [node.order(rank, ignore_sigterm=rank) for rank in (0, 1)]
+    for spawn in spawns:
+        node.agent.say(spawn)
+    ranks = node.agent.until(lambda ranks: len(ranks) == 2)
+    if end == "message":
+        node.agent.say(Shutdown(grace_seconds=0.5))
+    else:
+        node.process.send_signal(signal.SIGTERM)
+    assert node.process.wait(TIMEOUT_SECONDS) == 0
+    assert not any(psutil.pid_exists(pid) for pid in ranks.values())
+    assert not node.folder.spawner_socket.exists()
+
+
+def test_forking_a_rank_is_quick(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    """Prints what it measures; asserts nothing about this machine."""
+    taken = []
+    for rank in range(10):
+        spawn = node.order(rank, exit=0)
+        ordered = time.perf_counter()
+        node.agent.say(spawn)
+        node.agent.until(lambda ranks, key=key_of(spawn.order.world): key in ranks)
+        taken.append(time.perf_counter() - ordered)
+        node.agent.until(lambda ranks: not ranks)
+    with capsys.disabled():
+        print(f" [order to pid: median {sorted(taken)[5] * 1000:.1f} ms]", end="")
+
+
+def test_a_trainer_that_cannot_be_loaded_ends_the_spawner_with_an_error(tmp_path: Path) -> None:
+    folder = AgentFolder(tmp_path)
+    folder.create()
+    process = start_spawner(folder, "no.such.module", TIMEOUT_SECONDS)
+    assert process.wait(TIMEOUT_SECONDS) == 1
+    assert "No module named" in folder.spawner_log.read_text()
