@@ -8,7 +8,8 @@ const proxy = { "/api": { target: coordinator, ws: true } };
 export default defineConfig({
   plugins: [react()],
   resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
-  server: { host: "127.0.0.1", port: 3000, proxy },
+  // The repository's examples, outside this folder, are the submit page's templates.
+  server: { host: "127.0.0.1", port: 3000, proxy, fs: { allow: [".", "../examples"] } },
   preview: { host: "127.0.0.1", port: 3000, proxy },
   build: { target: "es2022", chunkSizeWarningLimit: 700 },
   test: {

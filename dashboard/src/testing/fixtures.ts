@@ -19,7 +19,7 @@ export function job(part: Partial<Job> = {}): Job {
 }
 
 export function curve(part: Partial<Curve> = {}): Curve {
-  return { name: "loss", unit: "nats", rank: 0, generation: 1, bucket_steps: 1, steps: [1, 2], minimum: [5, 4], maximum: [5, 4], last: [5, 4], times: [0, 1], ...part };
+  return { name: "loss", unit: "nats", rank: 0, generation: 1, bucket_steps: 1, steps: [1, 2], minimum: [5, 4], maximum: [5, 4], last: [5, 4], times: [0, 1], ...part } as Curve;
 }
 
 export function metrics(part: Partial<JobMetrics> = {}): JobMetrics {

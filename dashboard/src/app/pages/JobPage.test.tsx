@@ -1,0 +1,134 @@
+import { act, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it, vi } from "vitest";
+import type { Job } from "@/lib/types";
+import { FakeSocket } from "@/testing/fakeSocket";
+import { checkpoint, job, metrics, page } from "@/testing/fixtures";
+import { mockApi, ok, problem } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+vi.mock("uplot", () => ({
+  default: class {
+    over = document.createElement("div");
+    setData() {}
+    setSize() {}
+    destroy() {}
+  },
+}));
+
+const METRICS = "/metrics/stream/job1";
+
+async function liveCurves() {
+  await screen.findByText(/at step 2; best/);
+  return FakeSocket.to(METRICS);
+}
+
+describe("the job page", () => {
+  it("grows its curves from the stream, starting where the snapshot ends", async () => {
+    mockApi();
+    renderApp("/jobs/job1");
+    const socket = await liveCurves();
+    expect(socket.after).toBe("10");
+    act(() => {
+      socket.hello(10);
+      socket.send({ type: "record", seq: 11, data: { rank: 0, generation: 1, step: 150, time: 0, values: { loss: 2.25 } } });
+    });
+    expect(await screen.findByText("2.25 nats at step 150; best 2.25 near step 150.")).toBeVisible();
+    expect(screen.getByText("150")).toBeVisible();
+  });
+
+  it("fetches a new snapshot after a gap", async () => {
+    const seen = mockApi();
+    renderApp("/jobs/job1");
+    const socket = await liveCurves();
+    const before = seen.filter(({ path }) => path === "/api/v1/metrics/jobs/job1").length;
+    act(() => socket.send({ type: "gap", seq: 90, data: { from: 11, to: 90 } }));
+    await waitFor(() => expect(seen.filter(({ path }) => path === "/api/v1/metrics/jobs/job1")).toHaveLength(before + 1));
+  });
+
+  it("asks for exactly the range in the URL", async () => {
+    const seen = mockApi();
+    renderApp("/jobs/job1?from=5&to=50");
+    await waitFor(() => expect(seen.some(({ path, url }) => path === "/api/v1/metrics/jobs/job1" && url.searchParams.get("first_step") === "5" && url.searchParams.get("last_step") === "50")).toBe(true));
+  });
+
+  it("asks for the curves that are not in the default answer", async () => {
+    const seen = mockApi({ "GET /api/v1/metrics/jobs/job1": () => ok(metrics({ names: ["loss", "forward_seconds", "perplexity"] })) });
+    renderApp("/jobs/job1");
+    await liveCurves();
+    expect(seen.filter(({ path }) => path === "/api/v1/metrics/jobs/job1").map(({ url }) => url.searchParams.get("names"))).toContain("forward_seconds,perplexity");
+  });
+
+  it("cancels with If-Match, after naming the job and the loss", async () => {
+    const seen = mockApi({ "DELETE /api/v1/training/jobs/job1": () => ok(job({ desired: "cancel", state: "stopping" })) });
+    renderApp("/jobs/job1?tab=spec");
+    await userEvent.click(await screen.findByRole("button", { name: "Cancel job" }));
+    const dialog = await screen.findByRole("dialog", { name: "Cancel gpt-stdlib?" });
+    expect(dialog).toHaveTextContent("34 steps since the last checkpoint");
+    expect(within(dialog).getByRole("button", { name: "Keep it" })).toHaveFocus();
+    await userEvent.click(within(dialog).getByRole("button", { name: "Cancel job" }));
+    await waitFor(() => expect(seen.find(({ method }) => method === "DELETE")?.headers.get("If-Match")).toBe('"7"'));
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+  });
+
+  it("pauses again with the fresh revision when only the revision changed", async () => {
+    let revision = 7;
+    const pause = ({ headers }: { headers: Headers }) => (headers.get("If-Match") === '"8"' ? ok(job({ desired: "pause" })) : problem(412, "stale_revision", "changed"));
+    const seen = mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ revision: revision++ })), "PUT /api/v1/training/jobs/job1/pause": pause });
+    renderApp("/jobs/job1?tab=spec");
+    await userEvent.click(await screen.findByRole("button", { name: "Pause" }));
+    await waitFor(() => expect(seen.filter(({ method }) => method === "PUT").map(({ headers }) => headers.get("If-Match"))).toEqual(['"7"', '"8"']));
+  });
+
+  it("offers only what the state allows", async () => {
+    const offered = async (part: Partial<Job>) => {
+      mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job(part)) });
+      const { unmount } = renderApp("/jobs/job1?tab=spec");
+      await screen.findByRole("heading", { name: "gpt-stdlib" });
+      const names = ["Pause", "Resume", "Cancel job"].filter((name) => screen.queryByRole("button", { name }));
+      unmount();
+      return names;
+    };
+    expect(await offered({})).toEqual(["Pause", "Cancel job"]);
+    expect(await offered({ state: "paused", desired: "pause" })).toEqual(["Resume", "Cancel job"]);
+    expect(await offered({ state: "completed" })).toEqual([]);
+  });
+
+  it("shows the causing rank of a failure, its exception and last lines, its victims folded", async () => {
+    const victim = { kind: "rank_crashed", rank: 0, node_name: "node-a", generation: 1, message: "peer closed", exception: "", traceback: "", step: 5, exit_code: 1, signal: null, last_lines: [], victims: [] };
+    const failure = { ...victim, rank: 1, node_name: "node-b", message: "boom", exception: "ValueError", last_lines: ["about to fail"], victims: [victim] };
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "failed", failure })) });
+    renderApp("/jobs/job1?tab=spec");
+    const panel = await screen.findByRole("region", { name: "Failure" });
+    expect(panel).toHaveTextContent("Caused by rank 1 on node-b");
+    expect(panel).toHaveTextContent("ValueError boom");
+    expect(within(panel).getByText("about to fail")).toBeVisible();
+    expect(within(panel).getByText(/peer closed/)).not.toBeVisible();
+  });
+
+  it("says why a job waits and what would fit", async () => {
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "queued", pending: { code: "no_slots", text: "needs 4 slots", missing: "2 slots", nearest_fit: "node b has 2", next_step: "add a node" } })) });
+    renderApp("/jobs/job1?tab=spec");
+    const panel = await screen.findByRole("region", { name: "Why this job is waiting" });
+    for (const text of ["needs 4 slots", "2 slots", "node b has 2", "add a node"]) expect(panel).toHaveTextContent(text);
+  });
+
+  it("names what depends on a checkpoint before deleting it, and confirms it", async () => {
+    const seen = mockApi({ "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint({ used_by: ["job9"] })])), "DELETE /api/v1/checkpoints/c1": () => ok(checkpoint({ state: "deleting" }), 202) });
+    renderApp("/jobs/job1?tab=checkpoints");
+    await userEvent.click(await screen.findByRole("button", { name: "Delete the checkpoint of step 100" }));
+    const dialog = await screen.findByRole("dialog");
+    expect(dialog).toHaveTextContent("1 unfinished job started from it: job9");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Delete checkpoint" }));
+    await waitFor(() => expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("confirm")).toBe("true"));
+  });
+
+  it("refreshes when an event says that something changed", async () => {
+    const seen = mockApi();
+    renderApp("/jobs/job1?tab=timeline");
+    await screen.findByText("Job submitted");
+    const before = seen.filter(({ path }) => path.endsWith("/events")).length;
+    act(() => FakeSocket.to("/events/stream").send({ topic: "events", type: "event", seq: 5, data: { seq: 5, type: "job.state", job_id: "job1" } }));
+    await waitFor(() => expect(seen.filter(({ path }) => path.endsWith("/events")).length).toBeGreaterThan(before));
+  });
+});

@@ -1,0 +1,51 @@
+import { screen, waitFor } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import { jobSummary, page } from "@/testing/fixtures";
+import { mockApi, ok } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+const LIST = "/api/v1/training/jobs";
+
+describe("the jobs list", () => {
+  it("asks for what the URL says", async () => {
+    const seen = mockApi();
+    renderApp("/jobs?status=running,paused&q=gpt&sort=name&cursor=abc");
+    await screen.findByRole("link", { name: "gpt-stdlib" });
+    const query = Object.fromEntries(seen.find(({ path }) => path === LIST)!.url.searchParams);
+    expect(query).toEqual({ status: "running,paused", q: "gpt", sort: "name", cursor: "abc", limit: "50" });
+  });
+
+  it("drops what the URL cannot mean", async () => {
+    const seen = mockApi();
+    renderApp("/jobs?status=nonsense&sort=color");
+    await screen.findByRole("link", { name: "gpt-stdlib" });
+    expect(Object.fromEntries(seen.find(({ path }) => path === LIST)!.url.searchParams)).toEqual({ sort: "-created_at", limit: "50" });
+  });
+
+  it("shows state, progress, loss, throughput and ETA", async () => {
+    mockApi();
+    renderApp("/jobs");
+    const row = (await screen.findByRole("link", { name: "gpt-stdlib" })).closest("tr")!;
+    for (const text of ["running", "134 / 400", "34 %", "2.5", "12.4k tok/s", "1 min 15 s"]) expect(row).toHaveTextContent(text);
+    expect(screen.getByRole("progressbar", { name: "Progress of gpt-stdlib" })).toHaveAttribute("aria-valuenow", "34");
+  });
+
+  it("turns pages by cursor and starts anew when the order changes", async () => {
+    mockApi({ [`GET ${LIST}`]: ({ url }) => ok(page([jobSummary()], url.searchParams.get("cursor") ? null : "page-2")) });
+    const { router } = renderApp("/jobs");
+    await userEvent.click(await screen.findByRole("button", { name: "Next page" }));
+    await waitFor(() => expect(router.state.location.search).toMatchObject({ cursor: "page-2" }));
+    await userEvent.click(screen.getByRole("button", { name: /Priority/ }));
+    await waitFor(() => expect(router.state.location.search).toEqual({ sort: "-priority" }));
+  });
+
+  it("opens the palette with Ctrl-K and goes where it says", async () => {
+    mockApi();
+    const { router } = renderApp("/jobs");
+    await screen.findByRole("link", { name: "gpt-stdlib" });
+    await userEvent.keyboard("{Control>}k{/Control}");
+    await userEvent.type(await screen.findByRole("combobox", { name: "Command" }), "clus{Enter}");
+    await waitFor(() => expect(router.state.location.pathname).toBe("/cluster"));
+  });
+});

@@ -1,0 +1,106 @@
+import { describe, expect, it } from "vitest";
+import { ApiError } from "@/lib/errors";
+import { specSchema } from "@/testing/specSchema";
+import { placeAt, suggest } from "./completion";
+import { parse, rangeOf, setField } from "./document";
+import { serverIssues } from "./issues";
+import { validate } from "./schema";
+import { TEMPLATES } from "./templates";
+
+const TEXT = `# why this job exists
+name: one # short
+training:
+  steps: 10 # enough
+  global_batch_size: 32
+model:
+  kind: gpt
+data:
+  kind: stdlib_text
+`;
+
+const issuesOf = (text: string) => validate(specSchema, parse(text).value).map(({ pointer, message }) => `${pointer} ${message}`);
+
+describe("the document", () => {
+  it("keeps comments and order when the form sets a field", () => {
+    expect(setField(TEXT, ["training", "steps"], 20)).toBe(TEXT.replace("steps: 10", "steps: 20"));
+  });
+
+  it("adds a field where there was none, parents included", () => {
+    const text = setField(TEXT, ["optimizer", "lr"], 0.001);
+    expect(parse(text).value).toMatchObject({ optimizer: { lr: 0.001 }, name: "one" });
+    expect(text).toContain("# why this job exists");
+  });
+
+  it("removes an emptied field, and a part that it leaves empty", () => {
+    const text = setField(setField(TEXT, ["resources", "nodes"], 2), ["resources", "nodes"], undefined);
+    expect(parse(text).value).not.toHaveProperty("resources");
+  });
+
+  it("writes lists on one line and fills an empty document", () => {
+    expect(setField("", ["model", "hidden"], [64, 32])).toBe("model:\n  hidden: [ 64, 32 ]\n");
+  });
+
+  it("leaves text alone that is not YAML, and says where it breaks", () => {
+    const broken = "name: [one";
+    expect(setField(broken, ["name"], "two")).toBe(broken);
+    expect(parse(broken)).toMatchObject({ value: undefined, problems: [{ message: expect.any(String) }] });
+  });
+
+  it("finds the place of a pointer, or of its nearest parent", () => {
+    const { from, to } = rangeOf(TEXT, "/training/steps");
+    expect(TEXT.slice(from, to)).toBe("10");
+    expect(TEXT.slice(rangeOf(TEXT, "/model/dim").from)).toMatch(/^kind: gpt/);
+  });
+});
+
+describe("validation against the published schema", () => {
+  it("finds nothing wrong with the templates", () => {
+    expect(TEMPLATES.map(({ name }) => name)).toContain("gpt_stdlib");
+    for (const { name, text } of TEMPLATES) expect([name, ...issuesOf(text)]).toEqual([name]);
+  });
+
+  it("names the value and the limit", () => {
+    expect(issuesOf(`${TEXT}priority: 101\n`)).toEqual(["/priority 101 is above 100"]);
+    expect(issuesOf(TEXT.replace("steps: 10", "steps: many"))).toEqual(['/training/steps must be an integer, not "many"']);
+    expect(issuesOf(TEXT.replace("name: one", "name: One!"))[0]).toContain('/name "One!" does not fit: lower-case letters');
+  });
+
+  it("reports a wrong field of one variant once, and an unknown variant by its choices", () => {
+    expect(issuesOf(TEXT.replace("kind: gpt", "kind: gpt\n  depth: 20"))).toEqual([expect.stringMatching(/^\/model\/depth unknown field depth; there are /)]);
+    expect(issuesOf(TEXT.replace("kind: gpt", "kind: gtp"))).toEqual(["/model/kind choose one of gpt, mlp, resnet"]);
+  });
+
+  it("requires a name and allows null where the schema does", () => {
+    expect(issuesOf(TEXT.replace(/name: one.*\n/, ""))).toEqual(["/name is required"]);
+    expect(issuesOf(`${TEXT}checkpoint:\n  every_steps: null\n`)).toEqual([]);
+  });
+});
+
+describe("completion", () => {
+  it("knows the place from the indentation", () => {
+    expect(placeAt("a:\n  b:\n    c: 1\n    ", 22)).toEqual({ path: ["a", "b"], key: null });
+    expect(placeAt("a:\n  b: ", 8)).toEqual({ path: ["a"], key: "b" });
+  });
+
+  it("offers the fields of the chosen variant that are not there yet", () => {
+    const text = TEXT.replace("kind: gpt\n", "kind: gpt\n  layers: 2\n  \n");
+    const labels = suggest(specSchema, text, text.indexOf("layers: 2\n") + 12).map(({ label }) => label);
+    expect(labels).toEqual(expect.arrayContaining(["heads", "dim", "context"]));
+    expect(labels).not.toContain("layers");
+    expect(labels).not.toContain("depth");
+  });
+
+  it("offers values of enumerations and kinds of a union", () => {
+    const precision = `${TEXT}precision: `;
+    expect(suggest(specSchema, precision, precision.length).map(({ label }) => label)).toEqual(["fp32", "bf16", "fp16"]);
+    const optimizer = `${TEXT}optimizer:\n  kind: `;
+    expect(suggest(specSchema, optimizer, optimizer.length).map(({ label }) => label)).toEqual(["adamw", "sgd"]);
+  });
+});
+
+describe("the coordinator's field errors", () => {
+  it("land on the field, without the variant that the validator names", () => {
+    const error = new ApiError({ status: 422, code: "invalid", detail: "d", errors: [{ pointer: "/model/gpt/dim", code: "inconsistent_spec", message: "odd", hint: "use 192" }] });
+    expect(serverIssues(error, { model: { kind: "gpt", dim: 7 } })).toEqual([{ pointer: "/model/dim", message: "odd; use 192" }]);
+  });
+});
