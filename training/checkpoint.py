@@ -106,7 +106,8 @@ def write_shards(group: Group, state: TrainState, scratch: Path) -> None:
         with quiet_when_alone():
             save_tensors(tensors_of(state), storage_writer=writer, process_group=group.process_group(), no_dist=group.world_size == 1)
     except (CheckpointException, OSError) as error:
-        raise CheckpointSaveError(f"{scratch}: {first_cause(error)}") from error
+        free = shutil.disk_usage(scratch.parent).free / 1e6  # torch does not say so when a disk is full
+        raise CheckpointSaveError(f"{scratch}: {first_cause(error)}; {free:,.0f} MB are free there") from error
 
 
 def first_cause(error: CheckpointException | OSError) -> str:

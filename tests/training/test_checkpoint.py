@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -118,6 +119,40 @@ def test_a_save_that_fails_is_reported_and_training_goes_on(make_job: MakeJob) -
     assert [event["step"] for event in end.events_of("checkpoint_failed")] == [4]
     assert "File exists" in end.events_of("checkpoint_failed")[0]["reason"]
     assert [event["step"] for event in end.events_of("checkpoint_committed")] == [8, 12]
+
+
+LIMITED = """
+import os
+import resource
+import torch
+from training.task import Task
+
+class Numbers:
+    def __len__(self):
+        return 64
+
+    def batch(self, indices, generator):
+        return (torch.ones(len(indices), 200),)
+
+def task(spec):
+    if os.environ["RANK"] == "1":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))  # room for metrics, not for half a model
+    return Task(torch.nn.Linear(200, 200), Numbers(), lambda model, batch: (model(batch[0]).square().mean(), {}))
+"""
+
+
+def test_a_disk_full_on_one_rank_fails_the_save_on_all_and_training_goes_on(make_job: MakeJob, tmp_path: Path) -> None:
+    (tmp_path / "limited.py").write_text(LIMITED)
+    spec = saving(nodes=2, steps=5) | {"entrypoint": "limited:task", "environment": {"working_directory": str(tmp_path)}}
+    job = make_job({name: value for name, value in spec.items() if name not in ("model", "data")})
+    first, second = job.run(2)
+    (failed, _) = first.events_of("checkpoint_failed")
+    assert failed["step"] == 4
+    assert "rank 1" in failed["reason"]
+    assert re.search(r"[\d,]+ MB are free there", failed["reason"])
+    assert max(first.curve("loss")) == max(second.curve("step_seconds")) == 5
+    assert failure_of(second).startswith("checkpoint_failed")  # the last step's save may not be lost
+    assert not list(job.checkpoints.iterdir())
 
 
 def test_debris_of_older_generations_is_removed_and_nothing_else(make_job: MakeJob) -> None:
