@@ -1,0 +1,271 @@
+"""The contract of the job endpoints, on both databases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from api.deps import Services
+from api.services import events
+from api.services.identity import SYSTEM
+from cluster.states import EndReason, Intent, JobState
+from db.models.jobs import JobRow
+from tests import factories
+from tests.conftest import Connect
+
+JOBS = "/api/v1/training/jobs"
+SCRIPT = {"model": None, "data": None, "training": None, "script": {"path": "train.py"}}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    found: dict[str, Any] = factories.job_spec(**changes).model_dump(mode="json")
+    return found
+
+
+async def create(services: Services, **columns: Any) -> JobRow:
+    async with services.write() as session:
+        return await factories.create_job(session, **columns)
+
+
+async def change(client: httpx.AsyncClient, method: str, job: JobRow, verb: str = "", *, revision: int | None = None) -> httpx.Response:
+    return await client.request(method, f"{JOBS}/{job.id}{verb}", headers={"If-Match": f'"{revision or job.version}"'})
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()["code"]
+
+
+# --- submit
+
+
+async def test_submit_answers_with_the_job_and_where_it_is(client: httpx.AsyncClient) -> None:
+    answer = await client.post(JOBS, json=document(labels={"team": "a"}))
+    job = answer.json()
+    assert (answer.status_code, job["state"], job["desired"], job["labels"]) == (201, "queued", "run", {"team": "a"})
+    assert answer.headers["Location"] == f"{JOBS}/{job['id']}"
+    assert answer.headers["ETag"] == f'"{job["revision"]}"'
+    assert job["spec"]["optimizer"]["kind"] == "adamw", "defaults are filled in"
+    assert (job["created_by"], job["model"], job["strategy"], job["world_size"]) == ("admin", "mlp", "single", 1)
+
+
+async def test_submit_takes_yaml(client: httpx.AsyncClient) -> None:
+    text = "name: y\nmodel: {kind: mlp}\ndata: {kind: digits}\ntraining: {steps: 5, global_batch_size: 8}\n"
+    answer = await client.post(JOBS, content=text, headers={"Content-Type": "application/yaml; charset=utf-8"})
+    assert (answer.status_code, answer.json()["name"]) == (201, "y")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        ("{", "application/json", (400, "malformed_body")),
+        ("a: [", "application/yaml", (400, "malformed_body")),
+        ("!!python/object:os.system {}", "application/yaml", (400, "malformed_body")),
+        ("- a\n", "application/yaml", (422, "invalid_spec")),
+        ("name: x\n", "application/yaml", (422, "invalid_spec")),
+    ],
+)
+async def test_a_body_that_is_no_spec(client: httpx.AsyncClient, body: str, content_type: str, expected: tuple[int, str]) -> None:
+    assert code(await client.post(JOBS, content=body, headers={"Content-Type": content_type})) == expected
+
+
+async def test_each_wrong_field_is_pointed_at(client: httpx.AsyncClient) -> None:
+    wrong = document() | {"precision": "fp16", "model": {"kind": "mlp", "hidden": [0]}}
+    answer = await client.post(JOBS, json=wrong)
+    assert code(answer) == (422, "invalid_spec")
+    errors = {error["pointer"]: error for error in answer.json()["errors"]}
+    assert errors["/precision"]["code"] == "not_available_yet"
+    assert errors["/precision"]["hint"] == "use bf16 or fp32"
+    assert "/model/hidden/0" in errors
+
+
+async def test_the_same_key_submits_once(client: httpx.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    first, second = [await client.post(JOBS, json=document(), headers=headers) for _ in range(2)]
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json()["id"] == second.json()["id"]
+    assert second.headers["ETag"] == first.headers["ETag"]
+    assert len((await client.get(JOBS)).json()["items"]) == 1
+    assert code(await client.post(JOBS, json=document(name="other"), headers=headers)) == (422, "idempotency_key_reused")
+
+
+async def test_a_plan_that_no_longer_holds_is_a_conflict(client: httpx.AsyncClient, services: Services) -> None:
+    plan = (await client.post("/api/v1/training/plan", json=document())).json()
+    async with services.write() as session:
+        await factories.create_node(session)
+    answer = await client.post(JOBS, params={"plan_hash": plan["plan_hash"]}, json=document())
+    assert code(answer) == (409, "plan_changed")
+    assert "placed on node-a" in answer.json()["detail"]
+    again = (await client.post("/api/v1/training/plan", json=document())).json()
+    assert (await client.post(JOBS, params={"plan_hash": again["plan_hash"]}, json=document())).status_code == 201
+
+
+async def test_a_viewer_may_look_and_not_touch(client: httpx.AsyncClient, connect: Connect, services: Services) -> None:
+    job = await create(services)
+    async with services.write() as session:
+        _, key = await factories.create_user(session, name="vera", role="viewer")
+    async with connect(key) as viewer:
+        assert (await viewer.get(f"{JOBS}/{job.id}")).status_code == 200
+        assert code(await viewer.post(JOBS, json=document())) == (403, "forbidden")
+        assert code(await change(viewer, "DELETE", job)) == (403, "forbidden")
+        assert code(await change(viewer, "PUT", job, "/pause")) == (403, "forbidden")
+
+
+# --- list
+
+
+async def names(client: httpx.AsyncClient, **params: Any) -> list[str]:
+    answer = await client.get(JOBS, params=params)
+    assert answer.status_code == 200, answer.text
+    return [item["name"] for item in answer.json()["items"]]
+
+
+@pytest.fixture
+async def three(services: Services) -> None:
+    for name, priority, project, team in (("b", 10, "vision", "x"), ("a", 90, "text", "y"), ("c", 50, "text", "x")):
+        spec = factories.job_spec(name=name, priority=priority, project=project, labels={"team/name": team})
+        await create(services, spec=spec, state=JobState.COMPLETED if name == "c" else JobState.QUEUED)
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"sort": "name"}, ["a", "b", "c"]),
+        ({"sort": "-name"}, ["c", "b", "a"]),
+        ({"sort": "priority"}, ["b", "c", "a"]),
+        ({"sort": "-priority"}, ["a", "c", "b"]),
+        ({"sort": "created_at"}, ["b", "a", "c"]),
+        ({}, ["c", "a", "b"]),
+        ({"sort": "name", "status": "completed"}, ["c"]),
+        ({"sort": "name", "status": "queued,completed"}, ["a", "b", "c"]),
+        ({"sort": "name", "project": "text"}, ["a", "c"]),
+        ({"sort": "name", "label.team/name": "x"}, ["b", "c"]),
+        ({"q": "B"}, ["b"]),
+        ({"q": "%"}, []),
+    ],
+)
+async def test_sort_and_filter(client: httpx.AsyncClient, params: dict[str, str], expected: list[str]) -> None:
+    assert await names(client, **params) == expected
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("sort", ["name", "-name", "priority", "-priority", "created_at", "-created_at"])
+async def test_pages_hold_every_job_once(client: httpx.AsyncClient, sort: str) -> None:
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await client.get(JOBS, params={"sort": sort, "limit": 1, **cursor})).json()
+        seen += [item["name"] for item in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert seen == await names(client, sort=sort)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"colour": "red"}, (400, "unknown_parameter")),
+        ({"status": "sleeping"}, (400, "invalid_parameter")),
+        ({"cursor": "nonsense"}, (400, "invalid_cursor")),
+        ({"limit": "0"}, (422, "invalid_parameter")),
+        ({"sort": "colour"}, (422, "invalid_parameter")),
+    ],
+)
+async def test_bad_parameters(client: httpx.AsyncClient, params: dict[str, str], expected: tuple[int, str]) -> None:
+    answer = await client.get(JOBS, params=params)
+    assert answer.json()["code"] == expected[1]
+    assert 400 <= answer.status_code < 500
+
+
+# --- look
+
+
+async def test_a_job_shows_its_ranks_and_generations(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node)
+        row = await events.record(session, type="job.note", actor=SYSTEM, cause="test", message="hello", job_id=job.id)
+    answer = await client.get(f"{JOBS}/{job.id}")
+    found = answer.json()
+    assert answer.headers["ETag"] == '"1"'
+    assert [(rank["rank"], rank["node_name"], rank["state"], rank["pid"]) for rank in found["ranks"]] == [(0, "node-a", "running", 1000)]
+    assert [generation["generation"] for generation in found["generations"]] == [1]
+    assert found["as_of_seq"] == row.seq
+
+
+async def test_a_resting_job_that_you_have_is_not_sent_again(client: httpx.AsyncClient, services: Services) -> None:
+    resting, active = await create(services), await create(services, state=JobState.RUNNING)
+    same = {"If-None-Match": '"1"'}
+    answer = await client.get(f"{JOBS}/{resting.id}", headers=same)
+    assert (answer.status_code, answer.content) == (304, b"")
+    assert (await client.get(f"{JOBS}/{active.id}", headers=same)).status_code == 200
+
+
+async def test_an_unknown_job_is_not_found(client: httpx.AsyncClient) -> None:
+    for method, path in (("GET", ""), ("PUT", "/pause"), ("PUT", "/resume"), ("DELETE", "")):
+        answer = await client.request(method, f"{JOBS}/nothing{path}", headers={"If-Match": "*"})
+        assert code(answer) == (404, "not_found")
+
+
+async def test_the_schema_is_published(client: httpx.AsyncClient) -> None:
+    schema = (await client.get("/api/v1/training/spec-schema")).json()
+    assert schema["properties"]["name"]["pattern"]
+
+
+# --- change
+
+
+async def test_a_change_needs_the_revision_you_have_seen(client: httpx.AsyncClient, services: Services) -> None:
+    job = await create(services)
+    assert code(await client.put(f"{JOBS}/{job.id}/pause")) == (428, "precondition_required")
+    assert code(await change(client, "PUT", job, "/pause", revision=7)) == (412, "precondition_failed")
+    answer = await change(client, "PUT", job, "/pause")
+    assert (answer.status_code, answer.json()["desired"], answer.headers["ETag"]) == (200, "pause", '"2"')
+    assert code(await change(client, "PUT", job, "/resume")) == (412, "precondition_failed")
+
+
+@pytest.mark.parametrize(
+    ("columns", "method", "verb", "expected"),
+    [
+        ({"state": JobState.COMPLETED, "end_reason": EndReason.COMPLETED}, "DELETE", "", "job_finished"),
+        ({"state": JobState.FAILED}, "PUT", "/pause", "job_finished"),
+        ({"state": JobState.CANCELLED}, "PUT", "/resume", "job_finished"),
+        ({"state": JobState.RUNNING}, "PUT", "/resume", "job_not_paused"),
+        ({"state": JobState.PAUSED, "desired": Intent.PAUSE}, "PUT", "/pause", "job_already_paused"),
+        ({"state": JobState.RUNNING, "desired": Intent.CANCEL}, "PUT", "/pause", "job_being_cancelled"),
+        ({"state": JobState.STOPPING, "end_reason": EndReason.COMPLETED}, "PUT", "/pause", "job_not_running"),
+        ({"state": JobState.RUNNING, "spec": factories.job_spec(**SCRIPT)}, "PUT", "/pause", "cannot_pause"),
+    ],
+)
+async def test_what_cannot_be_done_says_why(
+    client: httpx.AsyncClient, services: Services, columns: dict[str, Any], method: str, verb: str, expected: str
+) -> None:
+    job = await create(services, **columns)
+    answer = await change(client, method, job, verb)
+    assert code(answer) == (409, expected)
+    assert job.name in answer.json()["detail"]
+
+
+async def test_cancelling_twice_is_harmless(client: httpx.AsyncClient, services: Services) -> None:
+    job = await create(services, state=JobState.RUNNING)
+    first = await change(client, "DELETE", job)
+    second = await change(client, "DELETE", job, revision=first.json()["revision"])
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert second.json()["desired"] == "cancel"
+    assert second.json()["revision"] == first.json()["revision"]
+
+
+async def test_an_intent_is_in_the_history_with_who_and_why(client: httpx.AsyncClient, services: Services) -> None:
+    job = await create(services, state=JobState.RUNNING)
+    await change(client, "PUT", job, "/pause")
+    (event,) = (await client.get(f"{JOBS}/{job.id}/events")).json()["items"]
+    assert (event["type"], event["actor"]["kind"], event["actor"]["name"], event["data"]["desired"]) == (
+        "job.intent",
+        "user",
+        "admin",
+        "pause",
+    )
