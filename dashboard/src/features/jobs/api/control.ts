@@ -1,11 +1,13 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/lib/client";
 import { ApiError } from "@/lib/errors";
-import { etag } from "@/lib/jobs";
+import { canCancel, canPause, canResume, etag } from "@/lib/jobs";
 import { keys } from "@/lib/keys";
 import type { Job } from "@/lib/types";
 
 export type Control = "pause" | "resume" | "cancel";
+
+const APPLIES: Record<Control, (job: Job) => boolean> = { pause: canPause, resume: canResume, cancel: canCancel };
 
 function send(control: Control, job: Job): Promise<Job> {
   const params = { path: { job_id: job.id }, header: { "If-Match": etag(job) } };
@@ -21,7 +23,7 @@ async function sendFresh(control: Control, job: Job): Promise<Job> {
   } catch (error) {
     if (!(error instanceof ApiError && error.status === 412)) throw error;
     const fresh = await unwrap(api.GET("/api/v1/training/jobs/{job_id}", { params: { path: { job_id: job.id } } }));
-    if (fresh.desired !== job.desired || fresh.state !== job.state) throw error;
+    if (!APPLIES[control](fresh)) throw error;
     return send(control, fresh);
   }
 }

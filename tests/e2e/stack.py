@@ -1,0 +1,137 @@
+"""A whole Paceline on this machine, through the command a user would type: coordinator, agents, ranks, all real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).parents[2]
+T = TypeVar("T")
+
+
+def wait_until(what: str, probe: Callable[[], T | None], timeout: float, every: float = 0.05) -> T:
+    """The first truthy answer of `probe`; a TimeoutError that names `what` otherwise."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if answer := probe():
+            return answer
+        time.sleep(every)
+    raise TimeoutError(f"{what}: not within {timeout:g} s")
+
+
+class Stack:
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.server = ""
+        self.api_key = ""
+        self._client: httpx.Client | None = None
+
+    def paceline(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "NO_COLOR": "1"}
+        return subprocess.run(
+            [sys.executable, "-m", "cli.main", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout
+        )
+
+    def up(self, port: int, agents: int = 2) -> str:
+        """Starts (or heals) everything; the single-use login link."""
+        done = self.paceline("up", "--port", str(port), "--agents", str(agents), "--data", str(self.data))
+        assert done.returncode == 0, done.stderr + done.stdout + self.logs()
+        credentials = json.loads((self.data / "credentials.json").read_text())
+        self.server = credentials["server"]
+        self.api_key = credentials["api_key"]
+        if self._client is not None:
+            self._client.close()
+        self._client = httpx.Client(base_url=f"{self.server}/api/v1", headers={"Authorization": f"Bearer {self.api_key}"}, timeout=10)
+        link = re.search(r"http://\S+/login\?token=\S+", done.stdout + done.stderr)
+        assert link, f"no login link in: {done.stdout}{done.stderr}"
+        return link.group()
+
+    def login_link(self) -> str:
+        done = self.paceline("login-link", "--json", "--server", self.server, "--api-key", self.api_key)
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["url"])
+
+    def down(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        done = self.paceline("down", "--data", str(self.data))
+        assert done.returncode == 0, done.stderr + done.stdout
+
+    def logs(self) -> str:
+        return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.data.rglob("run/*.log")))
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that works on this data folder, zombies left out."""
+        mine = []
+        for process in psutil.process_iter():
+            try:
+                mentions = str(self.data) in " ".join([*process.cmdline(), *process.environ().values()])
+                if mentions and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
+                    mine.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return mine
+
+    def coordinator(self) -> psutil.Process:
+        return next(p for p in self.processes() if "api.main:app" in " ".join(p.cmdline()))
+
+    def kill_coordinator(self) -> None:
+        process = self.coordinator()
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=5)
+
+    # --- the REST API as a script would use it
+    @property
+    def client(self) -> httpx.Client:
+        assert self._client is not None, "call up() first"
+        return self._client
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        response = self.client.get(path, params=parameters)
+        assert response.status_code == 200, f"GET {path}: {response.status_code} {response.text}"
+        return response.json()
+
+    def submit(self, spec: dict[str, Any]) -> str:
+        response = self.client.post("/training/jobs", json=spec)
+        assert response.status_code == 201, response.text
+        return str(response.json()["id"])
+
+    def change(self, method: str, job_id: str, verb: str = "") -> dict[str, Any]:
+        revision = self.job(job_id)["revision"]
+        path = f"/training/jobs/{job_id}" + (f"/{verb}" if verb else "")
+        response = self.client.request(method, path, headers={"If-Match": f'"{revision}"'})
+        assert response.status_code == 200, response.text
+        return dict(response.json())
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        return dict(self.get(f"/training/jobs/{job_id}"))
+
+    def wait_for_state(self, job_id: str, *states: str, timeout: float = 60) -> dict[str, Any]:
+        def reached() -> dict[str, Any] | None:
+            job = self.job(job_id)
+            return job if job["state"] in states else None
+
+        try:
+            return wait_until(f"job in {states}", reached, timeout)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}; it is {self.job(job_id)}\n{self.logs()}") from error
+
+    def wait_for_step(self, job_id: str, step: int, timeout: float = 60) -> int:
+        return wait_until(f"step {step} of {job_id}", lambda: (s := self.job(job_id)["progress"]["step"]) >= step and s, timeout)
+
+    def raw_curve(self, job_id: str, name: str = "loss") -> list[tuple[int, float]]:
+        """Every raw point of rank 0, over all generations, as stored."""
+        curves = self.get(f"/metrics/jobs/{job_id}", names=name)["curves"]
+        assert all(curve["bucket_steps"] == 1 for curve in curves), "this job is too long for raw points"
+        return sorted((step, value) for curve in curves for step, value in zip(curve["steps"], curve["last"], strict=True))
