@@ -18,6 +18,7 @@ from api.schemas.identity import Role
 from api.services import identity
 from api.services.bus import Bus
 from api.services.identity import Caller
+from api.services.key_uses import KeyUses
 from api.settings import Settings
 from db.models.nodes import NodeRow
 from db.session import Database
@@ -36,6 +37,7 @@ class Services:
     settings: Settings
     control: Database
     metrics: Database
+    key_uses: KeyUses
     bus: Bus = field(default_factory=Bus)
     now: Callable[[], datetime] = utc_now
 
@@ -106,6 +108,9 @@ async def identified(request: Request) -> Caller:
         )
     if caller.kind == "session":
         check_csrf(request, caller.csrf_token or "")
+    else:
+        services = services_of(request)
+        services.key_uses.note(caller.credential, services.now())
     return caller
 
 

@@ -14,6 +14,7 @@ from api.middleware.rate_limit import RateLimit
 from api.problems import install_problem_handlers
 from api.routing import include_routes
 from api.services import first_start, rank_events
+from api.services.key_uses import KeyUses
 from api.services.progress import ProgressKeeper
 from api.services.uploads import UploadDoor
 from api.services.writer import Writer
@@ -32,18 +33,19 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(metrics.close)
         stack.push_async_callback(control.close)
         await upgrade_all(control, metrics)
-        app.state.services = services = Services(settings=settings, control=control, metrics=metrics)
-        await _start_ingest(app, services, stack)
+        app.state.services = services = Services(settings=settings, control=control, metrics=metrics, key_uses=KeyUses(control))
+        await _start_writers(app, services, stack)
         if app.state.with_loops:
             await first_start.welcome(services)
             await stack.enter_async_context(supervisor.run_all(app))
         yield
 
 
-async def _start_ingest(app: FastAPI, services: Services, stack: AsyncExitStack) -> None:
+async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack) -> None:
     app.state.writer = writer = Writer(services.metrics, services.bus)
     progress = ProgressKeeper(services)
     app.state.upload_door = UploadDoor(services, writer, progress, rank_events.apply)
+    await stack.enter_async_context(services.key_uses.running())
     await stack.enter_async_context(writer.running())
     await stack.enter_async_context(progress.running())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -68,8 +68,9 @@ async def delete_sessions_of(session: AsyncSession, user_id: str) -> None:
     await session.execute(delete(SessionRow).where(SessionRow.user_id == user_id))
 
 
-async def touch_key(session: AsyncSession, digest: str, now: datetime) -> None:
-    await session.execute(update(ApiKeyRow).where(ApiKeyRow.hash == digest).values(last_used_at=now))
+async def touch_keys(session: AsyncSession, uses: Mapping[str, datetime]) -> None:
+    for digest, moment in uses.items():
+        await session.execute(update(ApiKeyRow).where(ApiKeyRow.hash == digest).values(last_used_at=moment))
 
 
 async def users_page(session: AsyncSession, after: str | None, limit: int) -> Sequence[UserRow]:

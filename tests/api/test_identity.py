@@ -168,6 +168,13 @@ async def test_a_revoked_key_is_refused_at_once(client: httpx.AsyncClient, conne
     assert made["key"] not in (await client.get("/api/v1/keys")).text
 
 
+async def test_the_last_use_of_a_key_is_kept(client: httpx.AsyncClient, services: Services) -> None:
+    await client.get("/api/v1/auth/me")
+    await services.key_uses.flush()
+    (key,) = (await client.get("/api/v1/keys")).json()["items"]
+    assert key["last_used_at"] is not None
+
+
 async def test_a_key_never_does_more_than_its_user(connect: Connect, services: Services, client: httpx.AsyncClient) -> None:
     async with services.write() as session:
         user, key = await factories.create_user(session, name="bob", role="member")

@@ -68,10 +68,8 @@ async def test_any_range_fits_and_no_spike_hides(curves: Curves) -> None:
 
 
 async def test_a_rare_metric_keeps_its_own_points_beside_a_dense_one(curves: Curves) -> None:
-    records = [
-        MetricRecord(seq=step, step=step, time=float(step), values={"loss": 1.0} | ({"eval_loss": float(step)} if step % 100 == 0 else {}))
-        for step in range(1, 5_001)
-    ]
+    rare: dict[int, dict[str, factories.Value]] = {step: {"eval_loss": float(step)} for step in range(100, 5_001, 100)}
+    records = [MetricRecord(seq=step, step=step, time=float(step), values={"loss": 1.0, **rare.get(step, {})}) for step in range(1, 5_001)]
     await curves.store(records)
     found = {curve["name"]: curve for curve in (await curves.get(buckets=100))["curves"]}
     assert found["eval_loss"]["steps"] == list(range(100, 5_001, 100))

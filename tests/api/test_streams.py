@@ -37,6 +37,7 @@ class Live:
     services: Services
     writer: Writer
     job_id: str
+    server: uvicorn.Server
 
     @asynccontextmanager
     async def socket(self, path: str, **headers: str) -> AsyncIterator[ClientConnection]:
@@ -65,7 +66,7 @@ async def live(app: FastAPI, services: Services, admin_key: str) -> AsyncIterato
     async with services.write() as session:
         job = await factories.create_job(session)
     port = server.servers[0].sockets[0].getsockname()[1]
-    yield Live(port, admin_key, services, app.state.writer, job.id)
+    yield Live(port, admin_key, services, app.state.writer, job.id, server)
     server.should_exit = True
     await asyncio.wait_for(serving, ARRIVES_SECONDS)
 
@@ -205,6 +206,13 @@ async def test_revoking_a_key_closes_its_sockets_within_a_second(live: Live) -> 
             await accounts.revoke_key(session, caller, key.id, live.services.now())
         async with asyncio.timeout(1.0):
             assert await close_code(socket) == 4401
+
+
+async def test_a_server_that_stops_waits_for_no_stream(live: Live) -> None:
+    async with live.metrics() as socket:
+        await frame(socket)
+        live.server.should_exit = True
+        assert await close_code(socket) in (1001, 1012)
 
 
 async def test_a_client_that_leaves_leaves_nothing_behind(live: Live) -> None:

@@ -22,7 +22,7 @@ from db.models.identity import JoinTokenRow
 from db.models.jobs import JobRow
 from db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
 from db.models.nodes import NodeRow
-from monitoring.points import HighWater, RankBatch, RankEvent, Upload, UploadReply
+from monitoring.points import HighWater, MetricRecord, RankBatch, RankEvent, Upload, UploadReply
 from tests import factories
 from tests.conftest import Connect
 
@@ -43,7 +43,8 @@ class Agent:
         return msgspec.json.decode(answer.content, type=UploadReply).acknowledged
 
     def batch(self, **changes: Any) -> RankBatch:
-        return RankBatch(**({"job_id": self.job_id, "generation": 1, "rank": 0} | changes))
+        document: dict[str, Any] = {"job_id": self.job_id, "generation": 1, "rank": 0}
+        return RankBatch(**(document | changes))
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ async def test_nan_and_infinity_survive(agent: Agent, client: httpx.AsyncClient)
 
 async def test_nul_bytes_in_lines_and_names_do_not_stop_the_stream(agent: Agent, services: Services) -> None:
     lines = factories.log_lines(1, text="a\0b")
-    marks = await agent.upload(agent.batch(logs=lines, metrics=factories.records(1, 1, **{"x\0y": 1.0})))
+    marks = await agent.upload(agent.batch(logs=lines, metrics=[MetricRecord(seq=1, step=1, time=0.0, values={"x\0y": 1.0})]))
     assert (marks[0].logs, marks[0].metrics) == (1, 1)
     async with services.metrics.read() as session:
         assert await session.scalar(select(LogLineRow.text)) == "a\ufffdb"

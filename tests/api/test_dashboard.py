@@ -1,0 +1,76 @@
+"""The built dashboard, the exposition and the published document."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from api.deps import Services
+from api.main import create_app
+from api.openapi import document
+from api.settings import Settings
+from cluster.states import JobState
+from tests import factories
+from tests.conftest import BASE_URL
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    folder = tmp_path / "dist"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "index.html").write_text("<title>Paceline</title>")
+    (folder / "assets" / "app.js").write_text("go()")
+    (tmp_path / "secret.txt").write_text("secret")
+    return folder
+
+
+@pytest.fixture
+async def browser(built: Path, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """Static files need no database, so the app is not even started."""
+    app = create_app(Settings(data=tmp_path, dashboard=built))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=BASE_URL) as client:
+        yield client
+
+
+async def test_every_page_is_the_index_and_files_are_themselves(browser: httpx.AsyncClient) -> None:
+    for path in ("/", "/login", "/jobs/01ABC"):
+        page = await browser.get(path)
+        assert (page.status_code, page.text, page.headers["cache-control"]) == (200, "<title>Paceline</title>", "no-cache")
+    script = await browser.get("/assets/app.js")
+    assert (script.text, "immutable" in script.headers["cache-control"]) == ("go()", True)
+
+
+@pytest.mark.parametrize("path", ["/assets/missing.js", "/api/v2/jobs", "/%2e%2e/secret.txt", "/assets/%2e%2e/%2e%2e/secret.txt"])
+async def test_what_is_not_there_is_not_found(browser: httpx.AsyncClient, path: str) -> None:
+    answer = await browser.get(path)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_an_unbuilt_dashboard_says_what_to_do(browser: httpx.AsyncClient, built: Path) -> None:
+    (built / "index.html").unlink()
+    answer = await browser.get("/")
+    assert answer.status_code == 503
+    assert "npm run build" in answer.text
+
+
+async def test_the_exposition_counts_by_state(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        await factories.create_node(session)
+        await factories.create_job(session, state=JobState.RUNNING)
+    text = (await client.get("/metrics")).text
+    assert 'paceline_jobs{state="running"} 1.0' in text
+    assert 'paceline_nodes{state="ready"} 1.0' in text
+    assert "paceline_metric_records_total 0.0" in text
+
+
+def test_the_document_names_operations_like_functions_and_hides_the_agents_doors(tmp_path: Path) -> None:
+    published = document(create_app(Settings(data=tmp_path)))
+    operations = [operation for methods in published["paths"].values() for operation in methods.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(names) == len(set(names))
+    assert {"submit_job", "job_metrics", "list_events"} <= set(names)
+    assert not any("agents" in path for path in published["paths"])
+    assert all("422" not in operation["responses"] for operation in operations)

@@ -1,0 +1,41 @@
+"""The history over REST: in order, by cursor, of everything or of one job."""
+
+from __future__ import annotations
+
+import httpx
+
+from api.deps import Services
+from api.services import events
+from api.services.identity import SYSTEM
+from tests import factories
+
+
+async def test_reading_on_by_cursor_sees_every_event_once(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        job = await factories.create_job(session)
+        for n in range(7):
+            await events.record(
+                session, type="test", actor=SYSTEM, cause="c", message=f"m{n}", job_id=job.id if n % 2 else None, data={"n": n}
+            )
+    seen, after = [], 0
+    while page := (await client.get("/api/v1/events", params={"after": after, "limit": 3})).json():
+        if not page["items"]:
+            break
+        seen += [item["message"] for item in page["items"]]
+        after = page["next_after"]
+    assert seen == [f"m{n}" for n in range(7)]
+    mine = (await client.get(f"/api/v1/training/jobs/{job.id}/events")).json()["items"]
+    assert [item["data"]["n"] for item in mine] == [1, 3, 5]
+    assert mine[0]["actor"] == {"kind": "system", "id": "coordinator", "name": "coordinator"}
+
+
+async def test_creating_a_user_is_in_the_history(client: httpx.AsyncClient) -> None:
+    await client.post("/api/v1/users", json={"name": "eve"})
+    (event,) = (await client.get("/api/v1/events")).json()["items"]
+    assert (event["type"], event["actor"]["name"], event["cause"]) == ("user.created", "admin", "request")
+
+
+async def test_bad_parameters_are_problems(client: httpx.AsyncClient) -> None:
+    for query, code in (("after=-1", "invalid_parameter"), ("limit=201", "invalid_parameter"), ("since=1", "unknown_parameter")):
+        answer = await client.get(f"/api/v1/events?{query}")
+        assert (answer.status_code, answer.json()["code"]) == (400, code)
