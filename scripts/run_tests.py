@@ -54,7 +54,7 @@ def _parts(environment: dict[str, str], arguments: list[str]) -> list[tuple[str,
     python = sys.executable
     parts = [
         ("checks", [python, "-m", "scripts.run_checks"], ROOT),
-        ("dashboard tests", ["npm", "run", "--silent", "test", "--", "--run"], DASHBOARD),
+        ("dashboard tests", ["npm", "run", "--silent", "test"], DASHBOARD),
         ("pytest", [python, "-m", "pytest", *arguments], ROOT),
     ]
     return [(name, _run(name, command, folder, environment)) for name, command, folder in parts]
