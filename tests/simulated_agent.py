@@ -80,6 +80,7 @@ class SimulatedAgent:
     refused: Refused | None = None
     closed_with: int | None = None
     started: list[Place] = field(default_factory=list)
+    first_start: asyncio.Event = field(default_factory=asyncio.Event)
     deleted: list[str] = field(default_factory=list)
     _socket: AsgiSocket | None = None
     _reader: asyncio.Task[None] | None = None
@@ -238,6 +239,7 @@ class SimulatedAgent:
         if rank is None:
             if assignment.action == "run":
                 self.started.append(place)
+                self.first_start.set()
                 self.ranks[place] = SimulatedRank(world, pid=1000 + len(self.started))
         elif rank.state is RankState.EXITED:
             return

@@ -19,7 +19,7 @@ from db.base import new_id
 from db.repositories import leases
 
 logger = logging.getLogger(__name__)
-LEASE_SECONDS = 15.0
+LEASE_SECONDS = 6.0
 #: A failing step is tried again after 1, 2, 4, ... seconds, give or take a half, at most this.
 RETRY_SECONDS_MAX = 15.0
 
@@ -71,14 +71,19 @@ class LeaseLoop:
         return self.interval_seconds
 
     async def _hold(self, now: datetime) -> bool:
-        """Renewed when a third of it has passed. With SQLite we are the only process: a lease from before a crash is ours."""
-        if self._held_until is not None and self._held_until - now > timedelta(seconds=LEASE_SECONDS * 2 / 3):
+        """Renewed when a third of it has passed. With SQLite we are the only process: a lease from before a crash is ours, and
+        nobody waits for it to expire."""
+        if self._held_until is not None and (self._alone or self._held_until - now > timedelta(seconds=LEASE_SECONDS * 2 / 3)):
             return True
         expires = now + timedelta(seconds=LEASE_SECONDS)
         async with self.services.write() as session:
-            held = await leases.take(session, self.name, self.holder, now, expires, by_force=self.services.control.is_sqlite)
+            held = await leases.take(session, self.name, self.holder, now, expires, by_force=self._alone)
         self._held_until = expires if held else None
         return held
+
+    @property
+    def _alone(self) -> bool:
+        return self.services.control.is_sqlite
 
     async def _release(self) -> None:
         if self._held_until is None:

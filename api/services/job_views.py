@@ -17,7 +17,7 @@ from cluster.states import NodeState, RankState
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from training.link import FailureReport
-from training.spec import JobSpec, Resources
+from training.spec import FaultTolerance, Resources
 
 
 def job_view(job: JobRow, generation: GenerationRow | None, ranks: Sequence[RankRow]) -> JobView:
@@ -30,7 +30,7 @@ def job_view(job: JobRow, generation: GenerationRow | None, ranks: Sequence[Rank
         generation_since=generation.started_at if generation else None,
         generation_ended_at=generation.ended_at if generation else None,
         restarts=job.restarts,
-        max_restarts=JobSpec.model_validate(job.spec).fault_tolerance.max_restarts,
+        max_restarts=FaultTolerance.model_validate(job.spec["fault_tolerance"]).max_restarts,
         ranks=tuple(rank_view(rank) for rank in ranks),
     )
 

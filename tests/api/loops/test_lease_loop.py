@@ -1,0 +1,99 @@
+"""One holder at a time; a failing step is tried again; a stop ends the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+
+from api.deps import Services
+from api.loops.lease_loop import LEASE_SECONDS, LeaseLoop, run_until_stopped
+from db.models.leases import LeaseRow
+from db.repositories import leases
+from tests.factories import START
+
+WAIT_SECONDS = 10.0
+
+
+@dataclass
+class Steps:
+    """Counts, and fails as often as it is told to."""
+
+    failures: int = 0
+    taken: list[datetime] = field(default_factory=list)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, now: datetime) -> None:
+        self.taken.append(now)
+        self.reached.set()
+        if len(self.taken) <= self.failures:
+            raise RuntimeError("planned")
+
+
+def loop(services: Services, steps: Steps, holder: str = "one", interval_seconds: float = 3600.0) -> LeaseLoop:
+    return LeaseLoop("test", services, steps, interval_seconds, ("topic",), holder=holder)
+
+
+async def test_a_lease_has_one_holder_until_it_expires(services: Services) -> None:
+    expires = START + timedelta(seconds=10)
+    async with services.write() as session:
+        assert await leases.take(session, "x", "one", START, expires)
+        assert not await leases.take(session, "x", "two", START, expires)
+        assert await leases.take(session, "x", "one", START, expires), "renewed"
+        assert await leases.take(session, "x", "two", expires, expires + timedelta(seconds=10)), "expired"
+        assert not await leases.take(session, "x", "one", expires, expires + timedelta(seconds=10))
+        assert await leases.take(session, "x", "one", expires, expires, by_force=True)
+
+
+async def test_only_the_holder_steps(services: Services) -> None:
+    first, second = Steps(), Steps()
+    one, two = loop(services, first), loop(services, second, "two")
+    assert await one.step_once(START)
+    alone = services.control.is_sqlite
+    assert await two.step_once(START) is alone, "on SQLite there is only one process, whose earlier life may have held it"
+    assert await two.step_once(START + timedelta(seconds=LEASE_SECONDS + 1))
+
+
+async def test_a_nudge_wakes_it_and_a_stop_ends_and_releases_it(services: Services) -> None:
+    steps, stop = Steps(), asyncio.Event()
+    running = asyncio.create_task(run_until_stopped([loop(services, steps)], stop, WAIT_SECONDS))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await steps.reached.wait()
+        steps.reached.clear()
+        services.bus.publish("topic")
+        await steps.reached.wait()
+        stop.set()
+        await running
+    assert len(steps.taken) == 2
+    async with services.control.read() as session:
+        assert await session.get(LeaseRow, "test") is None
+
+
+async def test_a_failing_step_is_logged_and_tried_again(services: Services, caplog: pytest.LogCaptureFixture) -> None:
+    steps, stop = Steps(failures=1), asyncio.Event()
+    with caplog.at_level(logging.CRITICAL):
+        running = asyncio.create_task(run_until_stopped([loop(services, steps)], stop, WAIT_SECONDS))
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(steps.taken) < 2:
+                await steps.reached.wait()
+                steps.reached.clear()
+            stop.set()
+            await running
+    assert len(steps.taken) == 2
+
+
+async def test_a_step_that_hangs_is_cut_off_when_stopped(services: Services) -> None:
+    started, stop = asyncio.Event(), asyncio.Event()
+
+    async def hang(now: datetime) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(run_until_stopped([LeaseLoop("hang", services, hang, 1.0)], stop, 0.05))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await started.wait()
+        stop.set()
+        await running

@@ -1,0 +1,47 @@
+"""The loops run by themselves in a coordinator that is started the usual way, and what is submitted reaches an agent at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import httpx
+
+from api.main import create_app
+from api.settings import Settings
+from cluster.states import NodeState
+from tests import factories
+from tests.simulated_agent import SimulatedAgent
+
+WAIT_SECONDS = 20.0
+
+
+async def until_running(client: httpx.AsyncClient, job_id: str) -> None:
+    state = ""
+    while state != "running":
+        state = (await client.get(f"/api/v1/training/jobs/{job_id}")).json()["state"]
+        await asyncio.sleep(0.01)
+
+
+async def test_a_submitted_job_starts_without_anybody_stepping(settings: Settings) -> None:
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        services = app.state.services
+        async with services.write() as session:
+            _, key = await factories.create_user(session)
+            _, credential = await factories.create_node(session, state=NodeState.JOINING, slots=0)
+        agent = SimulatedAgent(app, credential)
+        await agent.connect()
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8000", headers={"Authorization": f"Bearer {key}"}
+        ) as client:
+            body = factories.job_spec().model_dump(mode="json")
+            submitted = time.monotonic()
+            job_id = (await client.post("/api/v1/training/jobs", json=body)).json()["id"]
+            async with asyncio.timeout(WAIT_SECONDS):
+                await agent.first_start.wait()
+                placed = time.monotonic() - submitted
+                await until_running(client, job_id)
+        print(f"submit to assignment: {1000 * placed:.0f} ms")
+        await agent.disconnect()

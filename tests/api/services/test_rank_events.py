@@ -1,0 +1,108 @@
+"""What ranks tell exactly once, and where it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from api.deps import Services
+from api.services import rank_events
+from cluster.states import CheckpointState
+from db.models.checkpoints import CheckpointRow
+from db.models.jobs import GenerationRow, JobRow
+from db.models.nodes import NodeRow
+from db.repositories import checkpoints as checkpoint_rows
+from db.repositories import events as event_rows
+from monitoring.points import RankBatch, RankEvent
+from tests import factories
+
+SAVED = {"directory": "/c/10", "step": 10, "bytes": 5, "manifest_sha256": "a", "metrics": {"eval_loss": "NaN"}}
+
+
+@dataclass
+class Story:
+    services: Services
+    node: NodeRow
+    job: JobRow
+    told: int = field(default=0)
+
+    async def tell(self, kind: Any, data: dict[str, Any], *, generation: int = 2, rank: int = 0) -> None:
+        self.told += 1
+        event = RankEvent(seq=self.told, time=1_795_000_000.0, kind=kind, data=data)
+        async with self.services.write() as session:
+            await rank_events.apply(session, self.node, RankBatch(job_id=self.job.id, generation=generation, rank=rank), event)
+
+    async def events(self) -> list[tuple[str, str]]:
+        async with self.services.control.read() as session:
+            return [(row.type, row.cause) for row in await event_rows.after(session, 0, limit=100)]
+
+    async def checkpoint(self) -> CheckpointRow:
+        async with self.services.control.read() as session:
+            row = await checkpoint_rows.by_directory(session, "/c/10")
+            assert row is not None
+            return row
+
+
+@pytest.fixture
+async def story(services: Services) -> Story:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, generation=2)
+    return Story(services, node, job)
+
+
+async def test_a_checkpoint_is_recorded_and_shows_in_the_progress(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED)
+    row = await story.checkpoint()
+    assert (row.state, row.step, row.metrics["eval_loss"]) == (CheckpointState.COMMITTED, 10, "NaN")
+    assert await story.events() == [("checkpoint.committed", "rank 0 saved step 10")]
+    async with story.services.control.read() as session:
+        job = await session.get_one(JobRow, story.job.id)
+    assert job.progress == {"last_checkpoint_step": 10}
+
+
+async def test_a_fenced_off_generation_leaves_debris(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED, generation=1)
+    assert (await story.checkpoint()).state is CheckpointState.DELETING
+    async with story.services.control.read() as session:
+        assert (await session.get_one(NodeRow, story.node.id)).desired_revision == 1, "its node is told to delete it"
+
+
+async def test_a_damaged_checkpoint_is_marked_with_the_reason(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED)
+    for _ in range(2):
+        await story.tell("checkpoint_damaged", {"directory": "/c/10", "reason": "hash of model.pt differs"})
+    row = await story.checkpoint()
+    assert (row.state, row.damage) == (CheckpointState.DAMAGED, "hash of model.pt differs")
+
+
+async def test_a_restore_is_noted_with_its_generation(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED)
+    await story.tell("checkpoint_restored", {"directory": "/c/10", "step": 10})
+    await story.tell("checkpoint_restored", {"directory": "/c/10", "step": 10}, rank=1)
+    async with story.services.control.read() as session:
+        generation = await session.get_one(GenerationRow, (story.job.id, 2))
+    assert (generation.start_step, generation.restored_checkpoint_id) == (10, (await story.checkpoint()).id)
+    assert [type for type, _ in await story.events()].count("checkpoint.restored") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("checkpoint_failed", {"step": 3, "reason": "disk full"}, ("checkpoint.failed", "disk full")),
+        ("evaluated", {"step": 3, "metrics": {"eval_loss": 1.0}}, ("job.evaluated", "rank 0")),
+        ("sample", {"step": 3, "text": "def f():"}, ("job.sample", "rank 0")),
+    ],
+)
+async def test_the_rest_goes_into_the_history(story: Story, kind: str, data: dict[str, Any], expected: tuple[str, str]) -> None:
+    await story.tell(kind, data)
+    assert await story.events() == [expected]
+
+
+async def test_an_unreadable_event_is_noted_and_holds_up_nothing(story: Story) -> None:
+    await story.tell("checkpoint_committed", {"directory": "/c/10"})
+    ((type, cause),) = await story.events()
+    assert type == "rank.event_unreadable"
+    assert "step" in cause
