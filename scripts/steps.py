@@ -69,7 +69,13 @@ def _follow(process: subprocess.Popen[str], log: Path, began: float) -> list[str
                 tail = [*tail[-TAIL_LINES:], line]
             if time.monotonic() - shown >= PROGRESS_INTERVAL_S:
                 shown = time.monotonic()
-                print(f"    {shown - began:4.0f} s  {tail[-1].strip()[:100] if tail else '...'}", flush=True)
+                print(f"    {shown - began:4.0f} s  {_newest(tail)}", flush=True)
+
+
+def _newest(lines: list[str]) -> str:
+    """The last line that tells how far it is."""
+    telling = (line.strip()[:100] for line in reversed(lines) if line.strip() and "warn" not in line.lower())
+    return next(telling, "...")
 
 
 def _read(pipe: TextIO, lines: queue.SimpleQueue[str | None]) -> None:
