@@ -15,7 +15,7 @@ export default defineConfig({
   test: {
     environment: "jsdom",
     setupFiles: ["src/testing/setup.ts"],
-    testTimeout: 15_000,
+    testTimeout: 30_000,
     maxWorkers: 1,
     css: false,
   },

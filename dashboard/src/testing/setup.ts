@@ -1,7 +1,11 @@
 import "@testing-library/jest-dom/vitest";
-import { cleanup } from "@testing-library/react";
+import { cleanup, configure } from "@testing-library/react";
 import { afterEach, beforeEach, vi } from "vitest";
 import { FakeSocket } from "./fakeSocket";
+
+// A deadline, not a pause: generous, since a loaded machine draws a page slowly.
+const ASYNC_TIMEOUT_MS = 10_000;
+configure({ asyncUtilTimeout: ASYNC_TIMEOUT_MS });
 
 /** What Mantine, uPlot and CodeMirror ask of a browser and jsdom does not have. */
 class NoObserver {
@@ -13,6 +17,7 @@ class NoObserver {
 vi.stubGlobal("ResizeObserver", NoObserver);
 window.matchMedia = (query: string) =>
   ({ matches: false, media: query, addEventListener() {}, removeEventListener() {}, addListener() {}, removeListener() {} }) as unknown as MediaQueryList;
+Object.defineProperty(document, "fonts", { value: new EventTarget() });
 Element.prototype.scrollIntoView = () => {};
 Element.prototype.scrollTo = () => {};
 window.scrollTo = () => {};
