@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from scripts.browser import chromium, chromium_executable
 from tests.e2e.stack import ROOT, Stack
-
-CHROMIUM_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
-)
 
 
 def free_port() -> int:
@@ -41,10 +37,6 @@ def stack(empty_stack: Stack) -> Stack:
     return empty_stack
 
 
-def chromium_executable() -> str | None:
-    return os.environ.get("PACELINE_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     executable = chromium_executable()
@@ -53,10 +45,8 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI") == "true":
             pytest.fail(missing)
         pytest.skip(missing)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS.split())
+    with chromium(executable) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

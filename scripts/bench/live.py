@@ -1,0 +1,90 @@
+"""From a committed step to the browser's screen: `step_to_browser_s`, on a real job, a real page and a real Chromium.
+
+A step's time is the rank's own record; it is on the screen when the loss chart has been drawn with it or a later one. Rank
+and browser share this machine's clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Page
+
+from cli.client import Client
+from cli.local.stack import login_link
+from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.first_step import stack
+from scripts.browser import chromium, chromium_executable
+
+STEPS = 400
+TIMEOUT_S = 240.0
+#: Notes every drawing of the loss chart: [newest step on it, when (ms since the epoch)].
+NOTE_DRAWINGS = """() => {
+  window.drawings = [];
+  new MutationObserver((changes) => {
+    for (const { target } of changes) {
+      if (!target.closest('[aria-label="Loss chart"]') || !target.dataset.lastStepAt) continue;
+      window.drawings.push([Number(target.dataset.lastStep), Number(target.dataset.lastStepAt)]);
+    }
+  }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-last-step", "data-last-step-at"] });
+}"""
+
+
+def spec(steps: int = STEPS) -> dict[str, Any]:
+    return {
+        "name": "live",
+        "resources": {"nodes": 2},
+        "model": {"kind": "gpt", "layers": 2, "heads": 2, "dim": 64, "context": 64},
+        "data": {"kind": "stdlib_text"},
+        "training": {"steps": steps, "global_batch_size": 16, "eval_every_steps": None},
+        "checkpoint": {"every_steps": None},
+    }
+
+
+def watch(page: Page, job_id: str, server: str, ended: Callable[[], bool]) -> list[tuple[int, float]]:
+    """Every drawing of the job's loss chart until the job has ended: (newest step on it, seconds since the epoch)."""
+    page.goto(f"{server}/jobs/{job_id}")
+    page.evaluate(NOTE_DRAWINGS)
+    deadline = time.monotonic() + TIMEOUT_S
+    while not ended():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"job {job_id} has not ended within {TIMEOUT_S:g} s")
+        page.wait_for_timeout(200)
+    page.wait_for_timeout(1000)
+    return [(int(step), milliseconds / 1000) for step, milliseconds in page.evaluate("window.drawings")]
+
+
+def delays(drawings: list[tuple[int, float]], steps: list[int], times: list[float]) -> list[float]:
+    """Seconds from each step's record to the first drawing that shows it; steps from before the page was open are left out."""
+    if not drawings:
+        raise RuntimeError("the loss chart was never drawn")
+    first_shown = drawings[0][0]
+    shown = []
+    for step, recorded in zip(steps, times, strict=True):
+        if step > first_shown:
+            shown.append(next(at for newest, at in drawings if newest >= step) - recorded)
+    return shown
+
+
+def measure() -> list[Figure]:
+    executable = chromium_executable()
+    if executable is None:
+        raise RuntimeError("no Chromium: install it, or set PACELINE_TEST_CHROMIUM")
+    with stack() as client, chromium(executable) as browser:
+        page = browser.new_page()
+        page.goto(login_link(client))
+        page.wait_for_url("**/jobs*")
+        job_id = str(client.create("/training/jobs", spec())["id"])
+        seconds = delays(watch(page, job_id, client.settings.url, lambda: client.job(job_id).ended), *_recorded(client, job_id))
+    return [summarize("step_to_browser_s", "s", seconds, "goal: under 1 s at p95")]
+
+
+def _recorded(client: Client, job_id: str) -> tuple[list[int], list[float]]:
+    (curve,) = client.get(f"/metrics/jobs/{job_id}", names="loss")["curves"]
+    return curve["steps"], curve["times"]
+
+
+if __name__ == "__main__":
+    run(measure, __doc__)
