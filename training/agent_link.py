@@ -95,10 +95,11 @@ class AgentLink:
     def _send(self, message: FromRank) -> None:
         data = frame(message)
         with self._sending:
-            if self._socket is None:
+            connection = self._socket
+            if connection is None:
                 return
             try:
-                whole = self._socket.send(data, socket.MSG_DONTWAIT) == len(data)
+                whole = connection.send(data, socket.MSG_DONTWAIT) == len(data)
             except OSError:
                 whole = False
             if not whole:

@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
 from distributed.process_group import Group
+from monitoring.sinks import on_the_wire
 from training import manifest as manifests
 from training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError
 from training.manifest import File, Manifest
@@ -132,7 +133,7 @@ def describe_state(vault: Vault, state: TrainState, metrics: dict[str, float], f
         spec_sha256=hashlib.sha256(vault.spec.model_dump_json().encode()).hexdigest(),
         created=time.time(),
         best=state.best,
-        metrics=metrics,
+        metrics={name: on_the_wire(value) for name, value in metrics.items()},
         files=files,
     )
 

@@ -34,7 +34,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     spec_sha256: str
     created: float
     best: float | None  # of the policy's metric so far
-    metrics: dict[str, float]
+    metrics: dict[str, float | str]  # numbers that JSON lacks by name, as in MetricRecord
     files: dict[str, File]
 
     @property

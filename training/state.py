@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ class TrainState:
 
     def improve(self, policy: CheckpointPolicy, metrics: dict[str, float]) -> None:
         value = metrics.get(policy.metric)
-        if value is not None:
+        if value is not None and math.isfinite(value):
             candidates = [value] if self.best is None else [value, self.best]
             self.best = min(candidates) if policy.mode == "min" else max(candidates)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from monitoring.sinks import on_the_wire
 from training import checkpoint
 from training.build import Generation
 from training.errors import CheckpointSaveError
@@ -83,7 +82,7 @@ def save(generation: Generation, metrics: dict[str, float], *, required: bool) -
         step=state.step,
         bytes=committed.manifest.bytes,
         manifest_sha256=committed.manifest_sha256,
-        metrics={name: on_the_wire(value) for name, value in metrics.items()},
+        metrics=committed.manifest.metrics,
     )
     telemetry.say(f"checkpoint {committed.directory.name} committed, {committed.manifest.bytes / 1e6:.1f} MB")
 

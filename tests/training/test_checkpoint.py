@@ -155,6 +155,14 @@ def test_a_disk_full_on_one_rank_fails_the_save_on_all_and_training_goes_on(make
     assert not list(job.checkpoints.iterdir())
 
 
+def test_a_checkpoint_of_a_run_that_diverged_is_no_damaged_one(make_job: MakeJob) -> None:
+    job = make_job(saving(gradient_clip_norm=None) | {"optimizer": {"kind": "sgd", "lr": 1e30, "momentum": 0.0}})
+    job.run()
+    (end,) = job.resume()
+    assert (end.exit_code, end.events_of("checkpoint_damaged")) == (0, [])
+    assert manifests.read(Path(job.newest_first()[0])).metrics["loss"] == "NaN"
+
+
 def test_debris_of_older_generations_is_removed_and_nothing_else(make_job: MakeJob) -> None:
     job = make_job(saving(), "debris")
     job.run()
