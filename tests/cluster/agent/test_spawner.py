@@ -209,6 +209,16 @@ def test_shutting_down_ends_every_rank_first(node: Node, end: str) -> None:
     assert not node.folder.spawner_socket.exists()
 
 
+def test_a_killed_spawner_takes_its_ranks_along_without_anybodys_help(node: Node) -> None:
+    spawn = node.order(ignore_sigterm=1)
+    key = key_of(spawn.order.world)
+    node.agent.say(spawn)
+    pid = node.agent.until(lambda ranks: key in ranks)[key]
+    wait_for(lambda: "step" in node.output(spawn))
+    node.process.kill()
+    wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
 def test_forking_a_rank_is_quick(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     """Prints what it measures; asserts nothing about this machine."""
     taken = []
