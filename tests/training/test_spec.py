@@ -1,0 +1,66 @@
+"""What a spec refuses, and that it says what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.training.specs import tiny_gpt
+from training.spec import JobSpec, json_schema
+
+
+def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
+    with pytest.raises(ValidationError) as caught:
+        JobSpec.model_validate(spec)
+    return [(error["type"], error["msg"]) for error in caught.value.errors()]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parallelism": {"strategy": "fsdp"}}, "parallelism.strategy=fsdp is not available yet; use single or ddp"),
+        ({"parallelism": {"tensor": 2}}, "parallelism.tensor=2 is not available yet; leave it at 1"),
+        ({"precision": "fp16"}, "precision=fp16 is not available yet; use bf16 or fp32"),
+        ({"fault_tolerance": {"recovery": "close_up"}}, "use restart"),
+        ({"checkpoint": {"asynchronous": True}}, "saves are synchronous"),
+        ({"resources": {"nodes": 2, "max_nodes": 4}}, "resources.max_nodes=4 is not available yet"),
+    ],
+)
+def test_what_later_versions_implement_is_refused_not_ignored(change: dict[str, Any], message: str) -> None:
+    ((kind, text),) = refusals(tiny_gpt() | change)
+    assert kind == "not_available_yet"
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parallelism": {"strategy": "single"}, "resources": {"nodes": 2}}, "strategy single is one process"),
+        ({"resources": {"nodes": 3}}, "does not divide evenly over 3 ranks; use 9"),
+        ({"resources": {"nodes": 8}}, "use micro_batch_size=1"),
+        ({"data": {"kind": "digits"}}, "model gpt does not train on data digits; it takes stdlib_text"),
+        ({"data": None}, "model and data belong together"),
+        ({"entrypoint": "module:function"}, "got model, entrypoint"),
+        ({"environment": {"variables": {"RANK": "1"}}}, "sets RANK, which Paceline itself sets"),
+        ({"model": {"kind": "resnet", "depth": 21}, "data": {"kind": "cifar10", "path": "/d"}}, "use 20 or 26"),
+    ],
+)
+def test_what_does_not_fit_together_names_the_way_out(change: dict[str, Any], message: str) -> None:
+    assert any(message in text for kind, text in refusals(tiny_gpt() | change) if kind == "inconsistent_spec")
+
+
+def test_unknown_fields_are_refused() -> None:
+    assert refusals(tiny_gpt() | {"gpus": 4}) == [("extra_forbidden", "Extra inputs are not permitted")]
+
+
+def test_a_spec_survives_json() -> None:
+    spec = JobSpec.model_validate(tiny_gpt(2))
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert (spec.world_size, spec.micro_batch_size, spec.micro_batches) == (2, 2, 4)
+
+
+def test_the_schema_is_published_with_its_discriminators() -> None:
+    properties = json_schema()["properties"]
+    assert {"name", "model", "training", "checkpoint"} <= set(properties)
