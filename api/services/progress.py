@@ -35,6 +35,12 @@ class JobTrack:
     generation: int
     steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SPEED_WINDOW_STEPS))
     values: dict[str, float] = field(default_factory=dict)
+    first_step_at: float | None = None  # seconds since the epoch; until it is written
+
+    def begin(self, batch: RankBatch) -> JobTrack:
+        """The first step of the generation that this process has heard of: the earliest such report is the one that stays."""
+        self.first_step_at = batch.metrics[0].time
+        return self
 
     def add(self, record: MetricRecord) -> None:
         if self.steps and record.step <= self.steps[-1][0]:
@@ -74,7 +80,7 @@ class ProgressKeeper:
             return
         track = self._tracks.get(batch.job_id)
         if track is None or batch.generation > track.generation:
-            track = self._tracks[batch.job_id] = JobTrack(batch.generation)
+            track = self._tracks[batch.job_id] = JobTrack(batch.generation).begin(batch)
         if batch.generation < track.generation:
             return
         for record in batch.metrics[-SPEED_WINDOW_STEPS:]:
@@ -120,6 +126,10 @@ class ProgressKeeper:
                 track = self._tracks[job_id]
                 if track.generation >= state.generation:
                     await repository.save(session, job_id, _merged(state.progress, track.document(state.total_steps)))
+                if track.first_step_at is not None:
+                    first = min(datetime.fromtimestamp(track.first_step_at, UTC), self.services.now())
+                    await repository.note_first_step(session, job_id, track.generation, first)
+                    track.first_step_at = None
                 if state.ended:
                     del self._tracks[job_id]
 

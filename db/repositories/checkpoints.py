@@ -58,7 +58,7 @@ async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> di
         JobRow.restored_from.in_(checkpoint_ids), JobRow.state.not_in(TERMINAL_JOB_STATES)
     )
     users: dict[str, list[str]] = {}
-    for checkpoint_id, job_id in (await session.execute(query.order_by(JobRow.id))):
+    for checkpoint_id, job_id in await session.execute(query.order_by(JobRow.id)):
         users.setdefault(str(checkpoint_id), []).append(job_id)
     return users
 

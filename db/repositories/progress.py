@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, select, update
+from sqlalchemy import and_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.jobs import JobRow, RankRow
+from db.models.jobs import GenerationRow, JobRow, RankRow
 
 
 @dataclass(frozen=True)
@@ -37,3 +38,10 @@ async def load(session: AsyncSession, job_ids: Collection[str]) -> dict[str, Job
 
 async def save(session: AsyncSession, job_id: str, progress: dict[str, Any]) -> None:
     await session.execute(update(JobRow).where(JobRow.id == job_id).values(progress=progress))
+
+
+async def note_first_step(session: AsyncSession, job_id: str, generation: int, time: datetime) -> None:
+    """The earliest report stays: a coordinator that was started again hears of a later step first."""
+    later = or_(GenerationRow.first_step_at.is_(None), GenerationRow.first_step_at > time)
+    mine = (GenerationRow.job_id == job_id, GenerationRow.generation == generation)
+    await session.execute(update(GenerationRow).where(*mine, later).values(first_step_at=time))

@@ -76,7 +76,8 @@ async def test_the_list_is_paged_by_name_and_leaves_out_the_gone(client: httpx.A
     for name in ("c", "a", "b"):
         await create(services, name=name)
     await create(services, name="x", state=NodeState.GONE)
-    seen, cursor = [], {}
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
     while True:
         page = (await client.get(NODES, params={"limit": 2, **cursor})).json()
         seen += [node["name"] for node in page["items"]]

@@ -1,0 +1,31 @@
+"""When a generation took its first step, told by its own first record."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from api.deps import Services
+from api.services.progress import ProgressKeeper
+from db.models.jobs import GenerationRow
+from monitoring.points import MetricRecord, RankBatch
+from tests import factories
+
+
+async def first_step_of(services: Services, job_id: str) -> datetime | None:
+    async with services.control.read() as session:
+        return (await session.get_one(GenerationRow, (job_id, 1))).first_step_at
+
+
+async def test_the_earliest_record_tells_even_after_a_restart(services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node)
+    began = services.now().timestamp() - 60
+    for first_step, age in ((1, 0.0), (30, 30.0)):  # the second keeper is that of a coordinator started again
+        keeper = ProgressKeeper(services)
+        record = MetricRecord(seq=1, step=first_step, time=began + age, values={})
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=[record]))
+        await keeper.flush()
+        found = await first_step_of(services, job.id)
+        assert found is not None
+        assert abs(found.timestamp() - began) < 0.01
