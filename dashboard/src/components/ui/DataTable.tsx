@@ -51,7 +51,7 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, row
         <tbody>
           {above > 0 && <tr style={{ height: above }} />}
           {shown.map((row) => (
-            <tr key={row.id} {...rowProps?.(row.original)}>
+            <tr key={row.id} {...flags(rowProps?.(row.original))}>
               {columns.map((column) => (
                 <td key={column.id} data-numeric={column.numeric || undefined}>{column.cell(row.original)}</td>
               ))}
@@ -62,6 +62,11 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, row
       </table>
     </div>
   );
+}
+
+/** An attribute that is false must be absent: CSS sees that it is there, not what it says. */
+function flags(props: Record<string, boolean | undefined> = {}) {
+  return Object.fromEntries(Object.entries(props).map(([name, on]) => [name, on || undefined]));
 }
 
 function toDefinitions<Row extends object>(columns: readonly Column<Row>[]): ColumnDef<typeof features, Row, unknown>[] {

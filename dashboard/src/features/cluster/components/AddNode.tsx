@@ -3,7 +3,7 @@ import { IconCircleCheck } from "@tabler/icons-react";
 import { useEffect, useState } from "react";
 import { CopyBox } from "@/components/ui/CopyBox";
 import { ErrorState, LoadingState } from "@/components/ui/Panel";
-import { clock } from "@/lib/format";
+import { clock, plural } from "@/lib/format";
 import type { Node } from "@/lib/types";
 import { useInvitation } from "../api/cluster";
 import classes from "./Cluster.module.css";
@@ -23,7 +23,7 @@ export function AddNode({ known, onClose }: { known: readonly Node[]; onClose():
           <p className={classes.step}>Run this on the new machine. The token is single-use, shown once, and ends at {clock(data.expires_at)}.</p>
           <CopyBox value={data.command} />
           <p className={classes.step} role="status" aria-live="polite">
-            {joined ? <><IconCircleCheck size={16} color="var(--good)" aria-hidden /> <strong>{joined.name}</strong> joined with {joined.slots.length} slots.</> : <><Loader size={14} aria-hidden /> Waiting for it to join</>}
+            {joined ? <><IconCircleCheck size={16} color="var(--good)" aria-hidden /> <strong>{joined.name}</strong> joined with {plural(joined.slots.length, "slot")}.</> : <><Loader size={14} aria-hidden /> Waiting for it to join</>}
           </p>
         </div>
       )}

@@ -26,7 +26,7 @@ export function NodesPanel({ adding, canChange, onAdding }: Props) {
           </div>
         )}
       </PanelStates>
-      {adding && <AddNode known={query.data ?? []} onClose={() => onAdding(false)} />}
+      {adding && query.data && <AddNode known={query.data} onClose={() => onAdding(false)} />}
     </Panel>
   );
 }

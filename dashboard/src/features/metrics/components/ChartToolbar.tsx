@@ -35,7 +35,7 @@ export function ChartToolbar({ view, world, status, onView }: Props) {
       <div className={classes.end}>
         {world > 1 && (
           <Select
-            aria-label="Rank whose step time is shown" w={158} value={String(view.rank ?? 0)} allowDeselect={false}
+            aria-label="Rank whose step time is shown" w={180} value={String(view.rank ?? 0)} allowDeselect={false}
             data={Array.from({ length: world }, (_, rank) => ({ value: String(rank), label: `Step time of rank ${rank}` }))}
             onChange={(rank) => onView({ rank: Number(rank) || undefined })}
           />
