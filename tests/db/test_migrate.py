@@ -21,8 +21,8 @@ MIGRATE_SECONDS = 60
 
 
 @pytest.fixture
-async def databases(settings: Settings) -> AsyncIterator[tuple[Database, Database]]:
-    control, metrics = open_databases(settings.data, settings.database_url)
+async def databases(own_settings: Settings) -> AsyncIterator[tuple[Database, Database]]:
+    control, metrics = open_databases(own_settings.data, own_settings.database_url)
     yield control, metrics
     await control.close()
     await metrics.close()
@@ -39,7 +39,7 @@ async def test_a_column_without_a_migration_is_found(databases: tuple[Database, 
         await check(*databases)
 
 
-async def test_replicas_that_start_together_migrate_once(databases: tuple[Database, Database], settings: Settings) -> None:
+async def test_replicas_that_start_together_migrate_once(databases: tuple[Database, Database], own_settings: Settings) -> None:
     """Real processes, because that is what replicas are, on databases that are empty again."""
     control, metrics = databases
     async with control.write() as session:
@@ -47,7 +47,7 @@ async def test_replicas_that_start_together_migrate_once(databases: tuple[Databa
         for table in await (await session.connection()).run_sync(lambda connection: inspect(connection).get_table_names()):
             if table in ControlBase.metadata.tables:
                 await session.execute(text(f'DROP TABLE "{table}"' + ("" if control.is_sqlite else " CASCADE")))
-    environment = {**os.environ, "PACELINE_DATA": str(settings.data), "DATABASE_URL": settings.database_url or ""}
+    environment = {**os.environ, "PACELINE_DATA": str(own_settings.data), "DATABASE_URL": own_settings.database_url or ""}
     command = [sys.executable, "-m", "api.admin", "migrate"]
     replicas = [await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=PIPE) for _ in range(2)]
     for replica in replicas:
