@@ -29,7 +29,7 @@ from training.spec import GptModel, JobSpec
 from training.state import new_state
 from training.telemetry import Telemetry
 
-ROUNDS = 30
+ROUNDS = 20
 STEPS = 2  # per round and loop
 MICRO_BATCH = 8
 MODEL = {"kind": "gpt", "layers": 4, "heads": 4, "dim": 192, "context": 128}
