@@ -27,6 +27,13 @@ export function shareDone(progress: JobProgress): number | null {
   return progress.total_steps ? Math.min(1, progress.step / progress.total_steps) : null;
 }
 
+/** The colour of a progress bar: how it ended, or that it goes on. */
+export function progressTone(state: JobState): "active" | "good" | "bad" | "neutral" {
+  if (state === "completed") return "good";
+  if (state === "failed") return "bad";
+  return state === "cancelled" ? "neutral" : "active";
+}
+
 /** What would be lost if the ranks stopped now without saving. */
 export function lossOfStopping(progress: JobProgress): string {
   const saved = progress.last_checkpoint_step;

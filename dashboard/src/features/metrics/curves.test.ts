@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { curve, metrics } from "@/testing/fixtures";
 import { chartsFor } from "./catalog";
-import { align, append, coarsen, emptySeries, fromCurve, MOST_BUCKETS, smooth, stack, undefinedSteps } from "./curves";
+import { align, append, bridged, coarsen, emptySeries, fromCurve, MOST_BUCKETS, smooth, stack, undefinedSteps } from "./curves";
 import { MetricsStore } from "./store";
 import { summarize } from "./summary";
 
@@ -60,6 +60,14 @@ describe("alignment", () => {
 
   it("has no place for zero on a logarithmic axis", () => {
     expect(align([{ steps: [1, 2], values: [0, 1] }], true).columns[0]).toEqual([null, 1]);
+  });
+
+  it("joins a generation to the step it continues from, in the one before", () => {
+    const generation = (number: number, steps: number[]) => fromCurve(curve({ generation: number, steps, last: steps, minimum: steps, maximum: steps }));
+    expect(bridged(generation(1, [4, 5]), generation(2, [6, 7]))).toEqual({ steps: [5, 6, 7], values: [5, 6, 7] });
+    expect(bridged(generation(1, [4, 5, 6, 7]), generation(2, [6, 7]))).toEqual({ steps: [5, 6, 7], values: [5, 6, 7] });
+    expect(bridged(generation(1, [6]), generation(2, [1])).steps).toEqual([1]);
+    expect(bridged(undefined, generation(2, [1])).steps).toEqual([1]);
   });
 
   it("stacks parts, the newest generation winning a repeated step", () => {

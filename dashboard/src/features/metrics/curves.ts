@@ -97,6 +97,14 @@ export function smooth(values: readonly number[], weight: number): number[] {
   });
 }
 
+/** A generation's line with the point of the one before that it continues from, so that a pause leaves no hole in the curve. */
+export function bridged(previous: Series | undefined, { steps, last }: Series): { steps: number[]; values: number[] } {
+  const first = steps[0];
+  if (!previous || first === undefined) return { steps, values: last };
+  const at = previous.steps.findLastIndex((step) => step < first);
+  return at < 0 ? { steps, values: last } : { steps: [previous.steps[at]!, ...steps], values: [previous.last[at]!, ...last] };
+}
+
 /** `undefined` marks a step that belongs to another series only, which is no gap; `null` is one. */
 export type Column = (number | null | undefined)[];
 

@@ -1,7 +1,7 @@
 /** uPlot options and data from series: everything about drawing that is not React. */
 import uPlot from "uplot";
 import { measured, si } from "@/lib/format";
-import { align, smooth, undefinedSteps, type Column, type Series } from "./curves";
+import { align, bridged, smooth, undefinedSteps, type Column, type Series } from "./curves";
 
 export interface Mark {
   step: number;
@@ -43,11 +43,15 @@ function hasBand(series: Series): boolean {
 
 /** Columns in the order of `lineSeries`: for each series its maximum and minimum (if it has a band), raw line and smoothed line. */
 export function lineData(series: readonly Series[], { log, smoothing }: DrawSettings): { data: uPlot.AlignedData; undefinedAt: number[] } {
-  const lists = series.flatMap((one) => [
-    ...(hasBand(one) ? [{ steps: one.steps, values: one.maximum }, { steps: one.steps, values: one.minimum }] : []),
-    { steps: one.steps, values: one.last },
-    ...(smoothing > 0 ? [{ steps: one.steps, values: smooth(one.last, smoothing) }] : []),
-  ]);
+  const lists = series.flatMap((one, index) => {
+    const before = series[index - 1];
+    const line = bridged(before?.name === one.name ? before : undefined, one);
+    return [
+      ...(hasBand(one) ? [{ steps: one.steps, values: one.maximum }, { steps: one.steps, values: one.minimum }] : []),
+      line,
+      ...(smoothing > 0 ? [{ steps: line.steps, values: smooth(line.values, smoothing) }] : []),
+    ];
+  });
   const { x, columns } = align(lists, log);
   return { data: [x, ...(columns as Column[])] as uPlot.AlignedData, undefinedAt: undefinedSteps(series) };
 }
@@ -108,6 +112,8 @@ export function drawMarks(plot: uPlot, marks: readonly Mark[], undefinedAt: read
   const inside = (x: number) => x >= left && x <= left + width;
   ctx.save();
   ctx.font = `${10 * devicePixelRatio}px 'Inter Variable', sans-serif`;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   ctx.lineWidth = devicePixelRatio;
   for (const mark of marks) {
     const x = Math.round(plot.valToPos(mark.step, "x", true));

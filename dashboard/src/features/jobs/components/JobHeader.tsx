@@ -4,7 +4,7 @@ import { PageHeader } from "@/components/ui/PageHeader";
 import { ProgressBar } from "@/components/ui/ProgressBar";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, dateTime, duration, measured, MISSING, percent, si } from "@/lib/format";
-import { isTerminal, shareDone } from "@/lib/jobs";
+import { isTerminal, progressTone, shareDone } from "@/lib/jobs";
 import type { Job, JobProgress } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { JobActions } from "./JobActions";
@@ -22,7 +22,7 @@ export function JobHeader({ job, progress }: { job: Job; progress: JobProgress }
       />
       <div className={classes.strip}>
         <Facts facts={factsOf(job, progress, now)} />
-        <ProgressBar share={share} label="Job progress" tone={job.state === "completed" ? "good" : job.state === "failed" ? "bad" : "active"} />
+        <ProgressBar share={share} label="Job progress" tone={progressTone(job.state)} />
       </div>
     </>
   );

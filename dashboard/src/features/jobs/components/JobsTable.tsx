@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import { ProgressBar } from "@/components/ui/ProgressBar";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, duration, measured, MISSING, percent, si } from "@/lib/format";
-import { isTerminal, shareDone } from "@/lib/jobs";
+import { isTerminal, progressTone, shareDone } from "@/lib/jobs";
 import type { JobSummary } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import type { Sort } from "../api/jobs";
@@ -67,10 +67,9 @@ function JobRow({ job, now }: { job: JobSummary; now: number }) {
 function ProgressCell({ job }: { job: JobSummary }) {
   const { progress, state } = job;
   const share = shareDone(progress);
-  const tone = state === "completed" ? "good" : state === "failed" ? "bad" : state === "cancelled" ? "neutral" : "active";
   return (
     <div className={classes.progress}>
-      <ProgressBar share={share} tone={tone} label={`Progress of ${job.name}`} />
+      <ProgressBar share={share} tone={progressTone(state)} label={`Progress of ${job.name}`} />
       <div className={classes.steps}>
         <span>{count(progress.step)}{progress.total_steps ? ` / ${count(progress.total_steps)}` : " steps"}</span>
         <span>{percent(share)}</span>
