@@ -6,7 +6,6 @@ export const keys = {
   job: (id: string) => ["jobs", "one", id] as const,
   events: (jobId: string) => ["events", jobId] as const,
   metrics: (jobId: string, request: object) => ["metrics", jobId, request] as const,
-  metricsOf: (jobId: string) => ["metrics", jobId] as const,
   logs: (jobId: string, filter: object) => ["logs", jobId, filter] as const,
   checkpoints: (jobId: string) => ["checkpoints", jobId] as const,
   specSchema: ["spec-schema"] as const,

@@ -1,5 +1,5 @@
 /** The job document: one YAML text, which the form edits in place so that comments and order stay. Pure. */
-import { isMap, isNode, LineCounter, parseDocument, type Document } from "yaml";
+import { isMap, isNode, parseDocument, type Document } from "yaml";
 import { pathOf, type Path } from "./schema";
 
 export interface Parsed {
@@ -44,10 +44,4 @@ export function rangeOf(text: string, pointer: string): { from: number; to: numb
     if (isNode(node) && node.range) return { from: node.range[0], to: Math.max(node.range[1], node.range[0] + 1) };
   }
   return { from: 0, to: Math.min(text.length, Math.max(1, text.indexOf("\n"))) };
-}
-
-export function lineOf(text: string, offset: number): number {
-  const counter = new LineCounter();
-  parseDocument(text, { lineCounter: counter });
-  return counter.linePos(offset).line;
 }
