@@ -16,10 +16,10 @@ from api.routing import include_routes
 from api.services import first_start, rank_events
 from api.services.key_uses import KeyUses
 from api.services.progress import ProgressKeeper
+from api.services.redis_bus import RedisBus
 from api.services.uploads import UploadDoor
 from api.services.writer import Writer
 from api.settings import Settings
-from api.websocket.agents import Channels
 from db.migrate import upgrade_all
 from db.session import open_databases
 
@@ -34,6 +34,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(control.close)
         await upgrade_all(control, metrics)
         app.state.services = services = Services(settings=settings, control=control, metrics=metrics, key_uses=KeyUses(control))
+        if settings.redis_url:
+            await stack.enter_async_context(RedisBus(settings.redis_url, services.bus).running())
         await _start_writers(app, services, stack)
         if app.state.with_loops:
             await first_start.welcome(services)
@@ -56,7 +58,6 @@ def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> 
     app.state.settings = settings or Settings()
     app.state.with_loops = with_loops
     app.state.login_limit = RateLimit()
-    app.state.channels = Channels()
     app.add_middleware(Gate, settings=app.state.settings)
     install_problem_handlers(app)
     include_routes(app)

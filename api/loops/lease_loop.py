@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 6.0
 #: A failing step is tried again after 1, 2, 4, ... seconds, give or take a half, at most this.
 RETRY_SECONDS_MAX = 15.0
+MOST_DOUBLINGS = 10
 
 Step = Callable[[datetime], Awaitable[None]]
 
@@ -66,7 +67,7 @@ class LeaseLoop:
         except Exception:
             self._failures += 1
             logger.exception("a step of the %s loop failed %d time(s) in a row; it will be tried again", self.name, self._failures)
-            return min(2.0 ** (self._failures - 1), RETRY_SECONDS_MAX) * random.uniform(0.5, 1.5)
+            return min(2.0 ** min(self._failures - 1, MOST_DOUBLINGS), RETRY_SECONDS_MAX) * random.uniform(0.5, 1.5)
         self._failures = 0
         return self.interval_seconds
 

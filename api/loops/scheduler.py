@@ -116,12 +116,18 @@ async def _settle(services: Services, waiting: JobRow, verdict: Placement | Pend
             return
         if isinstance(verdict, Pending):
             await lifecycle.set_pending(session, job, verdict.reason, now)
-        elif await _still_ready(session, verdict):
+        elif await _still_free(session, verdict):
             candidates = await restore_candidates(session, job, job.generation + 1)
             await lifecycle.start_generation(session, job, verdict, nodes, candidates[0] if candidates else None, now)
 
 
-async def _still_ready(session: AsyncSession, placement: Placement) -> bool:
-    """A node may have been cordoned since the snapshot; slots are only ever given by this loop."""
-    rows = [await node_rows.get_locked(session, node_id) for node_id in sorted(share.node_id for share in placement.shares)]
-    return all(row is not None and row.state is NodeState.READY for row in rows)
+async def _still_free(session: AsyncSession, placement: Placement) -> bool:
+    """A node may have been cordoned since the snapshot; and where we stalled, another replica may have given the same slots. The
+    locks on the nodes keep the answer true until the commit."""
+    for share in sorted(placement.shares, key=lambda share: share.node_id):
+        node = await node_rows.get_locked(session, share.node_id)
+        if node is None or node.state is not NodeState.READY:
+            return False
+        if {rank.slot for rank, _ in await job_rows.holders(session, share.node_id)} & set(share.slots):
+            return False
+    return True

@@ -1,5 +1,7 @@
 """Nudges between the parts of one process: the truth is in the tables, the bus only says "look again".
 
+With REDIS_URL, `redis_bus.py` carries them to the other replicas as well.
+
 A nudge carries nothing and may be lost or doubled without harm; whoever waits reads the table. Topics:
 
     events              any event was appended
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 EVENTS = "events"
@@ -58,12 +60,32 @@ class Subscription:
 class Bus:
     def __init__(self) -> None:
         self._subscriptions: defaultdict[str, set[Subscription]] = defaultdict(set)
+        self._forward: Callable[[Collection[str]], None] | None = None
 
     def publish(self, *topics: str) -> None:
-        """Nudge everyone who waits on these topics. Call it after the commit, not before."""
+        """Nudge everyone who waits on these topics, in other replicas too. Call it after the commit, not before."""
+        self.nudge(topics)
+        if topics and self._forward is not None:
+            self._forward(topics)
+
+    def nudge(self, topics: Collection[str]) -> None:
+        """In this process only."""
         for topic in topics:
             for subscription in self._subscriptions.get(topic, ()):
                 subscription.nudge()
+
+    def nudge_everyone(self) -> None:
+        """In this process: something may have been missed."""
+        self.nudge(self._subscriptions.keys())
+
+    @contextmanager
+    def forwarding_to(self, forward: Callable[[Collection[str]], None]) -> Iterator[None]:
+        """Inside, whatever is published here goes to `forward` as well, which must neither wait nor fail."""
+        self._forward = forward
+        try:
+            yield
+        finally:
+            self._forward = None
 
     @contextmanager
     def subscribe(self, *topics: str) -> Iterator[Subscription]:

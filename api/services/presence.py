@@ -9,7 +9,8 @@ import msgspec
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.services import lifecycle
+from api.deps import nudge_after_commit
+from api.services import bus, lifecycle
 from api.services.identity import node_actor
 from cluster.protocol import Heartbeat, Hello
 from cluster.states import NodeState
@@ -19,8 +20,9 @@ from db.repositories import nodes as node_rows
 _AWAY = frozenset({NodeState.JOINING, NodeState.UNREACHABLE, NodeState.LOST})
 
 
-async def hello(session: AsyncSession, node_id: str, message: Hello, now: datetime) -> NodeRow | None:
-    """None when the node is gone for good."""
+async def hello(session: AsyncSession, node_id: str, channel_id: str, message: Hello, now: datetime) -> NodeRow | None:
+    """From now on this channel speaks for the node; an earlier one, in whichever replica, is nudged to find that out. None when
+    the node is gone for good."""
     node = await node_rows.get_locked(session, node_id)
     if node is None or node.state is NodeState.GONE:
         return None
@@ -28,8 +30,9 @@ async def hello(session: AsyncSession, node_id: str, message: Hello, now: dateti
     node.address, node.store_port = message.address, message.store_port
     node.device, node.slots = message.inventory.device, message.inventory.slots
     node.inventory, node.boot_id = msgspec.to_builtins(message.inventory), message.boot_id
-    node.heartbeat_at = now
+    node.heartbeat_at, node.channel_id = now, channel_id
     await session.flush()
+    nudge_after_commit(session, bus.node(node_id))
     if restarted:
         text = f"agent {message.agent_version} started on {node.name}"
         await lifecycle.node_event(session, node, "node.agent_started", node_actor(node), "hello", text, now)
@@ -52,10 +55,16 @@ async def heartbeat(session: AsyncSession, node_id: str, message: Heartbeat, now
     await _welcome_back(session, node, now)
 
 
-async def farewell(session: AsyncSession, node_id: str, now: datetime) -> None:
-    """The channel has closed. Only a node that was told to leave is gone by that."""
+async def speaks_for(session: AsyncSession, channel_id: str, node_id: str) -> bool:
+    """Whether no later channel has said hello; none does before this transaction ends."""
     node = await node_rows.get_locked(session, node_id)
-    if node is not None and node.leaving and node.state is not NodeState.GONE:
+    return node is not None and node.channel_id == channel_id
+
+
+async def farewell(session: AsyncSession, node_id: str, channel_id: str, now: datetime) -> None:
+    """The channel has closed. Only a node that was told to leave is gone by that, and only if it has no newer channel."""
+    node = await node_rows.get_locked(session, node_id)
+    if node is not None and node.channel_id == channel_id and node.leaving and node.state is not NodeState.GONE:
         await lifecycle.move_node(session, node, NodeState.GONE, node_actor(node), "drained, and its agent has left", now)
 
 

@@ -2,13 +2,14 @@
 
 What should be done is computed from the rows each time; a nudge only makes it sooner. It is sent when its revision is new, and
 again every few seconds until the agent has answered that revision.
+
+A node's row names the channel that speaks for it. A second connection, to this replica or another, supersedes the first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
 from time import monotonic
 
 import msgspec
@@ -18,7 +19,6 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from api.deps import Services, bearer, services_of
 from api.services import bus, identity, observations, presence
 from api.services.assignments import desired_for
-from api.services.bus import Subscription
 from cluster.protocol import (
     CHANNEL_PATH,
     OLDEST_PROTOCOL_VERSION,
@@ -33,6 +33,7 @@ from cluster.protocol import (
     Welcome,
 )
 from cluster.states import NodeState
+from db.base import new_id
 from db.models.nodes import NodeRow
 from db.repositories import nodes as node_rows
 
@@ -44,31 +45,14 @@ HELLO_SECONDS = 10.0
 HEARTBEAT_WRITE_SECONDS = 1.5
 INVALID_CREDENTIAL, PROTOCOL_ERROR, REFUSED = 4401, 4400, 4403
 
+REMOVED = Refused(code="removed", message="this node was removed; join again with a new token", final=True)
+SUPERSEDED = Refused(code="superseded", message="another agent has connected with this node's credential", final=True)
+
 _from_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
 
 
 class AgentProtocolError(Exception):
     """The agent said something that we cannot read, or said nothing at all."""
-
-
-@dataclass
-class Channels:
-    """The connection of each node to this process: a second one supersedes the first."""
-
-    _open: dict[str, Channel] = field(default_factory=dict)
-
-    def enter(self, node_id: str, channel: Channel) -> None:
-        earlier = self._open.get(node_id)
-        self._open[node_id] = channel
-        if earlier is not None:
-            earlier.supersede()
-
-    def leave(self, node_id: str, channel: Channel) -> bool:
-        """Whether it was still the newest one."""
-        newest = self._open.get(node_id) is channel
-        if newest:
-            del self._open[node_id]
-        return newest
 
 
 @router.websocket(CHANNEL_PATH.removeprefix("/api/v1"))
@@ -86,7 +70,7 @@ async def agent_channel(websocket: WebSocket) -> None:
         if refusal is not None:
             await channel.refuse(refusal)
             return
-        await _converse(channel, websocket.app.state.channels)
+        await _converse(channel)
     except (AgentProtocolError, msgspec.DecodeError) as error:
         logger.warning("the channel of node %s is closed: %s", node.name, error)
         await channel.close(PROTOCOL_ERROR, str(error)[:100])
@@ -102,9 +86,8 @@ async def _node_of(websocket: WebSocket, services: Services) -> NodeRow | None:
         return await identity.node_of_credential(session, secret)
 
 
-async def _converse(channel: Channel, channels: Channels) -> None:
+async def _converse(channel: Channel) -> None:
     """Listen and speak side by side until either ends: a channel that only spoke would never notice that its peer has left."""
-    channels.enter(channel.node_id, channel)
     tasks = [asyncio.create_task(channel.listen()), asyncio.create_task(channel.speak())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -114,8 +97,7 @@ async def _converse(channel: Channel, channels: Channels) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if channels.leave(channel.node_id, channel):
-            await channel.farewell()
+        await channel.farewell()
 
 
 class Channel:
@@ -125,8 +107,7 @@ class Channel:
         self.node_id = node_id
         self._websocket = websocket
         self._services = services
-        self._nudge = Subscription()
-        self._superseded = False
+        self._id = new_id()
         self._sent_revision = -1
         self._observed_revision = -1
         self._last_heartbeat = 0.0
@@ -146,9 +127,9 @@ class Channel:
             text = f"protocol {hello.protocol} is not spoken here; {OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION} are: install the matching version"
             return Refused(code="protocol_version", message=text, final=True)
         async with self._services.write() as session:
-            node = await presence.hello(session, self.node_id, hello, self._services.now())
+            node = await presence.hello(session, self.node_id, self._id, hello, self._services.now())
         if node is None:
-            return Refused(code="removed", message="this node was removed; join again with a new token", final=True)
+            return REMOVED
         settings = self._services.settings
         protocol = min(hello.protocol, PROTOCOL_VERSION)
         await self._send(
@@ -173,25 +154,20 @@ class Channel:
                     raise AgentProtocolError("a second hello on one connection")
 
     async def speak(self) -> None:
-        with self._services.bus.subscribe(bus.node(self.node_id)) as self._nudge:
-            while not self._superseded:
+        with self._services.bus.subscribe(bus.node(self.node_id)) as nudges:
+            while True:
                 desired = await self._desired()
-                if desired is None:
-                    await self.refuse(Refused(code="removed", message="this node was removed; join again with a new token", final=True))
+                if isinstance(desired, Refused):
+                    await self.refuse(desired)
                     return
                 if desired.revision > min(self._sent_revision, self._observed_revision):
                     await self._send(desired)
                     self._sent_revision = desired.revision
-                await self._nudge.wait(self._services.settings.observe_seconds)
-        await self.refuse(Refused(code="superseded", message="another agent has connected with this node's credential", final=True))
-
-    def supersede(self) -> None:
-        self._superseded = True
-        self._nudge.nudge()
+                await nudges.wait(self._services.settings.observe_seconds)
 
     async def farewell(self) -> None:
         async with self._services.write() as session:
-            await presence.farewell(session, self.node_id, self._services.now())
+            await presence.farewell(session, self.node_id, self._id, self._services.now())
 
     async def refuse(self, refusal: Refused) -> None:
         await self._send(refusal)
@@ -201,12 +177,14 @@ class Channel:
         if self._websocket.application_state is not WebSocketState.DISCONNECTED:
             await self._websocket.close(code, reason)
 
-    async def _desired(self) -> Desired | None:
+    async def _desired(self) -> Desired | Refused:
         """The node is read first: should an assignment change meanwhile, its new revision is still to come."""
         async with self._services.control.read() as session:
             node = await node_rows.get(session, self.node_id)
             if node is None or node.state is NodeState.GONE:
-                return None
+                return REMOVED
+            if node.channel_id != self._id:
+                return SUPERSEDED
             return await desired_for(session, node)
 
     async def _note_heartbeat(self, heartbeat: Heartbeat) -> None:
@@ -217,9 +195,9 @@ class Channel:
             await presence.heartbeat(session, self.node_id, heartbeat, self._services.now())
 
     async def _note_observed(self, observed: Observed) -> None:
-        if self._superseded:
-            return
         async with self._services.write() as session:
+            if not await presence.speaks_for(session, self._id, self.node_id):
+                return
             await observations.apply(session, self.node_id, observed, self._services.now())
         self._observed_revision = observed.revision
 

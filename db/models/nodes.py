@@ -26,6 +26,8 @@ class NodeRow(ControlBase):
     slots: Mapped[int] = mapped_column(default=0)
     inventory: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
     boot_id: Mapped[str] = mapped_column(default="")
+    #: The connection that speaks for the node, to whichever replica: the last one that said hello.
+    channel_id: Mapped[str | None]
     last_sample: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
     heartbeat_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     clock_skew: Mapped[float | None]
