@@ -31,6 +31,8 @@ BATCH_ROWS = 500
 SECONDS_BETWEEN_BATCHES = 0.05
 MOST_ROWS_BEHIND = 5_000
 PING_SECONDS = 15.0
+#: How soon another replica's changes are found where no nudge tells of them.
+OTHER_REPLICAS_SECONDS = 0.8
 SEND_SECONDS = 10.0
 NO_IDENTITY, OTHER_SITE, NO_JOB, TOO_SLOW = 4401, 4403, 4404, 4408
 
@@ -99,8 +101,8 @@ async def _left(websocket: WebSocket) -> int:
 
 
 async def _revoked(services: Services, caller: Caller) -> int:
-    """Ends when the credential that opened the socket would not open it again. Other replicas' changes are found by looking."""
-    look_again = PING_SECONDS if services.control.is_sqlite else 0.8
+    """Ends when the credential that opened the socket would not open it again."""
+    look_again = PING_SECONDS if services.control.is_sqlite else OTHER_REPLICAS_SECONDS
     with services.bus.subscribe(bus.IDENTITY) as changes:
         while True:
             await changes.wait(look_again)
@@ -152,9 +154,9 @@ class Follower:
                 yield [Frame(self.position, "ping", {})]
 
     def _patience(self) -> float:
-        """Until the next ping; on PostgreSQL shorter, because another replica's writes do not nudge this one."""
+        """Until the next ping; on PostgreSQL shorter, because another replica's nudges may be missing."""
         until_ping = max(0.05, self.last_sent + PING_SECONDS - monotonic())
-        return until_ping if self.services.control.is_sqlite else min(until_ping, 1.0)
+        return until_ping if self.services.control.is_sqlite else min(until_ping, OTHER_REPLICAS_SECONDS)
 
     async def _batch(self) -> list[Frame]:
         async with self.source.database(self.services).read() as session:
