@@ -9,10 +9,12 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import asyncpg
 import httpx
 import pytest
+import redis
 from fastapi import FastAPI
 
 from api.deps import Services
@@ -21,9 +23,18 @@ from api.settings import Settings
 from db.migrate import upgrade_all
 from db.session import open_databases
 from tests import factories
+from tests.private_redis import PrivateRedis
 
 POSTGRES = os.environ.get("PACELINE_TEST_POSTGRES", "postgresql://root@127.0.0.1:5432/test")
+REDIS = os.environ.get("PACELINE_TEST_REDIS", "redis://127.0.0.1:6379/0")
 BASE_URL = "http://127.0.0.1:8000"
+
+
+def _lacking(message: str) -> NoReturn:
+    """A skip that says so, or a failure where CI=true."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
 
 
 async def _administer(statement: str) -> None:
@@ -52,13 +63,33 @@ def postgres_template() -> Iterator[str]:
     try:
         asyncio.run(_administer(f'CREATE DATABASE "{name}"'))
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
-        message = f"NO POSTGRESQL at {POSTGRES}: {error}; set PACELINE_TEST_POSTGRES"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+        _lacking(f"NO POSTGRESQL at {POSTGRES}: {error}; set PACELINE_TEST_POSTGRES")
     asyncio.run(_migrate(Path("."), _url_of(name)))
     yield name
     asyncio.run(_administer(f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    """Of a real server that others may use as well."""
+    try:
+        with redis.Redis.from_url(REDIS, socket_timeout=5, socket_connect_timeout=5) as client:
+            client.ping()
+    except (OSError, redis.RedisError) as error:
+        _lacking(f"NO REDIS at {REDIS}: {error}; set PACELINE_TEST_REDIS")
+    return REDIS
+
+
+@pytest.fixture
+def private_redis(tmp_path: Path) -> Iterator[PrivateRedis]:
+    """A server of this test's own, to kill and to start again."""
+    program = shutil.which("redis-server")
+    if program is None:
+        _lacking("NO REDIS: the program redis-server is not installed")
+    server = PrivateRedis(program, tmp_path)
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -85,10 +116,10 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     data = tmp_path / "data"
     if request.param == "sqlite":
         shutil.copytree(request.getfixturevalue("sqlite_template"), data)
-        return Settings(data=data, database_url=None)
+        return Settings(data=data, database_url=None, redis_url=None)
     name = request.getfixturevalue("postgres_template")
     asyncio.run(_empty(name))
-    return Settings(data=data, database_url=_url_of(name))
+    return Settings(data=data, database_url=_url_of(name), redis_url=None)
 
 
 @pytest.fixture

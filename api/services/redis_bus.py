@@ -168,7 +168,8 @@ class RedisBus:
         self._failures += 1
         if self._down_since is None:
             self._down_since = monotonic()
-            logger.warning("Redis does not work (%r); replicas find each other's changes by looking until it does", error)
+            why = f"{type(error).__name__}: {error}"
+            logger.warning("Redis does not work (%s); until it does, replicas find each other's changes by looking", why)
 
 
 def _pause(failures: int) -> float:
