@@ -6,15 +6,17 @@ a new generation. A generation that has *ended* only has ranks that are being st
 Deadlines, by state (in each the job leaves by itself or by the rule named here):
     queued      none: a job may wait for slots for ever, and `pending` says what is missing
     starting    START_SECONDS until every rank has joined, then a restart
-    running     none: a step may take as long as it takes; a dead rank or a lost node ends it
-    recovering  STOP_SECONDS until the old ranks are gone; then none while waiting for slots; then START_SECONDS
+    running     none: a step may take as long as it takes; a dead rank or a lost node ends it; BROKEN_SECONDS for a
+                broken group of which every rank lives
+    recovering  STOP_SECONDS until the old ranks are gone; then none while waiting for slots; then START_SECONDS. A job
+                that closes up skips the first two: its survivors are the next generation
     stopping    PAUSE_SECONDS for a save, then the ranks are killed; STOP_SECONDS for everything else
     paused      none: it is the user's turn
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -28,6 +30,8 @@ PAUSE_SECONDS = 120.0
 STOP_SECONDS = 60.0
 #: How long an exited rank's last metrics, logs and checkpoint records are waited for before the job moves on without them.
 DRAIN_SECONDS = 10.0
+#: How long a rank that has lost a peer may wait for somebody to say which.
+BROKEN_SECONDS = 10.0
 
 RankOutcome = Literal["completed", "paused", "failed"]
 
@@ -43,6 +47,8 @@ class RankView:
     failure: FailureReport | None = None
     drained: bool = False
     started: bool = True  # a process was forked for it
+    carried: bool = False  # its process comes from an earlier generation
+    reachable: bool = True  # its agent is connected
 
     @property
     def stopped(self) -> bool:
@@ -55,6 +61,11 @@ class RankView:
         if self.state is RankState.EXITED:
             return self.started and self.outcome not in ("completed", "paused")
         return self.state is RankState.LOST
+
+    @property
+    def broken(self) -> bool:
+        """Alive, but it has lost its peers and waits for a place in the next generation."""
+        return not self.stopped and self.failure is not None
 
     def settled(self, now: datetime) -> bool:
         """Stopped, and everything it left behind is stored or has been waited for long enough."""
@@ -75,6 +86,7 @@ class JobView:
     restarts: int
     max_restarts: int
     ranks: tuple[RankView, ...] = ()  # of `generation`
+    min_ranks: int | None = None  # the fewest survivors that go on by themselves; None: the job does not close up
 
     @property
     def generation_ended(self) -> bool:
@@ -99,6 +111,7 @@ class Decision:
     why: str
     counts_as_restart: bool = False
     stops_ranks: bool = False
+    survivors: tuple[int, ...] = ()  # ranks whose processes are the next generation, in this order
 
     @property
     def ends_generation(self) -> bool:
@@ -130,11 +143,12 @@ def _queued(view: JobView, now: datetime) -> Decision | None:
 
 
 def _starting(view: JobView, now: datetime) -> Decision | None:
-    return _obey_cancel(view) or _finished(view) or _failed(view) or _joined(view) or _pause_unjoined(view) or _start_overdue(view, now)
+    ended = _obey_cancel(view) or _finished(view) or _failed(view)
+    return ended or _joined(view) or _stranded(view, now) or _pause_unjoined(view) or _start_overdue(view, now)
 
 
 def _running(view: JobView, now: datetime) -> Decision | None:
-    return _obey_cancel(view) or _finished(view) or _failed(view) or _obey_pause(view)
+    return _obey_cancel(view) or _finished(view) or _failed(view) or _stranded(view, now) or _obey_pause(view)
 
 
 def _recovering(view: JobView, now: datetime) -> Decision | None:
@@ -189,8 +203,9 @@ def _obey_pause(view: JobView) -> Decision | None:
 
 
 def _pause_unjoined(view: JobView) -> Decision | None:
-    """Before every rank has joined no step is taken: there is nothing to save, and the ranks may wait for one that never comes."""
-    if view.desired is Intent.PAUSE:
+    """Before every rank has joined no step is taken: there is nothing to save, and the ranks may wait for one that never comes.
+    Ranks that come from an earlier generation do have something to save: they join first."""
+    if view.desired is Intent.PAUSE and not any(rank.carried for rank in view.ranks):
         return Decision(JobState.STOPPING, EndReason.PAUSED, "paused by its user before its first step", stops_ranks=True)
     return None
 
@@ -210,11 +225,47 @@ def _finished(view: JobView) -> Decision | None:
 
 
 def _failed(view: JobView) -> Decision | None:
-    failed = [rank for rank in view.ranks if rank.failed]
-    if not failed:
+    if any(rank.failed for rank in view.ranks):
+        reason, what = _diagnose(view)
+    elif silent := _silent(view):
+        reason, what = EndReason.NODE_LOST, f"the agent of rank {_listed(silent)} is gone, and other ranks have lost their connection to it"
+    else:
         return None
-    reason, what = _diagnose(view)
-    return _restart_or_give_up(view, reason, what)
+    return _close_up(view, reason, what) or _restart_or_give_up(view, reason, what)
+
+
+def _silent(view: JobView) -> list[RankView]:
+    """Ranks behind an agent that is away. That alone says nothing; along with a peer's word that a connection broke, and nobody
+    else to blame, it means that their node is gone."""
+    if not any(rank.broken and rank.reachable for rank in view.ranks):
+        return []
+    return [rank for rank in view.ranks if not rank.stopped and not rank.reachable]
+
+
+def _stranded(view: JobView, now: datetime) -> Decision | None:
+    """A connection broke and nobody died of it: everyone goes on in a new generation."""
+    long_ago = now - timedelta(seconds=BROKEN_SECONDS)
+    broken = [rank for rank in view.ranks if rank.broken and rank.updated_at <= long_ago]
+    if not broken:
+        return None
+    what = f"rank {_listed(broken)} lost a connection, and every rank is alive"
+    return _close_up(view, EndReason.RANK_CRASHED, what) or _restart_or_give_up(view, EndReason.RANK_CRASHED, what)
+
+
+def _close_up(view: JobView, reason: EndReason, what: str) -> Decision | None:
+    """The next generation is made of the survivors at once: neither their word nor the end of the dead is waited for. None where
+    it cannot be: too few survive, nothing had begun, or the run was just ending."""
+    begun = view.state is JobState.RUNNING or any(rank.carried for rank in view.ranks)
+    survivors = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
+    ending = any(rank.outcome == "completed" for rank in view.ranks)
+    if view.min_ranks is None or reason in _PERMANENT_REASONS or not begun or ending or len(survivors) < view.min_ranks:
+        return None
+    why = f"{what}; rank {_listed(survivors)} of {len(view.ranks)} close(s) up and go(es) on as generation {view.generation + 1}"
+    return Decision(JobState.RECOVERING, reason, why, survivors=tuple(rank.rank for rank in survivors))
+
+
+def _listed(ranks: Sequence[RankView]) -> str:
+    return ", ".join(str(rank.rank) for rank in ranks)
 
 
 def _diagnose(view: JobView) -> tuple[EndReason, str]:

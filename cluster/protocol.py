@@ -78,8 +78,8 @@ class ObservedRank(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["completed", "paused", "failed"] | None = None  # once exited
     exit_code: int | None = None
     signal: str | None = None
-    failure: FailureReport | None = None
-    drained: bool = False  # exited, and everything it left behind is acknowledged
+    failure: FailureReport | None = None  # what ended it or, of a living rank, what cost it its group
+    drained: bool = False  # exited or moved, and everything it left behind is acknowledged
 
 
 class ObservedAssignment(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,6 +64,7 @@ class RankState(StrEnum):
     STOPPING = "stopping"
     EXITED = "exited"
     LOST = "lost"  # its node is lost
+    MOVED = "moved"  # its process lives on as a rank of a newer generation
 
 
 class CheckpointState(StrEnum):

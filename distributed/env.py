@@ -49,9 +49,9 @@ def script_environment(place: Place, master_port: int) -> dict[str, str]:
     }
 
 
-def enter(place: Place, interface: str | None) -> None:
-    """Tell this process's libraries where it stands. Before the first process group."""
-    os.environ.update(rank_environment(place))
+def enter(place: Place, interface: str | None, folder: Path) -> None:
+    """Tell this process's libraries where it stands. Before each process group."""
+    os.environ.update(rank_environment(place) | {RANK_FOLDER: str(folder)})
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
         os.environ["NCCL_SOCKET_IFNAME"] = interface

@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
+from distributed.abort import Fence
+from distributed.errors import StoreRefusedError
 from distributed.store import Address, RendezvousStore
 
 #: For a peer that is silent rather than dead; a dead one closes its sockets and is noticed at once.
@@ -40,6 +42,14 @@ class Group(Protocol):
         """Everyone's value, by rank, on every rank. Small picklable objects of our own."""
         ...
 
+    def send(self, tensor: Tensor, target: int) -> None:
+        """To one rank, which calls `receive`; contiguous."""
+        ...
+
+    def receive(self, tensor: Tensor, source: int) -> None:
+        """Into `tensor`, contiguous, what `source` sends."""
+        ...
+
     def process_group(self) -> dist.ProcessGroup | None:
         """torch's handle; None when alone."""
         ...
@@ -59,6 +69,12 @@ class SoloGroup:
     def gather(self, value: Any) -> list[Any]:
         return [value]
 
+    def send(self, tensor: Tensor, target: int) -> None:
+        """Nobody to send to."""
+
+    def receive(self, tensor: Tensor, source: int) -> None:
+        """Nobody to receive from."""
+
     def process_group(self) -> dist.ProcessGroup | None:
         return None
 
@@ -69,9 +85,10 @@ class SoloGroup:
 class WorldGroup:
     """All ranks of one generation, over gloo, and NCCL for CUDA tensors."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, fence: Fence) -> None:
         self.rank, self.world_size = membership.rank, membership.world_size
-        self._store = RendezvousStore(membership)
+        self._store = RendezvousStore(membership, cancelled=fence.struck)
+        self._meet(membership, fence)
         dist.init_process_group(
             backend="cpu:gloo,cuda:nccl" if membership.device == "cuda" else "gloo",
             store=PrefixStore(f"g{membership.generation}", self._store),
@@ -80,6 +97,16 @@ class WorldGroup:
             timeout=COLLECTIVE_TIMEOUT,
             device_id=torch.device("cuda", membership.slot) if membership.device == "cuda" else None,
         )
+        fence.complete()
+
+    def _meet(self, membership: Membership, fence: Fence) -> None:
+        """Everyone is alive and here before torch's own rendezvous, which no socket frees from waiting for one that died."""
+        if fence.struck.is_set():  # before the store's socket was there to be shut down
+            raise StoreRefusedError(f"generation {membership.generation} of job {membership.job_id} is over: a newer one has begun")
+        arrived = f"g{membership.generation}/arrived"
+        if self._store.add(arrived, 1) == membership.world_size:
+            self._store.set(f"{arrived}/all", b"")
+        self._store.wait([f"{arrived}/all"])
 
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
         work = dist.all_reduce(values, async_op=True)
@@ -96,15 +123,30 @@ class WorldGroup:
         dist.all_gather_object(values, value)
         return values
 
+    def send(self, tensor: Tensor, target: int) -> None:
+        dist.send(tensor, target)
+
+    def receive(self, tensor: Tensor, source: int) -> None:
+        dist.recv(tensor, source)
+
     def process_group(self) -> dist.ProcessGroup | None:
         return dist.group.WORLD
 
     def close(self) -> None:
         """Hazard: drop every reference to wrappers, losses and graphs first, or the peers wait out the time-out."""
-        dist.destroy_process_group()
+        leave_group()
         self._store.close()
 
 
-def join(membership: Membership) -> Group:
-    """Meet the other ranks of the generation."""
-    return SoloGroup() if membership.world_size == 1 else WorldGroup(membership)
+def join(membership: Membership, fence: Fence) -> Group:
+    """Meet the other ranks of the generation. Once `fence` is struck, whatever waits here or in the group fails."""
+    try:
+        return SoloGroup() if membership.world_size == 1 else WorldGroup(membership, fence)
+    finally:
+        fence.leave()
+
+
+def leave_group() -> None:
+    """Whatever torch still holds of a group, also of one that never stood."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

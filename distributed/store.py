@@ -60,12 +60,16 @@ class Address(Protocol):
 
 
 class RendezvousStore(Store):
-    def __init__(self, address: Address, connect_timeout: float = CONNECT_TIMEOUT_SECONDS) -> None:
+    """`cancelled`: gives up connecting once it is set."""
+
+    def __init__(
+        self, address: Address, connect_timeout: float = CONNECT_TIMEOUT_SECONDS, cancelled: threading.Event | None = None
+    ) -> None:
         super().__init__()
         self._address = address
         self._key_timeout = KEY_TIMEOUT
         self._lock = threading.Lock()
-        self._socket = connect(address, connect_timeout)
+        self._socket = connect(address, connect_timeout, cancelled or threading.Event())
         try:
             self._ask(Hello(address.job_id, address.generation, address.store_token, connect_timeout), connect_timeout)
         except DistributedError:
@@ -133,7 +137,7 @@ class RendezvousStore(Store):
         return content(reply)
 
 
-def connect(address: Address, timeout: float) -> socket.socket:
+def connect(address: Address, timeout: float, cancelled: threading.Event) -> socket.socket:
     """A connection within `timeout` seconds, trying again while the agent that serves the store comes up."""
     deadline = time.monotonic() + timeout
     pause = FIRST_RETRY_SECONDS
@@ -144,7 +148,8 @@ def connect(address: Address, timeout: float) -> socket.socket:
             if time.monotonic() + pause > deadline:
                 where = f"{address.store_host}:{address.store_port}"
                 raise StoreUnreachableError(f"no rendezvous store at {where} after {timeout:g} s: {error}") from error
-            time.sleep(pause * random.uniform(0.5, 1.0))
+            if cancelled.wait(pause * random.uniform(0.5, 1.0)):
+                raise StoreRefusedError(f"generation {address.generation} of job {address.job_id} is over: a newer one has begun") from error
             pause = min(2 * pause, LONGEST_RETRY_SECONDS)
         else:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -83,11 +83,12 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_failed     step, reason              (training goes on)
     evaluated             step, metrics {name: value}
     sample                step, text
+    carried_on            step, transfers           (a new generation of living processes stands)
     """
 
     seq: int
     time: float
-    kind: Literal["checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample"]
+    kind: Literal["checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample", "carried_on"]
     data: dict[str, Any]
 
 

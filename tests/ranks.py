@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import threading
@@ -20,7 +21,7 @@ import msgspec
 from distributed.store_server import StoreServer
 from monitoring.points import MetricRecord, RankEvent
 from monitoring.spool import SpoolReader
-from training.link import Joined, PauseRequest, RankFolder, RankOrder, Result, World
+from training.link import Birth, FromRank, Joined, PauseRequest, RankFolder, RankHello, RankOrder, Reform, Result, World
 from training.spec import JobSpec
 
 RANK_TIMEOUT_SECONDS = 60.0
@@ -101,10 +102,17 @@ def make_world(rank: int, world_size: int, port: int, checkpoints: Path, generat
     return World(**(fields | changes))
 
 
-class PausingAgent:
-    """An agent that asks each rank to pause as soon as it has joined."""
+class LinkedAgent:
+    """The agent's end of the ranks' socket: hears them, orders survivors into new generations, and with `pause` asks each rank
+    to pause as soon as it has joined."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, pause: bool = False) -> None:
+        self.path = path
+        self.heard: dict[tuple[int, int], list[Any]] = {}  # (generation, rank) -> messages
+        self._pause = pause
+        self._places: dict[socket.socket, tuple[int, int]] = {}
+        self._connections: dict[Birth, socket.socket] = {}
+        self._news = threading.Condition()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -122,8 +130,34 @@ class PausingAgent:
     def _talk(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as lines:
             for line in lines:
-                if msgspec.json.decode(line)["type"] == Joined.__struct_config__.tag:
-                    connection.sendall(msgspec.json.encode(PauseRequest()) + b"\n")
+                self._hear(connection, msgspec.json.decode(line, type=FromRank))
+
+    def _hear(self, connection: socket.socket, message: FromRank) -> None:
+        with self._news:
+            if isinstance(message, RankHello):
+                self._connections[message.birth] = connection
+                self._places[connection] = (message.generation, message.rank)
+            self.heard.setdefault(self._places[connection], []).append(message)
+            self._news.notify_all()
+        if self._pause and isinstance(message, Joined):
+            connection.sendall(msgspec.json.encode(PauseRequest()) + b"\n")
+
+    def order(self, order: RankOrder) -> None:
+        """Tell the process that was born as `order.world.born` to take this place."""
+        with self._news:
+            assert self._news.wait_for(lambda: order.world.born in self._connections, RANK_TIMEOUT_SECONDS), "the rank does not call"
+            self._connections[order.world.born].sendall(msgspec.json.encode(Reform(order=order)) + b"\n")
+
+    def until(self, generation: int, rank: int, kind: type[Any]) -> Any:
+        """The first such message of that rank."""
+
+        def said() -> Any:
+            return next((each for each in self.heard.get((generation, rank), []) if isinstance(each, kind)), None)
+
+        with self._news:
+            found = self._news.wait_for(said, RANK_TIMEOUT_SECONDS)
+        assert found, f"no {kind.__name__} from rank {rank} of generation {generation}; heard {self.heard}"
+        return found
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -164,23 +198,47 @@ class Job:
 
 
 class RunningGang:
+    """The processes of one start; `folders` of the present generation, by rank."""
+
     def __init__(self, job: Job, world_size: int, pause: bool, changes: dict[int, dict[str, Any]]) -> None:
+        self.job = job
         self.store = StoreThread()
         self.store.admit(job.generation)
-        socket_path = job.folder / f"a{job.generation}.sock"
-        self.agent = PausingAgent(socket_path) if pause else None
-        spec = JobSpec.model_validate(job.spec).model_dump(mode="json")
-        self.folders = [RankFolder(job.folder, JOB_ID, job.generation, rank) for rank in range(world_size)]
+        self.agent = LinkedAgent(job.folder / f"a{job.generation}.sock", pause=pause)
+        self.births = [Birth(job.generation, rank) for rank in range(world_size)]
+        self.orders = [self._order(rank, world_size, **changes[rank]) for rank in range(world_size)]
+        self.folders = [RankFolder.at(Path(order.folder)) for order in self.orders]
         self.processes = []
-        for rank, folder in enumerate(self.folders):
-            folder.path.mkdir(parents=True)
-            world = make_world(rank, world_size, self.store.port, job.checkpoints, job.generation, **changes[rank])
-            order = RankOrder(spec=spec, world=world, folder=str(folder.path), agent_socket=str(socket_path))
+        for order in self.orders:
             process = _processes.Process(target=become_rank, args=(order,))
             process.start()
             self.processes.append(process)
 
+    def _order(self, rank: int, world_size: int, **changes: Any) -> RankOrder:
+        folder = RankFolder(self.job.folder, JOB_ID, self.job.generation, rank)
+        folder.path.mkdir(parents=True)
+        world = make_world(rank, world_size, self.store.port, self.job.checkpoints, self.job.generation, **changes)
+        spec = JobSpec.model_validate(self.job.spec).model_dump(mode="json")
+        return RankOrder(spec=spec, world=world, folder=str(folder.path), agent_socket=str(self.agent.path))
+
+    def close_up(self, *survivors: int, untold: tuple[int, ...] = ()) -> None:
+        """A new generation of the processes started as ranks `survivors`; told without waiting for their word."""
+        self.job.generation += 1
+        self.store.admit(self.job.generation)
+        first = self.births[0].generation
+        for rank, born in enumerate(survivors):
+            order = self._order(rank, len(survivors), birth=Birth(first, born))
+            if born not in untold:
+                self.agent.order(order)
+
+    def pids(self) -> list[int]:
+        return [process.pid or 0 for process in self.processes]
+
+    def kill(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pids()[rank], number)
+
     def wait(self) -> list[RankEnd]:
+        """How each process ended, by the rank it was started as, and what it left in its first folder."""
         ends = []
         for process, folder in zip(self.processes, self.folders, strict=True):
             process.join(RANK_TIMEOUT_SECONDS)
@@ -190,9 +248,12 @@ class RunningGang:
             ends.append(read_end(process.exitcode or 0, folder))
             process.close()
         self.store.close()
-        if self.agent is not None:
-            self.agent.close()
+        self.agent.close()
         return ends
+
+    def left(self, generation: int, rank: int) -> RankEnd:
+        """What a rank of a later generation left; its exit code is its process's, see `wait`."""
+        return read_end(0, RankFolder(self.job.folder, JOB_ID, generation, rank))
 
 
 def become_rank(order: RankOrder) -> None:

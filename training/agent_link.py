@@ -7,19 +7,36 @@ here is the only copy of anything, so what does not fit into the socket's buffer
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 
 import msgspec
 
-from training.link import CheckpointRequest, FromRank, Joined, PauseRequest, Progress, RankHello, ToRank
+from distributed.abort import Fence
+from training.link import (
+    Broken,
+    CheckpointRequest,
+    FromRank,
+    Joined,
+    PauseRequest,
+    Progress,
+    RankHello,
+    RankOrder,
+    Reform,
+    ToRank,
+    World,
+)
 
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
 CONNECT_TIMEOUT_SECONDS = 5.0
 CLOSE_TIMEOUT_SECONDS = 1.0
+#: How long a rank that is ordered out of a rendezvous may take to come out before it ends itself.
+RELEASE_SECONDS = 5.0
 READ_BYTES = 1 << 16
 
 _encoder = msgspec.json.Encoder()
@@ -27,21 +44,43 @@ _decoder: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 
 
 class AgentLink:
-    """What the agent asks for (`pause_wanted`, `checkpoint_wanted`), and where news go (`joined`, `progress`)."""
+    """What the agent asks for (`pause_wanted`, `checkpoint_wanted`, `next_order`), and where news go (`joined`, `progress`, `broken`)."""
 
-    def __init__(self, path: str, hello: RankHello) -> None:
+    def __init__(self, path: str, world: World) -> None:
         self.pause_wanted = False
         self.checkpoint_wanted = False
-        self._path, self._hello = path, hello
-        self._joined: Joined | None = None
+        self._path, self._hello = path, hello_of(world)
+        self._last_word: Joined | Broken | None = None
+        self._order: RankOrder | None = None
+        self._ordered = threading.Condition()
+        self._fence: Fence | None = None
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agent-link", daemon=True)
         self._thread.start()
 
+    def enter(self, world: World) -> None:
+        """From now on this rank is that one; whatever it left of its earlier place is complete."""
+        hello = hello_of(world)
+        if hello != self._hello:
+            self._hello, self._last_word = hello, None
+            self._send(hello)
+
+    def guard(self, fence: Fence) -> None:
+        """The fence to strike once this rank is ordered elsewhere; at once if it already is."""
+        with self._ordered:
+            self._fence = fence
+            overtaken = self._order is not None and self._order.world.generation > self._hello.generation
+        if overtaken:
+            fence.strike()
+
     def joined(self, message: Joined) -> None:
-        self._joined = message
+        self._last_word = message
+        self._send(message)
+
+    def broken(self, message: Broken) -> None:
+        self._last_word = message
         self._send(message)
 
     def progress(self, step: int) -> None:
@@ -49,6 +88,15 @@ class AgentLink:
 
     def checkpoint_done(self) -> None:
         self.checkpoint_wanted = False
+
+    def next_order(self, timeout: float) -> RankOrder | None:
+        """This rank's place in a newer generation; None after `timeout` seconds without one."""
+
+        def newer() -> RankOrder | None:
+            return self._order if self._order and self._order.world.generation > self._hello.generation else None
+
+        with self._ordered:
+            return self._ordered.wait_for(newer, timeout)
 
     def close(self) -> None:
         self._stop.set()
@@ -79,10 +127,10 @@ class AgentLink:
                 self._socket = None
 
     def _introduce(self, connection: socket.socket) -> None:
-        connection.sendall(frame(self._hello))
         with self._sending:
-            if self._joined is not None:
-                connection.sendall(frame(self._joined))
+            connection.sendall(frame(self._hello))
+            if self._last_word is not None:
+                connection.sendall(frame(self._last_word))
             self._socket = connection
 
     def _obey(self, request: ToRank) -> None:
@@ -91,6 +139,18 @@ class AgentLink:
                 self.pause_wanted = True
             case CheckpointRequest():
                 self.checkpoint_wanted = True
+            case Reform(order=order):
+                self._reform(order)
+
+    def _reform(self, order: RankOrder) -> None:
+        with self._ordered:
+            if order.world.generation <= self._hello.generation:
+                return  # obeyed already
+            self._order, fence = order, self._fence
+            self._ordered.notify_all()
+        if fence is not None and not fence.struck.is_set():
+            fence.strike()
+            threading.Thread(target=end_unless_released, args=(fence,), name="release", daemon=True).start()
 
     def _send(self, message: FromRank) -> None:
         data = frame(message)
@@ -111,6 +171,18 @@ class AgentLink:
         if connection is not None:
             with contextlib.suppress(OSError):  # it is gone already, which is what was wanted
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def hello_of(world: World) -> RankHello:
+    return RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid(), birth=world.born)
+
+
+def end_unless_released(fence: Fence) -> None:
+    """A peer that dies in the middle of torch's rendezvous leaves others in it for ever, and nothing there can be broken off:
+    such a rank is lost to its job, and says so by ending."""
+    if not fence.built.wait(RELEASE_SECONDS):
+        print(f"ERROR still inside a rendezvous {RELEASE_SECONDS:g} s after being ordered out of it", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def read_lines(connection: socket.socket) -> Iterator[ToRank]:

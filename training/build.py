@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from distributed.abort import Fence
 from distributed.process_group import Group, join
 from parallelism.apply import parallelize
 from parallelism.plan import degrees
-from training import checkpoint
+from training import checkpoint, elastic
 from training.checkpoint import Vault
+from training.elastic import Agreement
 from training.errors import CheckpointCorruptError, NoUsableCheckpointError
 from training.link import World
 from training.spec import JobSpec
@@ -31,6 +33,7 @@ class Generation:
     stepper: Stepper
     vault: Vault
     telemetry: Telemetry
+    agreement: Agreement | None  # None: begun afresh or from a checkpoint
 
     def close(self) -> None:
         """Leave the group; the wrapper goes first, since it holds on to the group."""
@@ -38,14 +41,22 @@ class Generation:
         self.group.close()
 
 
-def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: Telemetry) -> Generation:
-    """Meet the other ranks, load the state if there is one to load, wrap the model."""
-    group = join(world)
+def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: Telemetry, fence: Fence) -> Generation:
+    """Meet the other ranks, come to one state with them, wrap the model."""
+    group = join(world, fence)
     vault = Vault(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
-    checkpoint.open_vault(vault)
-    restore(vault, world, state, telemetry)
+    agreement = elastic.agree(group.gather(elastic.standing(state, led=telemetry.led_before)))
+    if agreement is None or agreement.has_newcomers:
+        checkpoint.open_vault(vault)  # the others have seen it
+    else:
+        checkpoint.clear_debris(vault)
+    if agreement is None:
+        restore(vault, world, state, telemetry)
+    else:
+        elastic.take(state, group, agreement)
+    state.begun = True
     wrapped = parallelize(state.task.model, degrees(spec.parallelism.strategy, world.world_size), state.device)
-    return Generation(spec, state, group, Stepper(spec, state, group, wrapped), vault, telemetry)
+    return Generation(spec, state, group, Stepper(spec, state, group, wrapped), vault, telemetry, agreement)
 
 
 def restore(vault: Vault, world: World, state: TrainState, telemetry: Telemetry) -> None:

@@ -70,10 +70,16 @@ def open_vault(vault: Vault) -> None:
 
 
 def prepare_directory(vault: Vault, marker: Path) -> None:
+    clear_debris(vault)
     if vault.group.rank == 0:
         vault.directory.mkdir(parents=True, exist_ok=True)
-        manifests.remove_debris(vault.directory, vault.generation)
         marker.write_text(secrets.token_hex(8))
+
+
+def clear_debris(vault: Vault) -> None:
+    """What older generations were saving when they broke off."""
+    if vault.group.rank == 0:
+        manifests.remove_debris(vault.directory, vault.generation)
 
 
 def save(vault: Vault, state: TrainState, metrics: dict[str, float]) -> Committed:
@@ -166,13 +172,7 @@ def load(group: Group, state: TrainState, folder: Path, manifest: Manifest) -> N
             load_tensors(tensors, storage_reader=reader, process_group=group.process_group(), no_dist=group.world_size == 1)
     except CheckpointException as error:
         raise InvalidInputError(f"{folder} does not fit this job's model and optimizer: {first_cause(error)}") from error
-    set_state_dict(
-        state.task.model,
-        state.optimizer,
-        model_state_dict=tensors["model"],
-        optim_state_dict=tensors["optimizer"],
-        options=OPTIONS,
-    )
+    put_tensors(state, tensors)
     state.step, state.best = manifest.step, manifest.best
 
 
@@ -188,6 +188,17 @@ def tensors_of(state: TrainState) -> dict[str, Any]:
     """Model and optimizer by parameter name, so that any plan can load them."""
     model, optimizer = get_state_dict(state.task.model, state.optimizer, options=OPTIONS)
     return {"model": model, "optimizer": optimizer}
+
+
+def put_tensors(state: TrainState, tensors: dict[str, Any]) -> None:
+    """The other way round."""
+    set_state_dict(
+        state.task.model,
+        state.optimizer,
+        model_state_dict=tensors["model"],
+        optim_state_dict=tensors["optimizer"],
+        options=OPTIONS,
+    )
 
 
 def together(group: Group, work: Callable[[], T], failure: type[Exception]) -> T:

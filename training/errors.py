@@ -2,6 +2,7 @@
 
 TrainingError
 ├── InvalidInputError        the user's: a missing file, an entrypoint that cannot be imported
+├── AbandonedError           peers were lost, and nobody gave this rank a place among the survivors
 ├── CheckpointError
 │   ├── CheckpointCorruptError     a hash, a size or a file does not match the manifest; an older one may do
 │   ├── CheckpointSaveError        this save failed; training may go on
@@ -17,6 +18,10 @@ class TrainingError(Exception):
 
 class InvalidInputError(TrainingError):
     """The job cannot run as submitted; the message says what to change."""
+
+
+class AbandonedError(TrainingError):
+    """The wait for a new generation is over."""
 
 
 class CheckpointError(TrainingError):

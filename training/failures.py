@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from distributed.errors import DistributedError
 from parallelism.plan import WorldSizeMismatchError
-from training.errors import CheckpointError, InvalidInputError
+from training.errors import AbandonedError, CheckpointError, InvalidInputError
 from training.link import FailureReport
 
 Kind = Literal["exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
@@ -49,7 +49,7 @@ def kind_of(error: BaseException) -> Kind:
             return "checkpoint_failed"
         case SystemExit() | KeyboardInterrupt():
             return "exit"
-        case DistributedError():
+        case DistributedError() | AbandonedError():
             return "peer_lost"
     if runs_out_of_memory(error, text):
         return "out_of_memory"

@@ -1,6 +1,7 @@
 """What a rank and its agent say to each other over the agent's Unix socket, one JSON object a line. No torch in here.
 
-The rank connects, says `RankHello`, and connects again whenever the agent has been restarted. Nothing on this link is the
+The rank connects, says `RankHello`, and connects again whenever the agent has been restarted; it says a new hello on the
+same connection when it takes its place in another generation (`Reform`). Nothing on this link is the
 only copy of anything: metrics, events and logs are files in the rank's folder (`RankFolder`), of which `Progress` is a nudge.
 """
 
@@ -10,6 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+
+
+class Birth(msgspec.Struct, frozen=True):
+    """Which rank of which generation a process was started as: what it goes by while its place changes."""
+
+    generation: int
+    rank: int
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +39,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_directory: str  # of this job; every node sees it
     restore_from: tuple[str, ...] = ()  # checkpoint folders, best candidate first; empty: start at step 0
     restore_required: bool = False  # fail rather than start over when none of them verifies
+    birth: Birth | None = None  # a living process takes this place; None: a new one does
+
+    @property
+    def born(self) -> Birth:
+        return self.birth or Birth(self.generation, self.rank)
 
 
 class RankHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -38,6 +51,7 @@ class RankHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     generation: int
     rank: int
     pid: int
+    birth: Birth
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):
@@ -53,16 +67,19 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     step: int
 
 
+class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
+    """This rank has lost its group in or after `step`, keeps its state, and waits for `Reform`."""
+
+    step: int
+    failure: FailureReport
+
+
 class PauseRequest(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
     """Save at an agreed step, then exit with `Outcome.PAUSED`. Repeated until obeyed; harmless the second time."""
 
 
 class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True, tag="checkpoint"):
     """Save after the current step and go on."""
-
-
-FromRank = RankHello | Joined | Progress
-ToRank = PauseRequest | CheckpointRequest
 
 
 class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,3 +154,13 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     world: World
     folder: str
     agent_socket: str
+
+
+class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
+    """Leave the present generation, at once and wherever you are in it, and take this place. Repeated until obeyed."""
+
+    order: RankOrder
+
+
+FromRank = RankHello | Joined | Progress | Broken
+ToRank = PauseRequest | CheckpointRequest | Reform

@@ -40,7 +40,7 @@ class Resources(Part):
 
     nodes: int = Field(1, ge=1, le=4096)
     slots_per_node: int = Field(1, ge=1, le=64)
-    min_nodes: int | None = Field(None, ge=1, description="smallest elastic size; defaults to nodes")
+    min_nodes: int | None = Field(None, ge=1, description="how many nodes' worth of ranks a job that closes up goes on with; default: one rank")
     max_nodes: int | None = Field(None, ge=1, description="largest elastic size; defaults to nodes")
 
     @property
@@ -49,10 +49,10 @@ class Resources(Part):
 
     @model_validator(mode="after")
     def fixed_size(self) -> Resources:
-        for field in ("min_nodes", "max_nodes"):
-            value = getattr(self, field)
-            if value not in (None, self.nodes):
-                raise not_available_yet(f"resources.{field}", value, f"leave it out or set it to nodes ({self.nodes})")
+        if self.max_nodes not in (None, self.nodes):
+            raise not_available_yet("resources.max_nodes", self.max_nodes, f"leave it out or set it to nodes ({self.nodes})")
+        if self.min_nodes is not None and self.min_nodes > self.nodes:
+            raise inconsistent("min_nodes={least} is more than nodes={nodes}", least=self.min_nodes, nodes=self.nodes)
         return self
 
 
@@ -228,17 +228,12 @@ class CheckpointPolicy(Part):
 
 
 class FaultTolerance(Part):
-    """After a crash the job restarts from its newest verified checkpoint, at most `max_restarts` times."""
+    """`close_up`: when a rank of a ddp job is lost, the others go on without it, in the same processes and from the newest
+    committed step. `restart`: all ranks start again from the newest verified checkpoint, at most `max_restarts` times; so does
+    a job that cannot close up, because too few ranks survive or it is not ddp."""
 
     max_restarts: int = Field(3, ge=0, le=1000)
     recovery: Literal["restart", "close_up"] = "restart"
-
-    @field_validator("recovery")
-    @classmethod
-    def implemented(cls, recovery: str) -> str:
-        if recovery != "restart":
-            raise not_available_yet("fault_tolerance.recovery", recovery, "use restart")
-        return recovery
 
 
 class Environment(Part):
@@ -294,6 +289,16 @@ class JobSpec(Part):
         return self.resources.world_size
 
     @property
+    def closes_up(self) -> bool:
+        """Whether survivors of a fault go on without the lost ranks."""
+        return self.fault_tolerance.recovery == "close_up" and self.script is None and self.world_size > 1
+
+    @property
+    def min_ranks(self) -> int:
+        """The fewest ranks that a job which closes up goes on with."""
+        return 1 if self.resources.min_nodes is None else self.resources.min_nodes * self.resources.slots_per_node
+
+    @property
     def micro_batch_size(self) -> int:
         """Samples per forward pass; only for specs with a `training` part."""
         assert self.training is not None
@@ -330,6 +335,13 @@ class JobSpec(Part):
             )
         if (self.training is None) != (self.script is not None):
             raise inconsistent("training is required, except for script, where the script itself decides")
+        return self
+
+    @model_validator(mode="after")
+    def only_what_closes_up_shrinks(self) -> JobSpec:
+        least = self.resources.min_nodes
+        if least not in (None, self.resources.nodes) and not self.closes_up:
+            raise not_available_yet("resources.min_nodes", least, "leave it out, or set fault_tolerance.recovery to close_up")
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,22 @@ from training.optim import build_optimizer
 from training.spec import CheckpointPolicy, JobSpec, TrainingLength
 from training.task import Task, load_entrypoint
 
+#: Committed steps whose reports are kept for a successor of rank 0, which may have died before it had written them down.
+KEPT_REPORTS = 64
+
+
+@dataclass(frozen=True)
+class StepReport:
+    step: int
+    loss: float  # mean over the global batch
+    gradient_norm: float
+    learning_rate: float
+    seconds: float
+    parts: Mapping[str, float]  # STEP_PARTS; they add up to `seconds`
+    pause: bool  # agreed by all ranks
+    checkpoint: bool
+    time: float  # wall clock
+
 
 @dataclass
 class TrainState:
@@ -25,6 +43,27 @@ class TrainState:
     total_steps: int
     step: int = 0  # committed; it is the position in the data and the state of all random numbers too
     best: float | None = None  # of the checkpoint policy's metric
+    begun: bool = False  # at the job's start, at a checkpoint or beyond: not just built
+    unsettled: StepReport | None = None  # the committed step whose evaluation and save are still to be finished
+    reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
+    buffers_before: tuple[torch.Tensor, ...] = ()  # what the step under way found in the model's buffers
+
+    def begin_step(self) -> None:
+        self.buffers_before = tuple(buffer.clone() for buffer in self.task.model.buffers())
+
+    def commit(self, report: StepReport) -> None:
+        self.step, self.unsettled, self.buffers_before = report.step, report, ()
+        self.reports.append(report)
+
+    @torch.no_grad()
+    def rewind(self) -> None:
+        """Undo what a step that broke off has left: running statistics and gradients. Parameters change only as it commits."""
+        self.optimizer.zero_grad()
+        if self.buffers_before:
+            for buffer, before in zip(self.task.model.buffers(), self.buffers_before, strict=True):
+                buffer.copy_(before)
+        self.buffers_before = ()
+        self.task.model.train()
 
     def improve(self, policy: CheckpointPolicy, metrics: dict[str, float]) -> None:
         value = metrics.get(policy.metric)

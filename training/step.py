@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -18,7 +16,7 @@ from parallelism.precision import autocast
 from training.data.sampler import Sampler, evaluation_indices
 from training.optim import clip_gradients, learning_rate, set_learning_rate
 from training.spec import JobSpec
-from training.state import TrainState, seed_everything, training_of
+from training.state import StepReport, TrainState, seed_everything, training_of
 from training.task import Batch
 
 
@@ -29,18 +27,6 @@ class Requests(Protocol):
     def pause_wanted(self) -> bool: ...
     @property
     def checkpoint_wanted(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class StepReport:
-    step: int
-    loss: float  # mean over the global batch
-    gradient_norm: float
-    learning_rate: float
-    seconds: float
-    parts: Mapping[str, float]  # STEP_PARTS; they add up to `seconds`
-    pause: bool  # agreed by all ranks
-    checkpoint: bool
 
 
 class StepClock:
@@ -72,15 +58,27 @@ class Stepper:
     def run(self, requests: Requests) -> StepReport:
         """The step after `state.step`; commits it."""
         step, clock = self.state.step + 1, StepClock()
+        self.state.begin_step()
         rate = learning_rate(self.spec.optimizer.lr, self.spec.schedule, step, self.state.total_steps)
         set_learning_rate(self.state.optimizer, rate)
         clock.lap("optimizer_seconds")
         agreed = self.accumulate(step, clock, requests)
         norm = self.update(clock)
-        self.state.step = step
         loss, pause, checkpoint = agreed.tolist()
         clock.lap("other_seconds")
-        return StepReport(step, loss, norm, rate, clock.now - clock.started, clock.parts, pause=pause > 0, checkpoint=checkpoint > 0)
+        report = StepReport(
+            step=step,
+            loss=loss,
+            gradient_norm=norm,
+            learning_rate=rate,
+            seconds=clock.now - clock.started,
+            parts=clock.parts,
+            pause=pause > 0,
+            checkpoint=checkpoint > 0,
+            time=time.time(),
+        )
+        self.state.commit(report)
+        return report
 
     def accumulate(self, step: int, clock: StepClock, requests: Requests) -> Tensor:
         """Global gradients, and [mean loss, pauses wanted, checkpoints wanted] over all ranks."""

@@ -12,27 +12,27 @@ import torch
 from monitoring.recorder import recorder_at
 from monitoring.sinks import EventKind, EventSpool, on_the_wire
 from training.agent_link import AgentLink
-from training.link import Joined, RankFolder, RankHello, World
+from training.link import Joined, RankFolder, World
 from training.spec import JobSpec
-from training.state import training_of
-from training.step import StepReport
+from training.elastic import Agreement
+from training.state import StepReport, training_of
 
 LINE_SECONDS = 1.0  # between progress lines
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Telemetry:
-    """Of one rank in one generation. Rank 0 speaks for the job."""
+    """Of one rank in one generation. Rank 0 speaks for the job; `led_before`: this process did so in the last generation too."""
 
-    def __init__(self, world: World, spec: JobSpec, folder: RankFolder, agent_socket: str) -> None:
-        hello = RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid())
-        self.leads = world.rank == 0
-        self.link = AgentLink(agent_socket, hello)
+    def __init__(self, world: World, spec: JobSpec, folder: RankFolder, link: AgentLink, *, led_before: bool = False) -> None:
+        self.leads, self.led_before = world.rank == 0, led_before
+        self.link = link
         self.recorder = recorder_at(folder.metrics)
         self.recorder.after_write = self._nudge
         self._events = EventSpool(folder.events)
         self._samples = training_of(spec).global_batch_size
         self._device = world.device
+        self._tokens_per_sample: int | None = None
         self._step = 0
         self._spoke = 0.0
 
@@ -40,6 +40,12 @@ class Telemetry:
         self._step, self._total, self._tokens_per_sample = step, total_steps, tokens_per_sample
         self.link.joined(Joined(step=step, total_steps=total_steps))
         self.say(f"training from step {step + 1} to {total_steps}")
+
+    def carried_on(self, agreement: Agreement) -> None:
+        """The generation continues in living processes; what an earlier rank 0 may not have written down is written now."""
+        for report in agreement.untold if self.leads else ():
+            self.recorder.record(report.step, self.of_the_job(report))
+        self.event("carried_on", step=agreement.step, transfers=len(agreement.transfers))
 
     def step(self, report: StepReport) -> None:
         values = {**report.parts, "step_seconds": report.seconds, "memory_bytes": memory_bytes(self._device)}
@@ -90,7 +96,6 @@ class Telemetry:
     def close(self) -> None:
         self.recorder.close()
         self._events.close()
-        self.link.close()
 
 
 def memory_bytes(device: str) -> float:

@@ -9,8 +9,7 @@ from training import checkpoint
 from training.build import Generation
 from training.errors import CheckpointSaveError
 from training.spec import JobSpec
-from training.state import training_of
-from training.step import StepReport
+from training.state import StepReport, training_of
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,30 @@ def train(generation: Generation) -> Literal["completed", "paused"]:
     """Run until the last step or an agreed pause. `generation.state.step` is always the last committed step."""
     state, telemetry = generation.state, generation.telemetry
     telemetry.joined(state.step, state.total_steps, state.task.tokens_per_sample)
+    if generation.agreement is not None:
+        telemetry.carried_on(generation.agreement)
     state.task.model.train()
-    while state.step < state.total_steps:
+    stop = state.unsettled is not None and settle(generation, state.unsettled)
+    while state.step < state.total_steps and not stop:
         report = generation.stepper.run(telemetry.link)
         telemetry.step(report)
-        next_ = due(generation.spec, report, state.total_steps)
-        metrics = {"loss": report.loss} | (evaluate(generation) if next_.evaluate else {})
-        if next_.save:
-            save(generation, metrics, required=next_.must_save)
-        if next_.stop and state.step < state.total_steps:
-            telemetry.say(f"paused after step {state.step}")
-            return "paused"
+        stop = settle(generation, report)
+    if state.step < state.total_steps:
+        telemetry.say(f"paused after step {state.step}")
+        return "paused"
     log_sample(generation)
     telemetry.say(f"completed {state.total_steps} steps")
     return "completed"
+
+
+def settle(generation: Generation, report: StepReport) -> bool:
+    """What follows a committed step; whether the run ends with it. A generation that breaks off in here leaves it to the next."""
+    next_ = due(generation.spec, report, generation.state.total_steps)
+    metrics = {"loss": report.loss} | (evaluate(generation) if next_.evaluate else {})
+    if next_.save:
+        save(generation, metrics, required=next_.must_save)
+    generation.state.unsettled = None
+    return next_.stop
 
 
 def evaluate(generation: Generation) -> dict[str, float]:

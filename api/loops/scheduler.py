@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from api.deps import Services
 from api.services import lifecycle
 from api.services.assignments import restore_candidates
 from api.services.job_views import describe_failure, job_view, node_views, request_of
-from cluster.decide import Decision, decide, wants_slots
+from cluster.decide import Decision, JobView, decide, wants_slots
 from cluster.placement import Pending, Placement, place
 from cluster.states import EndReason, JobState, NodeState
 from db.models.jobs import GenerationRow, JobRow, RankRow
@@ -32,12 +32,17 @@ class Known:
     job: JobRow
     generation: GenerationRow | None
     ranks: Sequence[RankRow]
+    silent: Collection[str]  # nodes
+
+    @property
+    def view(self) -> JobView:
+        return job_view(self.job, self.generation, self.ranks, self.silent)
 
     def decide(self, now: datetime) -> Decision | None:
-        return decide(job_view(self.job, self.generation, self.ranks), now)
+        return decide(self.view, now)
 
     def wants_slots(self, now: datetime) -> bool:
-        return wants_slots(job_view(self.job, self.generation, self.ranks), now)
+        return wants_slots(self.view, now)
 
 
 async def step_once(services: Services, now: datetime) -> None:
@@ -63,7 +68,8 @@ async def load(session: AsyncSession) -> list[Known]:
     jobs = await job_rows.undecided(session)
     keys = [(job.id, job.generation) for job in jobs if job.generation]
     generations, ranks = await job_rows.generations(session, keys), await job_rows.ranks(session, keys)
-    return [Known(job, generations.get((job.id, job.generation)), ranks.get((job.id, job.generation), [])) for job in jobs]
+    silent = await node_rows.silent(session)
+    return [Known(job, generations.get((job.id, job.generation)), ranks.get((job.id, job.generation), []), silent) for job in jobs]
 
 
 async def _carry_out(services: Services, known: Known, decision: Decision, now: datetime) -> bool:
@@ -72,7 +78,11 @@ async def _carry_out(services: Services, known: Known, decision: Decision, now: 
         if job is None or job.version != known.job.version:
             return False
         names = await node_rows.named(session, {rank.node_id for rank in known.ranks})
-        await lifecycle.apply(session, job, decision, failure_after(known, decision, names), now)
+        failure = failure_after(known, decision, names)
+        if decision.survivors:
+            await lifecycle.close_up(session, job, decision, failure, now)
+        else:
+            await lifecycle.apply(session, job, decision, failure, now)
     return True
 
 

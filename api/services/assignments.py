@@ -9,13 +9,13 @@ from typing import Literal
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment
-from cluster.states import CheckpointState, JobState
+from cluster.states import CheckpointState, JobState, RankState
 from db.models.checkpoints import CheckpointRow
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
-from training.link import World
+from training.link import Birth, World
 from training.spec import JobSpec
 
 Action = Literal["run", "pause", "stop"]
@@ -24,7 +24,7 @@ GRACE_SECONDS = 3.0
 
 async def desired_for(session: AsyncSession, node: NodeRow) -> Desired:
     """Every rank that the node has not yet confirmed gone, and every checkpoint it should delete."""
-    ranks = await job_rows.open_ranks_of_node(session, node.id)
+    ranks = [rank for rank in await job_rows.open_ranks_of_node(session, node.id) if rank.state is not RankState.MOVED]
     gangs = groupby(ranks, key=lambda rank: (rank.job_id, rank.generation))
     assignments = [await _assignment(session, node, job_id, number, list(mine)) for (job_id, number), mine in gangs]
     doomed = await checkpoint_rows.being_deleted_on(session, node.id)
@@ -59,7 +59,8 @@ async def _assignment(session: AsyncSession, node: NodeRow, job_id: str, number:
     assert job is not None, f"rank of unknown job {job_id}"
     assert generation is not None, f"rank of unknown generation {number} of job {job_id}"
     spec = JobSpec.model_validate(job.spec)
-    lead = (await job_rows.ranks_with_nodes(session, job_id, number))[0][1]
+    gang = await job_rows.ranks_with_nodes(session, job_id, number)
+    local = sum(each.id == node.id for _, each in gang)
     restore = await _restore(session, job, number)
     return DesiredAssignment(
         job_id=job_id,
@@ -67,7 +68,7 @@ async def _assignment(session: AsyncSession, node: NodeRow, job_id: str, number:
         action=action_of(job, generation),
         grace_seconds=GRACE_SECONDS,
         spec=job.spec,
-        worlds=tuple(_world(rank, spec, generation, node, lead, restore) for rank in mine),
+        worlds=tuple(_world(rank, spec, generation, node, local, gang[0][1], restore) for rank in mine),
     )
 
 
@@ -82,7 +83,13 @@ async def _restore(session: AsyncSession, job: JobRow, generation: int) -> tuple
 
 
 def _world(
-    rank: RankRow, spec: JobSpec, generation: GenerationRow, node: NodeRow, lead: NodeRow, restore: tuple[tuple[str, ...], bool]
+    rank: RankRow,
+    spec: JobSpec,
+    generation: GenerationRow,
+    node: NodeRow,
+    local_world_size: int,
+    lead: NodeRow,
+    restore: tuple[tuple[str, ...], bool],
 ) -> World:
     root = spec.checkpoint.directory
     return World(
@@ -90,7 +97,7 @@ def _world(
         generation=rank.generation,
         rank=rank.rank,
         local_rank=rank.local_rank,
-        local_world_size=spec.resources.slots_per_node,
+        local_world_size=local_world_size,
         node_rank=rank.node_rank,
         world_size=generation.world_size,
         slot=rank.slot,
@@ -101,4 +108,5 @@ def _world(
         checkpoint_directory=f"{root.rstrip('/')}/{rank.job_id}" if root else "",
         restore_from=restore[0],
         restore_required=restore[1],
+        birth=None if rank.born_generation is None or rank.born_rank is None else Birth(rank.born_generation, rank.born_rank),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -17,10 +17,12 @@ from cluster.states import NodeState, RankState
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from training.link import FailureReport
-from training.spec import FaultTolerance, Resources
+from training.spec import JobSpec, Resources
 
 
-def job_view(job: JobRow, generation: GenerationRow | None, ranks: Sequence[RankRow]) -> JobView:
+def job_view(job: JobRow, generation: GenerationRow | None, ranks: Sequence[RankRow], silent: Collection[str] = ()) -> JobView:
+    """`silent`: nodes whose agent is not connected."""
+    spec = JobSpec.model_validate(job.spec)
     return JobView(
         state=job.state,
         desired=job.desired,
@@ -30,12 +32,13 @@ def job_view(job: JobRow, generation: GenerationRow | None, ranks: Sequence[Rank
         generation_since=generation.started_at if generation else None,
         generation_ended_at=generation.ended_at if generation else None,
         restarts=job.restarts,
-        max_restarts=FaultTolerance.model_validate(job.spec["fault_tolerance"]).max_restarts,
-        ranks=tuple(rank_view(rank) for rank in ranks),
+        max_restarts=spec.fault_tolerance.max_restarts,
+        ranks=tuple(rank_view(rank, reachable=rank.node_id not in silent) for rank in ranks),
+        min_ranks=spec.min_ranks if spec.closes_up else None,
     )
 
 
-def rank_view(rank: RankRow) -> RankView:
+def rank_view(rank: RankRow, *, reachable: bool = True) -> RankView:
     return RankView(
         rank=rank.rank,
         state=rank.state,
@@ -43,6 +46,8 @@ def rank_view(rank: RankRow) -> RankView:
         outcome=cast("RankOutcome | None", rank.outcome),
         failure=_report(rank),
         drained=rank.drained,
+        carried=rank.born_generation is not None,
+        reachable=reachable,
         started=rank.pid is not None or rank.outcome is not None or rank.failure is not None or rank.exit_code is not None,
     )
 

@@ -9,7 +9,7 @@ Order of locks, the same everywhere so that no two transactions wait for each ot
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, cast
@@ -84,8 +84,7 @@ async def want(session: AsyncSession, job: JobRow, desired: Intent, actor: Actor
 
 async def apply(session: AsyncSession, job: JobRow, decision: Decision, failure: dict[str, Any] | None, now: datetime) -> None:
     """Carry out a decision of `cluster.decide`."""
-    if decision.to is not job.state:
-        check_transition(JOB_TRANSITIONS, job.state, decision.to)
+    check_unless_same(job.state, decision.to)
     before = job.state
     await _compare_and_set(session, job, **_values_after(job, decision, failure, now))
     await _reconsider_nodes(session, job)
@@ -93,6 +92,12 @@ async def apply(session: AsyncSession, job: JobRow, decision: Decision, failure:
         await _end_generation(session, job, decision.reason, now)
     data = {"from": before.value, "to": decision.to.value, "reason": decision.reason, "restarts": job.restarts}
     await _job_event(session, job, "job.state", SYSTEM, decision.why, f"{before.value} -> {decision.to.value}", now, data)
+
+
+def check_unless_same(old: JobState, new: JobState) -> None:
+    """A decision may leave the state as it is, and change only the reason or the generation."""
+    if new is not old:
+        check_transition(JOB_TRANSITIONS, old, new)
 
 
 def _values_after(job: JobRow, decision: Decision, failure: dict[str, Any] | None, now: datetime) -> dict[str, Any]:
@@ -106,6 +111,47 @@ def _values_after(job: JobRow, decision: Decision, failure: dict[str, Any] | Non
     return values
 
 
+async def close_up(session: AsyncSession, job: JobRow, decision: Decision, failure: dict[str, Any] | None, now: datetime) -> None:
+    """Make the survivors of a generation the next one, in the slots where they are. Whatever else there was is fenced off."""
+    check_unless_same(job.state, decision.to)
+    before, number = job.state, job.generation
+    old = {rank.rank: rank for rank in (await job_rows.ranks(session, [(job.id, number)]))[job.id, number]}
+    carried = [old[rank] for rank in decision.survivors]
+    await _end_generation(session, job, decision.reason, now)
+    await _compare_and_set(session, job, **_values_after(job, decision, failure, now), generation=number + 1)
+    session.add(_generation(job, None, now, world_size=len(carried), start_step=max(rank.step for rank in carried)))
+    await session.flush()
+    session.add_all(_successors(carried, now))
+    for rank in carried:
+        rank.state, rank.updated_at = RankState.MOVED, now
+    await session.flush()
+    await _reconsider_nodes(session, job)
+    data = {"from": before.value, "to": decision.to.value, "reason": decision.reason, "survivors": list(decision.survivors)}
+    message = f"{len(carried)} of {len(old)} ranks go on as generation {job.generation}"
+    await _job_event(session, job, "job.closed_up", SYSTEM, decision.why, message, now, data)
+
+
+def _successors(carried: Sequence[RankRow], now: datetime) -> list[RankRow]:
+    """The same processes in the same slots, counted anew; who led still leads, if it is among them."""
+    nodes = list(dict.fromkeys(rank.node_id for rank in carried))
+    return [
+        RankRow(
+            job_id=rank.job_id,
+            generation=rank.generation + 1,
+            rank=number,
+            node_id=rank.node_id,
+            slot=rank.slot,
+            local_rank=sum(other.node_id == rank.node_id for other in carried[:number]),
+            node_rank=nodes.index(rank.node_id),
+            born_generation=rank.generation if rank.born_generation is None else rank.born_generation,
+            born_rank=rank.rank if rank.born_rank is None else rank.born_rank,
+            step=rank.step,
+            updated_at=now,
+        )
+        for number, rank in enumerate(carried)
+    ]
+
+
 async def start_generation(
     session: AsyncSession, job: JobRow, placement: Placement, nodes: Mapping[str, NodeRow], source: CheckpointRow | None, now: datetime
 ) -> None:
@@ -116,7 +162,7 @@ async def start_generation(
     before, number = job.state, job.generation + 1
     started = job.started_at or now
     await _compare_and_set(session, job, state=to, generation=number, started_at=started, state_since=now, pending=None)
-    session.add(_generation(job, source, now))
+    session.add(_generation(job, source, now, world_size=job.world_size, start_step=source.step if source else 0))
     await session.flush()
     session.add_all(_ranks(job, placement, now))
     await session.flush()
@@ -143,13 +189,13 @@ async def set_pending(session: AsyncSession, job: JobRow, reason: Reason, now: d
         await _job_event(session, job, "job.pending", SYSTEM, reason.code, reason.text, now)
 
 
-def _generation(job: JobRow, source: CheckpointRow | None, now: datetime) -> GenerationRow:
+def _generation(job: JobRow, source: CheckpointRow | None, now: datetime, *, world_size: int, start_step: int) -> GenerationRow:
     return GenerationRow(
         job_id=job.id,
         generation=job.generation,
-        world_size=job.world_size,
+        world_size=world_size,
         started_at=now,
-        start_step=source.step if source else 0,
+        start_step=start_step,
         restored_checkpoint_id=source.id if source else None,
         store_token=secrets.token_urlsafe(24),
     )
@@ -238,7 +284,7 @@ async def dismiss(session: AsyncSession, node: NodeRow, now: datetime) -> None:
 
 async def lose_ranks(session: AsyncSession, node: NodeRow, now: datetime) -> int:
     """Give up every rank on this node, so that its jobs recover elsewhere; the new generation fences off what may still run."""
-    lost = [rank for rank in await job_rows.open_ranks_of_node(session, node.id) if rank.state not in (RankState.EXITED, RankState.LOST)]
+    lost = [rank for rank in await job_rows.open_ranks_of_node(session, node.id) if rank.state not in (RankState.EXITED, RankState.LOST, RankState.MOVED)]
     for rank in lost:
         rank.state, rank.updated_at = RankState.LOST, now
     await session.flush()

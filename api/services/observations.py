@@ -43,6 +43,9 @@ async def apply(session: AsyncSession, node_id: str, observed: Observed, now: da
 
 async def _apply_report(session: AsyncSession, node: NodeRow, rank: RankRow, report: ObservedRank, now: datetime) -> None:
     _note_progress(rank, report, now)
+    if rank.state is RankState.MOVED:  # only what it left behind is still of interest
+        rank.drained = rank.drained or report.drained
+        return
     if rank.step > 0:
         await _note_first_step(session, rank, now)
     exited = report.state is RankState.EXITED and rank.state is not RankState.EXITED
@@ -67,7 +70,8 @@ def _is_news(rank: RankRow, report: ObservedRank) -> bool:
     if rank.state is RankState.EXITED:
         return report.state is RankState.EXITED and report.drained and not rank.drained
     forward = _ORDER.index(report.state) - _ORDER.index(rank.state) if report.state in _ORDER else -1
-    return forward > 0 or (forward == 0 and report.pid not in (None, rank.pid))
+    breaks = report.failure is not None and rank.failure is None
+    return forward > 0 or (forward == 0 and (breaks or report.pid not in (None, rank.pid)))
 
 
 def _note_progress(rank: RankRow, report: ObservedRank, now: datetime) -> None:
@@ -97,6 +101,9 @@ async def _is_gone(session: AsyncSession, rank: RankRow) -> bool:
 
 
 async def _forget(session: AsyncSession, node: NodeRow, rank: RankRow, now: datetime) -> None:
+    if rank.state is RankState.MOVED:
+        rank.drained = True
+        return
     if rank.state in (RankState.STARTING, RankState.RUNNING, RankState.STOPPING):
         message = f"the agent of node {node.name} no longer has this rank; how it ended is unknown"
         report = FailureReport(kind="exit", rank=rank.rank, message=message, step=rank.step, time=now.timestamp())

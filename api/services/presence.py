@@ -62,9 +62,14 @@ async def speaks_for(session: AsyncSession, channel_id: str, node_id: str) -> bo
 
 
 async def farewell(session: AsyncSession, node_id: str, channel_id: str, now: datetime) -> None:
-    """The channel has closed. Only a node that was told to leave is gone by that, and only if it has no newer channel."""
+    """The channel has closed, and unless there is a newer one nobody speaks for the node. Only one that was told to leave is gone by that."""
     node = await node_rows.get_locked(session, node_id)
-    if node is not None and node.channel_id == channel_id and node.leaving and node.state is not NodeState.GONE:
+    if node is None or node.channel_id != channel_id:
+        return
+    node.channel_id = None
+    await session.flush()
+    nudge_after_commit(session, bus.SCHEDULER)
+    if node.leaving and node.state is not NodeState.GONE:
         await lifecycle.move_node(session, node, NodeState.GONE, node_actor(node), "drained, and its agent has left", now)
 
 

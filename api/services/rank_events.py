@@ -42,6 +42,11 @@ class Restored(msgspec.Struct, frozen=True):
     step: int
 
 
+class CarriedOn(msgspec.Struct, frozen=True):
+    step: int
+    transfers: int
+
+
 async def apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent) -> None:
     """Bring one rank event into the rows. The caller makes sure that it comes once, and that the job exists.
 
@@ -61,6 +66,8 @@ async def _apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: 
             await _committed(session, node, batch, msgspec.convert(event.data, Committed, strict=False), now)
         case "checkpoint_damaged":
             await _damaged(session, node, msgspec.convert(event.data, Damaged, strict=False), now)
+        case "carried_on":
+            await _carried_on(session, node, batch, msgspec.convert(event.data, CarriedOn, strict=False), now)
         case "checkpoint_restored":
             await _restored(session, node, batch, msgspec.convert(event.data, Restored, strict=False), now)
         case _:
@@ -109,6 +116,16 @@ async def _restored(session: AsyncSession, node: NodeRow, batch: RankBatch, rest
     generation.restored_checkpoint_id = checkpoint.id if checkpoint else None
     data = {"checkpoint_id": generation.restored_checkpoint_id, "step": restored.step}
     await _event(session, node, batch, "checkpoint.restored", restored.directory, f"continues from step {restored.step}", data, now)
+
+
+async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, carried: CarriedOn, now: datetime) -> None:
+    generation = await job_rows.generation(session, batch.job_id, batch.generation)
+    if generation is None:
+        return
+    generation.start_step = carried.step
+    sent = f"{carried.transfers} rank(s) were behind and got the state from another" if carried.transfers else "every rank had the state"
+    data = msgspec.to_builtins(carried)
+    await _event(session, node, batch, "job.carried_on", sent, f"goes on from step {carried.step}, in the same processes", data, now)
 
 
 async def _note(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent, now: datetime) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from cluster.agent.folders import AgentFolder
-from cluster.agent.reconcile import StartRank
 from cluster.agent.rendezvous import master_port
 from cluster.agent.spawner_link import Spawn
 from cluster.protocol import Desired
@@ -18,16 +18,15 @@ from training.link import RankFolder, RankOrder, World
 from training.spec import JobSpec
 
 
-def order_for(start: StartRank, folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
+def order_for(world: World, spec: dict[str, Any], folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
     """The world completed with what only this node knows."""
-    world = start.world
     world = msgspec.structs.replace(
         world,
         interface=world.interface or interface,
         checkpoint_directory=world.checkpoint_directory or str(checkpoints / world.job_id),
     )
     rank_folder = RankFolder(folder.path, world.job_id, world.generation, world.rank)
-    return RankOrder(spec=start.spec, world=world, folder=str(rank_folder.path), agent_socket=str(folder.agent_socket))
+    return RankOrder(spec=spec, world=world, folder=str(rank_folder.path), agent_socket=str(folder.agent_socket))
 
 
 def keep(order: RankOrder) -> None:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import msgspec
@@ -21,8 +22,11 @@ from cluster.agent.join import Credential
 from cluster.agent.node_ranks import NodeRanks
 from cluster.agent.reconcile import (
     Action,
+    BuryRank,
+    CallRank,
     DeleteCheckpoint,
     ForgetRank,
+    MoveRank,
     PauseRank,
     StartRank,
     StoreNamespace,
@@ -35,6 +39,7 @@ from cluster.agent.settings import AgentSettings
 from cluster.agent.vitals import Vitals
 from cluster.protocol import PROTOCOL_VERSION, Desired, Hello, Inventory, Observed, Welcome
 from distributed.store_server import StoreServer
+from training.link import RankOrder, World
 
 TICK_SECONDS = 0.5
 LEAVE_GRACE_SECONDS = 3.0
@@ -169,9 +174,14 @@ class Agent:
 
     def _carry_out(self, action: Action, desired: Desired) -> None:
         match action:
-            case StartRank(world=world):
-                order = launch.order_for(action, self._folder, self._settings.checkpoints, self._site.interface)
-                self._ranks.start(order, launch.local_slots(world, desired))
+            case StartRank(world=world, spec=spec):
+                self._ranks.start(self._order(world, spec), launch.local_slots(world, desired))
+            case MoveRank(key=key, world=world, spec=spec):
+                self._ranks.move(key, self._order(world, spec))
+            case BuryRank(key=old, world=world, spec=spec):
+                self._ranks.bury(old, self._order(world, spec))
+            case CallRank(key=key):
+                self._ranks.call(key)
             case PauseRank(key=key):
                 self._ranks.pause(key)
             case TerminateRank(key=key, grace_seconds=grace):
@@ -180,6 +190,9 @@ class Agent:
                 self._ranks.forget(key)
             case DeleteCheckpoint():
                 self._delete(action)
+
+    def _order(self, world: World, spec: dict[str, Any]) -> RankOrder:
+        return launch.order_for(world, spec, self._folder, self._settings.checkpoints, self._site.interface)
 
     def _delete(self, action: DeleteCheckpoint) -> None:
         checkpoint, now = action.checkpoint, time.monotonic()

@@ -13,16 +13,16 @@ import httpx
 
 from cluster.agent import housekeeping, launch
 from cluster.agent.folders import AgentFolder
-from cluster.agent.rank_link import RankLink
+from cluster.agent.rank_link import RankLink, Said
 from cluster.agent.rank_table import RankTable
 from cluster.agent.ranks import Phase, Rank
 from cluster.agent.settings import AgentSettings
-from cluster.agent.spawner_link import RankKey, Roster, Spawn, Terminate, key_of
+from cluster.agent.spawner_link import Move, RankKey, Roster, Spawn, Terminate, key_of
 from cluster.agent.spool import RankSpool
 from cluster.agent.supervisor import Supervisor
 from cluster.agent.uploader import Uploader, UploadFailedError
 from distributed.errors import DistributedError
-from training.link import Joined, Progress, RankFolder, RankOrder
+from training.link import PauseRequest, RankFolder, RankHello, RankOrder, Reform
 
 END_TIMEOUT_SECONDS = 10.0  # for the spawner to end, after the grace
 LAST_UPLOAD_SECONDS = 3.0
@@ -50,7 +50,7 @@ class NodeRanks:
         return self._table.ranks
 
     def any_alive(self) -> bool:
-        return any(rank.phase is not Phase.EXITED for rank in self.ranks.values())
+        return any(rank.phase in (Phase.PREPARING, Phase.ALIVE) for rank in self.ranks.values())
 
     def backlog(self) -> int:
         return self._uploader.backlog()
@@ -121,8 +121,29 @@ class NodeRanks:
         self._supervisor.send(spawn)
         return None
 
+    def move(self, key: RankKey, order: RankOrder) -> None:
+        """The spawner first: should this agent die in between, its successor finds the process under the new key and calls it."""
+        try:
+            launch.keep(order)
+        except OSError as error:
+            log.error("%s cannot take its place in generation %d: %s; trying again", key, order.world.generation, error)
+            return
+        folder = self.ranks[key].order.folder
+        new = self._table.move(key, order)
+        self._follow(order)
+        self._supervisor.send(Move(key=key, folder=folder, order=order))
+        self.call(new.key)
+
+    def call(self, key: RankKey) -> None:
+        rank = self.ranks[key]
+        self._link.ask(rank.birth, Reform(order=rank.order))
+
+    def bury(self, key: RankKey | None, order: RankOrder) -> None:
+        self._table.bury(key, order)
+        self._on_change()
+
     def pause(self, key: RankKey) -> None:
-        self._link.pause(key)
+        self._link.ask(self.ranks[key].birth, PauseRequest())
 
     def terminate(self, key: RankKey, grace_seconds: float) -> None:
         task = self._launches.pop(key, None)
@@ -150,7 +171,10 @@ class NodeRanks:
     def _on_roster(self, roster: Roster, first: bool) -> None:
         self._spawner_is_warm.set()
         for key in self._table.apply(roster, first=first):
-            self._uploader.exited(key)
+            for life in (key, *self._table.earlier(key)):
+                self._uploader.exited(life)
+        for key, rank in self._table.unmoved(roster):
+            self._supervisor.send(Move(key=key, folder=self.ranks[key].order.folder, order=rank.order))
         for key in self._table.strangers(roster):
             self._supervisor.send(Terminate(key=key, grace_seconds=STRANGER_GRACE_SECONDS))
         self._confirm(first=first)
@@ -165,9 +189,12 @@ class NodeRanks:
             elif first:
                 self._supervisor.send(spawn)
 
-    def _on_message(self, key: RankKey, message: Joined | Progress) -> None:
+    def _on_message(self, key: RankKey, message: Said) -> None:
         if self._table.hear(key, message, time.monotonic()):
             self._on_change()
+        if isinstance(message, RankHello):
+            for life in self._table.earlier(key):
+                self._uploader.exited(life)
         self._uploader.nudge()
 
     def _on_drained(self, key: RankKey) -> None:

@@ -1,4 +1,4 @@
-"""The agent's end of its ranks' Unix socket: hears how far they are, tells them to pause."""
+"""The agent's end of its ranks' Unix socket: hears how far they are, tells them to pause, or to take another place."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from pathlib import Path
 import msgspec
 
 from cluster.agent.spawner_link import RankKey
-from training.link import FromRank, Joined, PauseRequest, Progress, RankHello, ToRank
+from training.link import Broken, FromRank, Joined, Progress, RankHello, ToRank
 
 log = logging.getLogger(__name__)
 
 _decoder: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 
 
-class RankLink:
-    """`on_message` gets what each rank says; the rank is known by its hello."""
+Said = RankHello | Joined | Progress | Broken
 
-    def __init__(self, path: Path, on_message: Callable[[RankKey, Joined | Progress], None]) -> None:
+
+class RankLink:
+    """`on_message` gets what each rank says, its hello included; which one it is it says itself. Processes are known by birth."""
+
+    def __init__(self, path: Path, on_message: Callable[[RankKey, Said], None]) -> None:
         self._path = path
         self._on_message = on_message
         self._writers: dict[RankKey, asyncio.StreamWriter] = {}
@@ -40,16 +43,13 @@ class RankLink:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._path.unlink(missing_ok=True)
 
-    def ask(self, key: RankKey, request: ToRank) -> bool:
-        """False while the rank is not connected: ask again later."""
-        writer = self._writers.get(key)
+    def ask(self, birth: RankKey, request: ToRank) -> bool:
+        """False while the process is not connected: ask again later."""
+        writer = self._writers.get(birth)
         if writer is None or writer.is_closing():
             return False
         writer.write(msgspec.json.encode(request) + b"\n")
         return True
-
-    def pause(self, key: RankKey) -> bool:
-        return self.ask(key, PauseRequest())
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -65,16 +65,21 @@ class RankLink:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = await reader.readline()
-        hello = _decoder.decode(line) if line else None
-        if not isinstance(hello, RankHello):
+        message = _decoder.decode(line) if line else None
+        if not isinstance(message, RankHello):
             return
-        key = RankKey(hello.job_id, hello.generation, hello.rank)
-        self._writers[key] = writer
+        birth, key = RankKey(message.job_id, message.birth.generation, message.birth.rank), _key_of(message)
+        self._writers[birth] = writer
+        self._on_message(key, message)
         try:
             async for line in reader:
                 message = _decoder.decode(line)
-                if not isinstance(message, RankHello):
-                    self._on_message(key, message)
+                key = _key_of(message) if isinstance(message, RankHello) else key
+                self._on_message(key, message)
         finally:
-            if self._writers.get(key) is writer:
-                del self._writers[key]
+            if self._writers.get(birth) is writer:
+                del self._writers[birth]
+
+
+def _key_of(hello: RankHello) -> RankKey:
+    return RankKey(hello.job_id, hello.generation, hello.rank)

@@ -15,10 +15,11 @@ import msgspec
 from cluster.agent import exits
 from cluster.agent.folders import AgentFolder
 from cluster.agent.processes import abandoned_members, send_signal
+from cluster.agent.rank_link import Said
 from cluster.agent.ranks import Ending, Phase, Rank
-from cluster.agent.spawner_link import ExitStatus, RankKey, Roster
+from cluster.agent.spawner_link import ExitStatus, RankKey, Roster, key_of
 from monitoring.files import write_durably
-from training.link import FailureReport, Joined, Progress, RankFolder, RankOrder
+from training.link import Broken, FailureReport, Joined, RankFolder, RankHello, RankOrder
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +38,44 @@ class RankTable:
         for path in sorted(self._folder.jobs.glob("*/g*/rank*/order.json")):
             order = _read_order(path)
             if order is not None and has_started(order):
-                rank = Rank(order=order, phase=Phase.ALIVE, joined=_has_metrics(order))
+                rank = Rank(order=order, phase=Phase.ALIVE, joined=_has_metrics(order), entered=order.world.birth is None)
                 self._ranks[rank.key] = rank
+        for rank in list(self._ranks.values()):
+            for key in self.earlier(rank.key):
+                self.change(key, phase=Phase.MOVED)
 
     def add(self, order: RankOrder) -> Rank:
         rank = Rank(order=order)
         self._ranks[rank.key] = rank
         return rank
+
+    def move(self, key: RankKey, order: RankOrder) -> Rank:
+        """The process that goes by `key` goes by that order from now on."""
+        old = self._ranks[key]
+        self.change(key, phase=Phase.MOVED)
+        rank = Rank(order=order, phase=Phase.ALIVE, pid=old.pid, step=old.step, total_steps=old.total_steps, entered=False)
+        self._ranks[rank.key] = rank
+        return rank
+
+    def bury(self, key: RankKey | None, order: RankOrder) -> None:
+        """A place whose process has ended before it could take it; as what it ended is told in this place too."""
+        ending = self._ranks[key].ending if key is not None else None
+        self.refuse(self.add(order).key, "the process that was to take this place has ended")
+        if ending is not None:
+            self.change(key_of(order.world), ending=ending)
+
+    def earlier(self, key: RankKey) -> list[RankKey]:
+        """The places that the process of this one had before."""
+        rank = self._ranks.get(key)
+        if rank is None:
+            return []
+        return [each.key for each in self._ranks.values() if each.birth == rank.birth and each.key.generation < key.generation]
+
+    def unmoved(self, roster: Roster) -> list[tuple[RankKey, Rank]]:
+        """What the spawner still knows by an earlier key."""
+        living = dict(roster.ranks)
+        alive = [rank for rank in self._ranks.values() if rank.phase is Phase.ALIVE and rank.key not in living]
+        return [(key, rank) for rank in alive for key in self.earlier(rank.key) if key in living]
 
     def forget(self, key: RankKey) -> None:
         del self._ranks[key]
@@ -51,11 +83,17 @@ class RankTable:
     def change(self, key: RankKey, **changes: Any) -> None:
         self._ranks[key] = msgspec.structs.replace(self._ranks[key], **changes)
 
-    def hear(self, key: RankKey, message: Joined | Progress, now: float) -> bool:
+    def hear(self, key: RankKey, message: Said, now: float) -> bool:
         """What a rank says. True if that changes its state. `now` is monotonic."""
         rank = self._ranks.get(key)
         if rank is None:
             return False
+        if isinstance(message, RankHello):
+            self.change(key, entered=True)
+            return not rank.entered
+        if isinstance(message, Broken):
+            self.change(key, broken=message.failure, step=max(rank.step, message.step), last_news=now)
+            return rank.broken is None
         total_steps = message.total_steps if isinstance(message, Joined) else rank.total_steps
         self.change(key, joined=True, step=max(rank.step, message.step), total_steps=total_steps, last_news=now)
         return not rank.joined
@@ -76,7 +114,7 @@ class RankTable:
                 continue
             if key in living:
                 self.change(key, pid=living[key])
-            elif self._has_exited(rank, first=first):
+            elif not any(mate in living for mate in self.earlier(key)) and self._has_exited(rank, first=first):
                 exited.append(key)
         return exited
 
@@ -93,7 +131,8 @@ class RankTable:
     def _bury_with_spawner(self, rank: Rank, folder: RankFolder) -> None:
         """Its spawner died, and PR_SET_PDEATHSIG killed it: nobody was left to hear waitpid say so."""
         pid = rank.pid or 0
-        send_signal(abandoned_members(pid, rank.order.folder, str(self._folder.path)), signal.SIGKILL)
+        born = RankFolder(self._folder.path, *rank.birth)
+        send_signal(abandoned_members(pid, str(born.path), str(self._folder.path)), signal.SIGKILL)
         status = ExitStatus(pid=pid, exit_code=None, signal=signal.SIGKILL.name, time=time.time())
         write_durably(folder.exit_status, msgspec.json.encode(status))
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from cluster.agent.spawner_link import RankKey, key_of
+from cluster.agent.spawner_link import RankKey, birth_of, key_of
 from cluster.protocol import ObservedRank
 from cluster.states import RankState
 from training.link import FailureReport, RankOrder
@@ -28,6 +28,7 @@ class Phase(enum.Enum):
     PREPARING = enum.auto()  # not yet handed to the spawner
     ALIVE = enum.auto()  # handed to the spawner, not yet known to have exited
     EXITED = enum.auto()
+    MOVED = enum.auto()  # its process goes by another key now; what it left here is still to be sent
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     joined: bool = False
     stopping: bool = False
+    entered: bool = True  # False until a process that comes from another generation says that it is here
+    broken: FailureReport | None = None  # why a living process has left its group and waits for its next place
     step: int = 0
     total_steps: int | None = None
     last_news: float | None = None  # monotonic
@@ -47,11 +50,17 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         return key_of(self.order.world)
 
     @property
+    def birth(self) -> RankKey:
+        return birth_of(self.order.world)
+
+    @property
     def is_script(self) -> bool:
         return self.order.spec.get("script") is not None
 
     @property
     def state(self) -> RankState:
+        if self.phase is Phase.MOVED:
+            return RankState.MOVED
         if self.ending is not None:
             return RankState.EXITED
         if self.stopping:
@@ -75,6 +84,6 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             outcome=ending.outcome if ending else None,
             exit_code=ending.exit_code if ending else None,
             signal=ending.signal if ending else None,
-            failure=ending.failure if ending else None,
+            failure=ending.failure if ending else self.broken,
             drained=self.drained,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.agent.ranks import Phase, Rank
-from cluster.agent.spawner_link import RankKey, key_of
+from cluster.agent.spawner_link import RankKey, birth_of, key_of
 from cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, Observed, ObservedAssignment, ObservedRank
 from cluster.states import RankState
 from training.link import World
@@ -24,6 +24,31 @@ Ranks = Mapping[RankKey, Rank]
 class StartRank:
     world: World
     spec: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MoveRank:
+    """The living process that goes by `key` takes its place in a newer generation."""
+
+    key: RankKey
+    world: World
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BuryRank:
+    """The process that was to take this place has ended; `key`: as what, if that is still known."""
+
+    key: RankKey | None
+    world: World
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CallRank:
+    """Tell a moved process its place again, until it says that it is there."""
+
+    key: RankKey
 
 
 @dataclass(frozen=True)
@@ -49,7 +74,7 @@ class DeleteCheckpoint:
     checkpoint: CheckpointToDelete
 
 
-Action = StartRank | PauseRank | TerminateRank | ForgetRank | DeleteCheckpoint
+Action = StartRank | MoveRank | BuryRank | CallRank | PauseRank | TerminateRank | ForgetRank | DeleteCheckpoint
 
 
 @dataclass(frozen=True)
@@ -64,17 +89,34 @@ class StoreNamespace:
 def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
     """What brings the ranks closer to what is desired. `now` is the wall clock."""
     wanted = {key_of(world): (assignment, world) for assignment in desired.assignments for world in assignment.worlds}
+    places = [(assignment, world) for key, (assignment, world) in wanted.items() if key not in ranks and assignment.action == "run"]
+    called = {birth_of(world) for _, world in places}
     actions: list[Action] = []
     for key, rank in ranks.items():
-        actions += _dismiss(rank, now) if key not in wanted else _steer(rank, wanted[key][0])
-    for key, (assignment, world) in wanted.items():
-        if key not in ranks and assignment.action == "run" and not _slot_taken(world, ranks):
-            actions.append(StartRank(world, assignment.spec))
+        if key in wanted:
+            actions += _steer(rank, wanted[key][0])
+        elif rank.phase is Phase.EXITED or rank.birth not in called:
+            actions += _dismiss(rank, now)
+    for assignment, world in places:
+        actions += _fill(world, assignment.spec, ranks)
     actions += [DeleteCheckpoint(checkpoint) for checkpoint in desired.delete_checkpoints]
     return actions
 
 
+def _fill(world: World, spec: dict[str, Any], ranks: Ranks) -> list[Action]:
+    """Take an empty place: by the process that was born for it, or by a new one once the slot is free."""
+    if world.birth is None:
+        return [] if _slot_taken(world, ranks) else [StartRank(world, spec)]
+    lives = sorted((rank for rank in ranks.values() if rank.birth == birth_of(world)), key=lambda rank: rank.key.generation)
+    newest = lives[-1] if lives else None
+    if newest is None or newest.phase is Phase.EXITED:
+        return [BuryRank(newest.key if newest else None, world, spec)]
+    return [MoveRank(newest.key, world, spec)] if newest.phase is Phase.ALIVE else []
+
+
 def _dismiss(rank: Rank, now: float) -> list[Action]:
+    if rank.phase is Phase.MOVED:
+        return [ForgetRank(rank.key)] if rank.drained else []
     if rank.ending is None:
         return [] if rank.stopping else [TerminateRank(rank.key, UNDESIRED_GRACE_SECONDS)]
     if rank.drained or now - rank.ending.time > UNCLAIMED_SECONDS:
@@ -83,8 +125,10 @@ def _dismiss(rank: Rank, now: float) -> list[Action]:
 
 
 def _steer(rank: Rank, assignment: DesiredAssignment) -> list[Action]:
-    if rank.phase is Phase.EXITED or assignment.action == "run":
+    if rank.phase in (Phase.EXITED, Phase.MOVED):
         return []
+    if assignment.action == "run":
+        return [] if rank.entered else [CallRank(rank.key)]
     if assignment.action == "pause":
         return [PauseRank(rank.key)]
     return [] if rank.stopping else [TerminateRank(rank.key, assignment.grace_seconds)]
@@ -92,7 +136,7 @@ def _steer(rank: Rank, assignment: DesiredAssignment) -> list[Action]:
 
 def _slot_taken(world: World, ranks: Ranks) -> bool:
     """An older generation's rank may take a moment to leave the slot."""
-    return any(rank.ending is None and rank.order.world.slot == world.slot for rank in ranks.values())
+    return any(rank.ending is None and rank.phase is not Phase.MOVED and rank.order.world.slot == world.slot for rank in ranks.values())
 
 
 def store_namespaces(desired: Desired) -> frozenset[StoreNamespace]:

@@ -26,10 +26,23 @@ from typing import IO, cast
 
 import msgspec
 
+from cluster.agent.exits import read_exit_status
 from cluster.agent.folders import AgentFolder
 from cluster.agent.processes import PR_SET_CHILD_SUBREAPER, kill_strays, members, out_of_memory_kills, prctl, send_signal
 from cluster.agent.rank_process import Trainer, become_rank
-from cluster.agent.spawner_link import ExitStatus, RankKey, Roster, Shutdown, Spawn, Terminate, decode_to_spawner, encode_line, key_of
+from cluster.agent.spawner_link import (
+    ExitStatus,
+    Move,
+    RankKey,
+    Roster,
+    Shutdown,
+    Spawn,
+    Terminate,
+    ToSpawner,
+    decode_to_spawner,
+    encode_line,
+    key_of,
+)
 from monitoring.files import write_durably
 from training.link import RankFolder, RankOrder
 
@@ -46,6 +59,7 @@ class LiveRank:
 
     pid: int
     order: RankOrder
+    mark: str  # the folder in its environment, and so in that of whatever it starts
     kill_at: float | None = None  # monotonic: SIGTERM was sent, SIGKILL follows
     killed: bool = False  # by us
 
@@ -148,10 +162,12 @@ class Spawner:
             except (BlockingIOError, ConnectionError):  # an agent that does not read connects again and gets the whole roster
                 self._hang_up()
 
-    def _obey(self, message: Spawn | Terminate | Shutdown) -> None:
+    def _obey(self, message: ToSpawner) -> None:
         match message:
             case Spawn():
                 self._spawn(message)
+            case Move():
+                self._move(message)
             case Terminate(key=key, grace_seconds=grace):
                 self._terminate(key, grace)
             case Shutdown(grace_seconds=grace):
@@ -176,7 +192,27 @@ class Spawner:
             return
         if pid == 0:
             become_rank(spawn, self._trainer, own_pid)
-        self._ranks[key] = LiveRank(pid, spawn.order)
+        self._ranks[key] = LiveRank(pid, spawn.order, mark=spawn.order.folder)
+
+    def _move(self, move: Move) -> None:
+        key, folder = key_of(move.order.world), RankFolder.at(Path(move.order.folder))
+        rank = self._ranks.pop(move.key, None)
+        if rank is not None:
+            with contextlib.suppress(OSError):  # a full disk: the rank itself, or its end, will make its mark
+                folder.output.touch()
+            rank.order = move.order
+            self._ranks[key] = rank
+        elif key not in self._ranks and key not in self._ended and not folder.exit_status.exists():
+            status = self._status_of(move)
+            self._ended[key] = End(status.pid, move.order, status)
+        self._announce()
+
+    def _status_of(self, move: Move) -> ExitStatus:
+        """Of a rank that ended before it could move."""
+        if move.key in self._ended:
+            return self._ended[move.key].status
+        unknown = ExitStatus(pid=0, exit_code=None, signal=None, time=time.time())
+        return read_exit_status(RankFolder.at(Path(move.folder))) or unknown
 
     def _terminate(self, key: RankKey, grace_seconds: float) -> None:
         rank = self._ranks.get(key)
@@ -184,7 +220,7 @@ class Spawner:
             return
         deadline = time.monotonic() + grace_seconds
         if rank.kill_at is None:
-            send_signal(members(rank.pid, rank.order.folder), signal.SIGTERM)
+            send_signal(members(rank.pid, rank.mark), signal.SIGTERM)
         rank.kill_at = deadline if rank.kill_at is None else min(rank.kill_at, deadline)
 
     def _kill_overdue(self) -> None:
@@ -192,7 +228,7 @@ class Spawner:
         for rank in self._ranks.values():
             if rank.kill_at is not None and rank.kill_at <= now and not rank.killed:
                 rank.killed = True
-                send_signal(members(rank.pid, rank.order.folder), signal.SIGKILL)
+                send_signal(members(rank.pid, rank.mark), signal.SIGKILL)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):  # no child is left
@@ -204,7 +240,7 @@ class Spawner:
         if key is None:
             return  # a stray that had become our child
         rank = self._ranks.pop(key)
-        kill_strays(pid, rank.order.folder)
+        kill_strays(pid, rank.mark)
         self._ended[key] = End(pid, rank.order, self._exit_status(rank, os.waitstatus_to_exitcode(status)))
 
     def _record_ends(self) -> None:

@@ -1,6 +1,6 @@
 """What an agent and its spawner say to each other over DATA's `spawner.sock`, one JSON object a line.
 
-    agent -> spawner:   Spawn, Terminate, Shutdown
+    agent -> spawner:   Spawn, Move, Terminate, Shutdown
     spawner -> agent:   Roster, on connection and whenever it changes
 
 A rank that has left the roster has its `exit.json`: the spawner writes it first.
@@ -27,6 +27,11 @@ def key_of(world: World) -> RankKey:
     return RankKey(world.job_id, world.generation, world.rank)
 
 
+def birth_of(world: World) -> RankKey:
+    """The key that the process was started with: the same in every generation it lives through."""
+    return RankKey(world.job_id, world.born.generation, world.born.rank)
+
+
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
     """Start a rank: fork into the trainer, or execute `program` where the job is a script."""
 
@@ -34,6 +39,16 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
     environment: dict[str, str]
     program: tuple[str, ...] = ()
     working_directory: str | None = None
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, tag="move"):
+    """A living rank takes its place in a newer generation: it goes by that key from now on, and its end is told in that folder.
+
+    One that has ended already ends there too."""
+
+    key: RankKey
+    folder: str  # its folder so far
+    order: RankOrder
 
 
 class Terminate(msgspec.Struct, frozen=True, kw_only=True, tag="terminate"):
@@ -66,7 +81,7 @@ class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
     out_of_memory: bool = False
 
 
-ToSpawner = Spawn | Terminate | Shutdown
+ToSpawner = Spawn | Move | Terminate | Shutdown
 
 _encoder = msgspec.json.Encoder()
 _to_spawner: msgspec.json.Decoder[ToSpawner] = msgspec.json.Decoder(ToSpawner)

@@ -70,6 +70,8 @@ class RankRow(ControlBase):
     local_rank: Mapped[int]
     node_rank: Mapped[int]
     state: Mapped[RankState] = mapped_column(TextEnum(RankState), default=RankState.ASSIGNED)
+    born_generation: Mapped[int | None] = mapped_column(BigInt)  # its process was started as this rank of that generation;
+    born_rank: Mapped[int | None]  # both empty: as this one
     pid: Mapped[int | None]
     step: Mapped[int] = mapped_column(BigInt, default=0)
     total_steps: Mapped[int | None] = mapped_column(BigInt)

@@ -92,7 +92,7 @@ async def ranks(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> dict[
 
 def _open() -> ColumnElement[bool]:
     """Not yet confirmed gone with everything it left behind acknowledged: its node must still be told what to do with it."""
-    return or_(RankRow.state != RankState.EXITED, RankRow.drained.is_(False))
+    return or_(RankRow.state.not_in([RankState.EXITED, RankState.MOVED]), RankRow.drained.is_(False))
 
 
 async def open_ranks_of_node(session: AsyncSession, node_id: str) -> Sequence[RankRow]:
@@ -110,7 +110,7 @@ async def holders(session: AsyncSession, node_id: str | None = None) -> Sequence
     query = (
         select(RankRow, JobRow.name)
         .join(JobRow, JobRow.id == RankRow.job_id)
-        .where(RankRow.state != RankState.EXITED, RankRow.node_id == node_id if node_id else true())
+        .where(RankRow.state.not_in([RankState.EXITED, RankState.MOVED]), RankRow.node_id == node_id if node_id else true())
         .order_by(RankRow.node_id, RankRow.slot)
     )
     return [(rank, name) for rank, name in (await session.execute(query))]

@@ -34,6 +34,11 @@ async def present(session: AsyncSession) -> Sequence[NodeRow]:
     return (await session.scalars(select(NodeRow).where(NodeRow.state != NodeState.GONE).order_by(NodeRow.name))).all()
 
 
+async def silent(session: AsyncSession) -> set[str]:
+    """Nodes whose agent is not connected to any replica."""
+    return set(await session.scalars(select(NodeRow.id).where(NodeRow.channel_id.is_(None))))
+
+
 async def named(session: AsyncSession, node_ids: Collection[str]) -> dict[str, str]:
     """Names by id, of gone nodes too."""
     if not node_ids:

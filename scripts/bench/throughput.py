@@ -20,8 +20,10 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from distributed import env
+from distributed.abort import Fence
 from scripts.bench.figures import Figure, run, summarize
 from tests.ranks import run_ranks
+from training.agent_link import AgentLink
 from training.build import build_generation
 from training.link import RankFolder, World
 from training.models.gpt import model as gpt
@@ -69,8 +71,8 @@ def our_loop(world: World, folder: Path) -> Callable[[], None]:
         }
     )
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
-    telemetry = Telemetry(world, spec, RankFolder.at(folder), str(folder / "no-agent"))
-    generation = build_generation(spec, world, state, telemetry)
+    telemetry = Telemetry(world, spec, RankFolder.at(folder), AgentLink(str(folder / "no-agent"), world))
+    generation = build_generation(spec, world, state, telemetry, Fence())
     telemetry.joined(0, state.total_steps, state.task.tokens_per_sample)
 
     def step() -> None:

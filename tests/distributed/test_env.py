@@ -27,7 +27,7 @@ def test_a_process_reads_back_the_place_it_entered(monkeypatch: pytest.MonkeyPat
     environment: dict[str, str] = {}
     monkeypatch.setattr("os.environ", environment)
     assert env.position() == env.Position(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
-    env.enter(WORLD, "eth0")
+    env.enter(WORLD, "eth0", Path("/data/rank1"))
     assert env.position() == env.Position(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
     assert environment["GLOO_SOCKET_IFNAME"] == "eth0"
 

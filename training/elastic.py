@@ -1,0 +1,132 @@
+"""How the ranks of a generation come to one state: what they bring, who has come furthest, who sends it to whom.
+
+A rank that lost its peers in a step may or may not have committed it: the sums of that step had reached some and not others.
+So committed steps differ by one at most, and the most advanced state is the truth. Ranks that already have it get nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distributed.process_group import Group
+from training.checkpoint import put_tensors, tensors_of
+from training.state import StepReport, TrainState
+
+#: Rank 0 writes its records every 50 ms; what it committed within this time of its death may not be on disk.
+UNWRITTEN_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What one rank brings to a new generation."""
+
+    begun: bool
+    step: int
+    best: float | None
+    unsettled: StepReport | None
+    reports: tuple[StepReport, ...]  # its newest, oldest first
+    led: bool  # it was rank 0 until now, and has written down every step it committed
+
+
+@dataclass(frozen=True)
+class Transfer:
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The same on every rank."""
+
+    step: int
+    best: float | None
+    unsettled: StepReport | None
+    reports: tuple[StepReport, ...]
+    untold: tuple[StepReport, ...]  # steps that no rank 0 is sure to have written down
+    transfers: tuple[Transfer, ...]
+    has_newcomers: bool  # ranks that were not in an earlier generation
+
+
+def standing(state: TrainState, *, led: bool) -> Standing:
+    return Standing(state.begun, state.step, state.best, state.unsettled, tuple(state.reports), led)
+
+
+def agree(standings: Sequence[Standing]) -> Agreement | None:
+    """None where nobody has begun: then there is a checkpoint to load, or the job starts."""
+    step = max((each.step for each in standings if each.begun), default=None)
+    if step is None:
+        return None
+    ahead = [rank for rank, each in enumerate(standings) if each.begun and each.step == step]
+    behind = [rank for rank in range(len(standings)) if rank not in ahead]
+    truth = standings[ahead[0]]
+    return Agreement(
+        step=step,
+        best=truth.best,
+        unsettled=next((standings[rank].unsettled for rank in ahead if standings[rank].unsettled), None),
+        reports=truth.reports,
+        untold=tuple(untold(truth.reports, standings)),
+        transfers=tuple(Transfer(ahead[number % len(ahead)], rank) for number, rank in enumerate(behind)),
+        has_newcomers=not all(each.begun for each in standings),
+    )
+
+
+def untold(reports: Sequence[StepReport], standings: Iterable[Standing]) -> Iterable[StepReport]:
+    """What rank 0 has not written down: of one that is here all it did not commit, of one that is gone its last moments."""
+    leader = next((each for each in standings if each.led), None)
+    if leader is not None:
+        return (report for report in reports if report.step > leader.step)
+    newest = reports[-1].time if reports else 0.0
+    return (report for report in reports if report.time > newest - UNWRITTEN_SECONDS)
+
+
+def take(state: TrainState, group: Group, agreement: Agreement) -> None:
+    """Bring this rank's state to what was agreed: send it, receive it, or leave it as it is."""
+    mine = [each for each in agreement.transfers if group.rank in (each.source, each.target)]
+    if mine:
+        exchange(state, group, mine)
+    state.step, state.best, state.unsettled, state.begun = agreement.step, agreement.best, agreement.unsettled, True
+    state.reports.clear()
+    state.reports.extend(agreement.reports)
+
+
+def exchange(state: TrainState, group: Group, transfers: Sequence[Transfer]) -> None:
+    """Parameters, buffers and optimizer state, one message for each type of number."""
+    tensors = tensors_of(state)
+    for kind, parts in by_type(tensors).items():
+        flat = flatten(parts, kind)
+        for each in transfers:
+            if each.source == group.rank:
+                group.send(flat, each.target)
+            else:
+                group.receive(flat, each.source)
+                unflatten(flat, parts)
+    if any(each.target == group.rank for each in transfers):
+        put_tensors(state, tensors)
+
+
+def by_type(tensors: dict[str, Any]) -> dict[torch.dtype, list[Tensor]]:
+    """In an order that all ranks share: that of the names."""
+    found: dict[torch.dtype, list[Tensor]] = {}
+    for part in sorted(tensors):
+        for name in sorted(tensors[part]):
+            value = tensors[part][name]
+            if isinstance(value, Tensor):
+                found.setdefault(value.dtype, []).append(value)
+    return found
+
+
+def flatten(parts: Sequence[Tensor], kind: torch.dtype) -> Tensor:
+    """One contiguous message; on the device of the largest part, since scalars of an optimizer stay on the host."""
+    device = max(parts, key=lambda part: part.numel()).device
+    return torch.cat([part.detach().reshape(-1).to(device, kind) for part in parts])
+
+
+@torch.no_grad()
+def unflatten(flat: Tensor, parts: Sequence[Tensor]) -> None:
+    for part, piece in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
+        part.copy_(piece.view(part.shape))

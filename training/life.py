@@ -1,0 +1,125 @@
+"""A rank's life: one process, one state, and as many generations as it lives through."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from distributed import env
+from distributed.abort import Fence
+from distributed.process_group import leave_group
+from training.agent_link import AgentLink
+from training.build import build_generation
+from training.errors import AbandonedError
+from training.failures import describe
+from training.link import Broken, FailureReport, RankFolder, RankOrder
+from training.spec import JobSpec
+from training.state import TrainState, new_state
+from training.telemetry import Telemetry
+from training.trainer import train
+
+Outcome = Literal["completed", "paused"]
+
+#: A coordinator that is away delays a recovery until it is back; beyond this the job's checkpoints are the better hope.
+ORDER_TIMEOUT_SECONDS = 3600.0
+
+
+class Life:
+    """`order` is this rank's present place; `state` outlives it."""
+
+    def __init__(self, order: RankOrder) -> None:
+        self.order = order
+        self.spec = JobSpec.model_validate(order.spec)
+        self.state: TrainState | None = None
+        self.link = AgentLink(order.agent_socket, order.world)
+        self.telemetry = self._speak_from(order, led_before=False)
+
+    @property
+    def folder(self) -> RankFolder:
+        return RankFolder.at(Path(self.order.folder))
+
+    @property
+    def step(self) -> int:
+        return self.state.step if self.state is not None else 0
+
+    def live(self) -> Outcome:
+        """Until training ends. A lost peer ends a generation, not this process, where the job is to close up."""
+        env.enter(self.order.world, self.order.world.interface, self.folder.path)
+        torch.set_num_threads(env.intra_op_threads())
+        state = self.state = new_state(self.spec, device_of(self.order), env.cache_directory())
+        while isinstance(ended := self._live_through_generation(state), FailureReport):
+            self._break_off(state, ended)
+            self._enter(self._await_order(ended))
+        return ended
+
+    def close(self) -> None:
+        self.telemetry.close()
+        self.link.close()
+
+    def _live_through_generation(self, state: TrainState) -> Outcome | FailureReport:
+        """Once the except block is left nothing refers to the model's wrapper any more, and the group can be destroyed."""
+        fence = Fence()
+        self.link.guard(fence)
+        try:
+            generation = build_generation(self.spec, self.order.world, state, self.telemetry, fence)
+            outcome = train(generation)
+            generation.close()
+        except Exception as error:
+            failure = describe(error, self.order.world.rank, state.step)
+            if not self.spec.closes_up or not (failure.kind == "peer_lost" or fence.struck.is_set()):
+                raise
+        else:
+            return outcome
+        fence.strike()  # frees the neighbours too, and the threads of the group that still wait
+        return failure
+
+    def _break_off(self, state: TrainState, failure: FailureReport) -> None:
+        """Drop whatever depended on the world."""
+        gc.collect()
+        leave_group()
+        state.rewind()
+        self.link.broken(Broken(step=state.step, failure=failure))
+
+    def _await_order(self, failure: FailureReport) -> RankOrder:
+        order = self.link.next_order(ORDER_TIMEOUT_SECONDS)
+        if order is None:
+            raise AbandonedError(f"no place in a new generation within {ORDER_TIMEOUT_SECONDS:g} s after this: {failure.message}")
+        return order
+
+    def _enter(self, order: RankOrder) -> None:
+        """Everything written from now on goes to the new place; the old one is complete before the agent hears of it."""
+        led, before = self.order.world.rank == 0, self.folder
+        self.telemetry.close()
+        self.order = order
+        redirect(before, self.folder)
+        env.enter(order.world, order.world.interface, self.folder.path)
+        self.telemetry = self._speak_from(order, led_before=led)
+        self.link.enter(order.world)
+
+    def _speak_from(self, order: RankOrder, *, led_before: bool) -> Telemetry:
+        return Telemetry(order.world, self.spec, RankFolder.at(Path(order.folder)), self.link, led_before=led_before)
+
+
+def redirect(before: RankFolder, folder: RankFolder) -> None:
+    """Output goes to the new folder; so does whatever is written to the working directory, if that was the old one."""
+    if Path.cwd() == before.path:
+        os.chdir(folder.path)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    output = os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+
+
+def device_of(order: RankOrder) -> torch.device:
+    if order.world.device == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", order.world.slot)
+    torch.cuda.set_device(device)
+    return device
