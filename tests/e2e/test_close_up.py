@@ -1,0 +1,86 @@
+"""kill -9 in the middle of a step, on a whole stack: the survivors keep their processes, and the curve has neither hole nor double."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.conftest import free_port
+from tests.e2e.specs import tiny_gpt
+from tests.e2e.stack import Stack, wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+STEPS = 150
+CLOSE_UP = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
+
+
+@pytest.fixture(scope="module")
+def three_agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("three"))
+    stack.up(free_port(), agents=3)
+    yield stack
+    stack.down()
+    left = [(process.pid, process.cmdline()) for process in stack.processes()]
+    assert not left, f"left behind: {left}"
+
+
+def job(name: str, nodes: int, **changes: Any) -> dict[str, Any]:
+    return tiny_gpt(name, STEPS, nodes=nodes, **CLOSE_UP, **changes) | {
+        "training": {"steps": STEPS, "global_batch_size": 6, "micro_batch_size": 1, "eval_every_steps": None, "seed": 7}
+    }
+
+
+def pids_by_node(stack: Stack, job_id: str) -> dict[str, int]:
+    return {rank["node_name"]: rank["pid"] for rank in stack.job(job_id)["ranks"]}
+
+
+def assert_whole(stack: Stack, job_id: str, generations: int) -> None:
+    done = stack.wait_for_state(job_id, "completed", "failed", timeout=120)
+    assert (done["state"], done["restarts"], done["generation"]) == ("completed", 0, generations), done
+    assert sorted(step for step, _ in stack.raw_curve(job_id)) == list(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize(("nodes", "victim"), [(2, 1), (3, 1), (3, 0)])
+def test_a_killed_rank_costs_its_survivors_nothing(three_agents: Stack, nodes: int, victim: int) -> None:
+    stack = three_agents
+    job_id = stack.submit(job(f"rank-{nodes}-{victim}", nodes))
+    stack.wait_for_step(job_id, 20)
+    before = pids_by_node(stack, job_id)
+    dead = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == victim)
+    os.kill(dead["pid"], signal.SIGKILL)
+    wait_until("the next generation", lambda: stack.job(job_id)["generation"] == 2, 30)
+    stack.wait_for_state(job_id, "running", "completed", timeout=30)
+    after = pids_by_node(stack, job_id)
+    assert after == {name: pid for name, pid in before.items() if name != dead["node_name"]}
+    assert_whole(stack, job_id, generations=2)
+
+
+def test_a_killed_node_is_given_up_on_its_peers_word(three_agents: Stack) -> None:
+    stack = three_agents
+    job_id = stack.submit(job("node", 3))
+    stack.wait_for_step(job_id, 20)
+    before = pids_by_node(stack, job_id)
+    dead = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == 1)
+    kill_node(stack, dead["node_name"])
+    wait_until("the next generation", lambda: stack.job(job_id)["generation"] == 2, 30)
+    stack.wait_for_state(job_id, "running", "completed", timeout=30)
+    assert pids_by_node(stack, job_id) == {name: pid for name, pid in before.items() if name != dead["node_name"]}
+    assert_whole(stack, job_id, generations=2)
+
+
+def kill_node(stack: Stack, name: str) -> None:
+    """Agent, spawner and ranks, the agent first, as when a machine loses power."""
+    folder = str(Path("agents") / name)
+    mine = [process for process in stack.processes() if folder in " ".join(process.cmdline()) + " ".join(process.environ().values())]
+    for process in sorted(mine, key=lambda process: "cluster.agent.main" not in " ".join(process.cmdline())):
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
