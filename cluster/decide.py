@@ -237,7 +237,7 @@ def _failed(view: JobView) -> Decision | None:
 def _silent(view: JobView) -> list[RankView]:
     """Ranks behind an agent that is away. That alone says nothing; along with a peer's word that a connection broke, and nobody
     else to blame, it means that their node is gone."""
-    if not any(rank.broken and rank.reachable for rank in view.ranks):
+    if view.min_ranks is None or not any(rank.broken and rank.reachable for rank in view.ranks):
         return []
     return [rank for rank in view.ranks if not rank.stopped and not rank.reachable]
 
@@ -246,7 +246,7 @@ def _stranded(view: JobView, now: datetime) -> Decision | None:
     """A connection broke and nobody died of it: everyone goes on in a new generation."""
     long_ago = now - timedelta(seconds=BROKEN_SECONDS)
     broken = [rank for rank in view.ranks if rank.broken and rank.updated_at <= long_ago]
-    if not broken:
+    if view.min_ranks is None or not broken:
         return None
     what = f"rank {_listed(broken)} lost a connection, and every rank is alive"
     return _close_up(view, EndReason.RANK_CRASHED, what) or _restart_or_give_up(view, EndReason.RANK_CRASHED, what)

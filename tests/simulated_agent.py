@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import httpx
@@ -151,6 +151,12 @@ class SimulatedAgent:
         self._exit(victim, "failed", exit_code=1)
         await self.observe()
 
+    async def lose_peer(self, job_id: str) -> None:
+        """Every rank here says that a connection to another one broke, and waits for its next place."""
+        for rank in self._alive(job_id):
+            rank.failure = FailureReport(kind="peer_lost", rank=rank.world.rank, message="Connection closed by peer", time=2.0)
+        await self.observe()
+
     async def complete(self, job_id: str) -> None:
         for rank in self._alive(job_id):
             self._exit(rank, "completed", exit_code=0)
@@ -228,11 +234,19 @@ class SimulatedAgent:
 
     async def _obey(self, desired: Desired) -> None:
         wanted = {(each.job_id, each.generation, world.rank): (each, world) for each in desired.assignments for world in each.worlds}
+        self._move(wanted)
         self.ranks = {place: rank for place, rank in self.ranks.items() if place in wanted}
         for place, (assignment, world) in wanted.items():
             await self._steer(place, assignment, world)
         self.deleted = [each.id for each in desired.delete_checkpoints]
         await self.observe()
+
+    def _move(self, wanted: dict[Place, tuple[DesiredAssignment, World]]) -> None:
+        """Living processes take the places that were meant for them."""
+        for place, (_, world) in wanted.items():
+            mine = [rank for rank in self.ranks.values() if rank.world.job_id == world.job_id and rank.world.born == world.born]
+            if world.birth is not None and place not in self.ranks and mine:
+                self.ranks[place] = replace(mine[-1], world=world, failure=None, events=0)
 
     async def _steer(self, place: Place, assignment: DesiredAssignment, world: World) -> None:
         rank = self.ranks.get(place)

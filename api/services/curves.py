@@ -80,12 +80,19 @@ def _by_name(rows: Iterable[StoredBucket]) -> dict[str, list[StoredBucket]]:
 
 
 def _raw_curves(records: Sequence[RecordColumns], names: Sequence[str], rank: int) -> list[Curve]:
+    """A successor of rank 0 tells its last moments again, which may or may not have reached its disk: what an older generation
+    has told of a step in the same words is left out."""
     points: defaultdict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
-    for record in records:
+    told: dict[tuple[str, int], tuple[int, float]] = {}
+    for record in sorted(records, key=lambda record: record.generation):
         values = _values.decode(record.values)
         for name in names:
-            if name in values:
-                points[name, record.generation].append((record.step, float(values[name]), record.time))
+            if name not in values:
+                continue
+            value = float(values[name])
+            generation, before = told.setdefault((name, record.step), (record.generation, value))
+            if generation == record.generation or value != before:
+                points[name, record.generation].append((record.step, value, record.time))
     return [_raw_curve(name, rank, generation, points[name, generation]) for name, generation in sorted(points)]
 
 

@@ -32,8 +32,11 @@ def run(measure: Callable[[], list[Figure]], description: str | None) -> None:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    figures = measure()
+    report(measure(), arguments.json)
+
+
+def report(figures: Sequence[Figure], file: Path | None) -> None:
     for figure in figures:
         print(f"{figure.figure:28} {figure.median:>12.4g} {figure.unit:6} p95 {figure.p95:.4g}  n {figure.n}  {figure.reference}")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
+    if file is not None:
+        file.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")

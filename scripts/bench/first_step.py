@@ -42,11 +42,11 @@ def spec() -> dict[str, Any]:
 
 
 @contextmanager
-def stack() -> Iterator[Client]:
+def stack(agents: int = 2) -> Iterator[Client]:
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
         layout = Layout.at(Path(folder))
         try:
-            with bring_up(layout, Plan(port=PORT), say).client() as client:
+            with bring_up(layout, Plan(port=PORT, agents=agents), say).client() as client:
                 yield client
         finally:
             take_down(layout, say)

@@ -18,7 +18,7 @@ import msgspec
 from monitoring.files import write_durably
 from monitoring.points import MetricRecord
 from monitoring.spool import SpoolWriter
-from training.link import FailureReport, FromRank, Joined, Progress, RankFolder, RankHello, RankOrder, Result
+from training.link import FailureReport, FromRank, Joined, Progress, RankFolder, RankHello, RankOrder, Reform, Result
 
 
 def preload() -> None:
@@ -33,6 +33,7 @@ class Link:
     socket: socket.socket | None = None
     unread: bytes = b""
     paused: bool = False
+    moved: bool = False  # to another folder, since that was last looked at
     started: list[Joined] = field(default_factory=list)
 
     def say(self, message: FromRank) -> None:
@@ -51,7 +52,9 @@ class Link:
         connection.setblocking(False)
         self.socket = connection
         world = self.order.world
-        self._send(RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid()))
+        self._send(
+            RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid(), birth=world.born)
+        )
         for joined in self.started:
             self._send(joined)
         return True
@@ -76,6 +79,15 @@ class Link:
         if not received:
             self._drop()
         self.paused |= b'"pause"' in received
+        for line in received.splitlines():
+            if b'"reform"' in line:
+                self._move(msgspec.json.decode(line, type=Reform).order)
+
+    def _move(self, order: RankOrder) -> None:
+        if order.world.generation > self.order.world.generation:
+            self.order, self.started = order, []
+            self._drop()
+            self.moved = True
 
     def _drop(self) -> None:
         if self.socket is not None:
@@ -96,21 +108,37 @@ def run_rank(order: RankOrder) -> int:
         print(f"child {child.pid}")
     spool = SpoolWriter(folder.metrics)
     link.started.append(Joined(step=0, total_steps=steps))
-    step = 0
+    step = number = 0
     while not steps or step < steps:
         step += 1
         time.sleep(pause)
-        record = MetricRecord(seq=step, step=step, time=time.time(), values={"loss": 1 / step})
+        number += 1
+        record = MetricRecord(seq=number, step=step, time=time.time(), values={"loss": 1 / step})
         spool.append(msgspec.json.encode(record))
         spool.flush(durable=False)
         print(f"step {step}")
         link.say(Progress(step=step))
+        if link.moved:
+            spool.close()
+            folder, spool, number = *_enter(link), 0
+            link.started.append(Joined(step=step, total_steps=steps))
         if step == crash_at:
             failure = FailureReport(kind="exception", rank=order.world.rank, message="planned", exception="RuntimeError", step=step)
             return _end(folder, Result(outcome="failed", step=step, failure=failure), 1)
         if link.paused:
             return _end(folder, Result(outcome="paused", step=step), 0)
     return _end(folder, Result(outcome="completed", step=step), 0)
+
+
+def _enter(link: Link) -> tuple[RankFolder, SpoolWriter]:
+    """Metrics and output go to the new folder, before the agent hears of the move."""
+    link.moved = False
+    folder = RankFolder.at(Path(link.order.folder))
+    output = os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    return folder, SpoolWriter(folder.metrics)
 
 
 def _end(folder: RankFolder, result: Result, code: int) -> int:

@@ -11,8 +11,11 @@ from cluster.agent.reconcile import (
     UNCLAIMED_SECONDS,
     UNDESIRED_GRACE_SECONDS,
     Action,
+    BuryRank,
+    CallRank,
     DeleteCheckpoint,
     ForgetRank,
+    MoveRank,
     PauseRank,
     StartRank,
     StoreNamespace,
@@ -25,7 +28,7 @@ from cluster.agent.spawner_link import RankKey
 from cluster.protocol import CheckpointToDelete, Desired
 from cluster.states import RankState
 from tests.cluster.agent.conftest import assignment, training_job, world
-from training.link import RankOrder
+from training.link import Birth, RankOrder
 
 NOW = 1_000_000.0
 KEY = RankKey("job", 1, 0)
@@ -118,3 +121,40 @@ def test_ranks_that_are_not_desired_are_reported_too() -> None:
     old = report.assignments[0].ranks[0]
     assert (old.step, old.progress_age) == (9, 3)
     assert report.deleted_checkpoints == ("c",)
+
+
+HERE = world("job", generation=2, birth=Birth(1, 0))
+LATER = world("job", generation=3, birth=Birth(1, 0))
+
+
+def carried(place: Any, **changes: Any) -> Rank:
+    order = RankOrder(spec=training_job(), world=place, folder="/data", agent_socket="/socket")
+    return Rank(order=order, **({"phase": Phase.ALIVE, "pid": 7, "entered": False} | changes))
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "expected"),
+    [
+        ([rank()], HERE, [MoveRank(KEY, HERE, training_job())]),
+        ([rank(phase=Phase.PREPARING, pid=None)], HERE, []),  # not yet a process: it moves when it is
+        ([rank(**ENDED)], HERE, [BuryRank(KEY, HERE, training_job())]),
+        ([], HERE, [BuryRank(None, HERE, training_job())]),
+        ([rank(phase=Phase.MOVED), carried(HERE)], HERE, [CallRank(RankKey("job", 2, 0))]),
+        ([rank(phase=Phase.MOVED), carried(HERE, entered=True)], HERE, []),
+        ([rank(phase=Phase.MOVED, drained=True), carried(HERE, entered=True)], HERE, [ForgetRank(KEY)]),
+        ([rank()], LATER, [MoveRank(KEY, LATER, training_job())]),  # generation 2 was never heard of here
+        ([rank(phase=Phase.MOVED), carried(HERE)], LATER, [MoveRank(RankKey("job", 2, 0), LATER, training_job())]),
+        ([rank(phase=Phase.MOVED), carried(HERE, **ENDED)], LATER, [BuryRank(RankKey("job", 2, 0), LATER, training_job())]),
+    ],
+)
+def test_living_processes_take_their_places_in_a_newer_generation(there: list[Rank], wanted: Any, expected: list[Action]) -> None:
+    now = Desired(revision=5, assignments=(assignment("job", wanted),))
+    assert reconcile(now, {each.key: each for each in there}, NOW) == expected
+
+
+def test_a_moved_rank_holds_no_slot_and_says_that_it_has_moved() -> None:
+    place = world("job", generation=3)
+    wanted = Desired(revision=5, assignments=(assignment("job", place),))
+    moved = {KEY: rank(phase=Phase.MOVED)}
+    assert reconcile(wanted, moved, NOW) == [StartRank(place, training_job())]
+    assert observe(wanted, moved, (), NOW).assignments[0].ranks[0].state == RankState.MOVED

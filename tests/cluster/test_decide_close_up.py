@@ -1,0 +1,96 @@
+"""When a job closes up: what is known of its ranks -> which of them go on, and why."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cluster.decide import BROKEN_SECONDS, JobView, RankView, decide
+from cluster.states import EndReason, Intent, JobState, RankState
+from tests.cluster.test_decide import NOW, completed, crashed, job, rank, report
+
+LONG_AGO = NOW - timedelta(seconds=BROKEN_SECONDS)
+LOST = rank(1, RankState.LOST)
+SILENT = rank(1, reachable=False)
+
+
+def broken(number: int, **known: Any) -> RankView:
+    return rank(number, failure=report(number, "peer_lost"), **known)
+
+
+def carried(number: int, state: RankState = RankState.STARTING, **known: Any) -> RankView:
+    return rank(number, state, carried=True, **known)
+
+
+def gang(*ranks: RankView, state: JobState = JobState.RUNNING, least: int | None = 1, **known: Any) -> JobView:
+    return job(state, *ranks, min_ranks=least, **known)
+
+
+@pytest.mark.parametrize(
+    ("view", "survivors"),
+    [
+        (gang(rank(0), crashed(1)), (0,)),
+        (gang(crashed(0), rank(1), broken(2)), (1, 2)),  # without waiting for the survivors' word
+        (gang(rank(0), LOST, rank(2)), (0, 2)),
+        (gang(broken(0), SILENT, rank(2)), (0, 2)),
+        (gang(rank(0), crashed(1), rank(2, reachable=False)), (0,)),  # whoever cannot be told cannot follow
+        (gang(rank(0), crashed(1, drained=False)), (0,)),
+        (gang(broken(0, updated_at=LONG_AGO), broken(1, updated_at=LONG_AGO)), (0, 1)),
+        (gang(carried(0), crashed(1, carried=True), carried(2), state=JobState.RECOVERING), (0, 2)),
+        (gang(rank(0), crashed(1), restarts=3), (0,)),
+        (gang(rank(0), crashed(1), desired=Intent.PAUSE), (0,)),  # the pause comes once they stand again
+    ],
+)
+def test_the_survivors_go_on(view: JobView, survivors: tuple[int, ...]) -> None:
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, decision.survivors, decision.counts_as_restart) == (JobState.RECOVERING, survivors, False)
+    assert "generation 2" in decision.why
+
+
+@pytest.mark.parametrize(
+    ("view", "to"),
+    [
+        (gang(rank(0), crashed(1), least=None), JobState.RECOVERING),
+        (gang(rank(0), crashed(1), least=2), JobState.RECOVERING),
+        (gang(crashed(0), crashed(1)), JobState.RECOVERING),
+        (gang(rank(0), crashed(1), state=JobState.STARTING), JobState.RECOVERING),  # nothing had begun
+        (gang(rank(0), crashed(1), state=JobState.RECOVERING), JobState.RECOVERING),
+        (gang(completed(0), crashed(1), rank(2)), JobState.RECOVERING),  # the run was just ending
+        (gang(rank(0), crashed(1, failure=report(1, "invalid_input"))), JobState.STOPPING),
+        (gang(rank(0), crashed(1), least=2, restarts=3), JobState.STOPPING),
+        (gang(rank(0), crashed(1), desired=Intent.CANCEL), JobState.STOPPING),
+    ],
+)
+def test_otherwise_it_restarts_or_stops(view: JobView, to: JobState) -> None:
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, decision.survivors) == (to, ())
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        gang(rank(0), SILENT),  # an agent that is away is no evidence against its ranks
+        gang(broken(0), broken(1)),  # somebody is about to say who died
+        gang(broken(0), SILENT, least=None),
+        gang(carried(0), carried(1), state=JobState.RECOVERING, desired=Intent.PAUSE),
+    ],
+)
+def test_it_waits(view: JobView) -> None:
+    assert decide(view, NOW) is None
+
+
+def test_it_runs_again_once_every_carried_rank_has_joined() -> None:
+    decision = decide(gang(carried(0, RankState.RUNNING), state=JobState.RECOVERING), NOW)
+    assert decision is not None
+    assert decision.to is JobState.RUNNING
+
+
+def test_a_silent_node_is_named_as_the_cause() -> None:
+    decision = decide(gang(broken(0), SILENT), NOW)
+    assert decision is not None
+    assert decision.reason is EndReason.NODE_LOST
+    assert "agent of rank 1 is gone" in decision.why

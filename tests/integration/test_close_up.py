@@ -1,0 +1,71 @@
+"""Closing up as the coordinator sees it: simulated agents on the real protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.integration.conftest import Cluster
+from tests.simulated_agent import SimulatedAgent
+
+CLOSE_UP = {"resources": {"nodes": 3}, "parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
+
+
+async def gang_of_three(cluster: Cluster) -> tuple[str, dict[str, SimulatedAgent], dict[str, Any]]:
+    agents = {name: await cluster.add_agent(name, slots=1) for name in "abc"}
+    job_id = await cluster.submit(**CLOSE_UP, training={"steps": 100, "global_batch_size": 12})
+    return job_id, agents, await cluster.until_job(job_id, "running")
+
+
+async def test_survivors_become_the_next_generation_in_the_same_processes(cluster: Cluster) -> None:
+    job_id, agents, before = await gang_of_three(cluster)
+    for agent in agents.values():
+        await agent.step(job_id, 7)
+    await agents["b"].crash(job_id, 1, message="CUDA error")
+    job = await cluster.until_job(job_id, "running", generation=2, restarts=0)
+    pids = {rank["node_name"]: rank["pid"] for rank in before["ranks"]}
+    assert [(rank["rank"], rank["node_name"], rank["pid"]) for rank in job["ranks"]] == [(0, "a", pids["a"]), (1, "c", pids["c"])]
+    assert [generation["world_size"] for generation in job["generations"]] == [3, 2]
+    (world,) = agents["c"].worlds(job_id)
+    assert (world.generation, world.rank, world.node_rank, world.world_size, world.born.rank) == (2, 1, 1, 2, 2)
+    assert world.store_token != ""
+    slots = {name: [slot["job_id"] for slot in node["slots"]] for name, node in (await cluster.nodes()).items()}
+    assert slots == {"a": [job_id], "b": [None], "c": [job_id]}
+    (event,) = [event for event in await cluster.events(job_id) if event["type"] == "job.closed_up"]
+    assert "CUDA error" in event["cause"]
+
+
+async def test_a_second_fault_and_the_birth_stays(cluster: Cluster) -> None:
+    job_id, agents, _ = await gang_of_three(cluster)
+    await agents["a"].crash(job_id, 0)
+    await cluster.until_job(job_id, "running", generation=2)
+    await agents["b"].crash(job_id, 0)
+    await cluster.until_job(job_id, "running", generation=3, restarts=0)
+    (world,) = agents["c"].worlds(job_id)
+    assert (world.rank, world.world_size, world.born.generation, world.born.rank) == (0, 1, 1, 2)
+    await agents["c"].complete(job_id)
+    await cluster.until_job(job_id, "completed")
+    await cluster.until(lambda: not any(agent.ranks for agent in agents.values()), "nothing is left on any node")
+
+
+async def test_a_lost_agent_alone_is_no_fault_but_with_a_peers_word_it_is(cluster: Cluster) -> None:
+    job_id, agents, _ = await gang_of_three(cluster)
+    await agents["b"].disconnect()
+    for _ in range(3):
+        await cluster.step()
+    assert (await cluster.job(job_id))["generation"] == 1
+    await agents["a"].lose_peer(job_id)
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert [rank["node_name"] for rank in job["ranks"]] == ["a", "c"]
+
+
+async def test_too_few_survivors_fall_back_to_the_checkpoint(cluster: Cluster) -> None:
+    a, b = await cluster.add_agent("a", slots=1), await cluster.add_agent("b", slots=1)
+    job_id = await cluster.submit(
+        **CLOSE_UP | {"resources": {"nodes": 2, "min_nodes": 2}, "fault_tolerance": {"recovery": "close_up", "max_restarts": 1}}
+    )
+    await cluster.until_job(job_id, "running")
+    folder = await a.save_checkpoint(job_id, 5)
+    await b.crash(job_id, 1)
+    await cluster.until_job(job_id, "running", generation=2, restarts=1)
+    assert a.worlds(job_id)[0].restore_from == (folder,)
+    assert a.worlds(job_id)[0].birth is None
