@@ -91,14 +91,12 @@ def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
     wanted = {key_of(world): (assignment, world) for assignment in desired.assignments for world in assignment.worlds}
     places = [(assignment, world) for key, (assignment, world) in wanted.items() if key not in ranks and assignment.action == "run"]
     called = {birth_of(world) for _, world in places}
-    actions: list[Action] = []
+    actions = [action for assignment, world in places for action in _fill(world, assignment.spec, ranks)]
     for key, rank in ranks.items():
         if key in wanted:
             actions += _steer(rank, wanted[key][0])
         elif rank.phase is Phase.EXITED or rank.birth not in called:
             actions += _dismiss(rank, now)
-    for assignment, world in places:
-        actions += _fill(world, assignment.spec, ranks)
     actions += [DeleteCheckpoint(checkpoint) for checkpoint in desired.delete_checkpoints]
     return actions
 
