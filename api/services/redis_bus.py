@@ -54,7 +54,7 @@ _decoder = msgspec.json.Decoder(Nudge)
 
 
 def connect(url: str) -> Redis:
-    """Raises ValueError for a URL that is none. The library's own retries are off: they multiply every timeout."""
+    """Raises ValueError for a URL that is none. The library's own retries stay off, whatever its defaults: they multiply every timeout."""
     return Redis.from_url(
         url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=SOCKET_SECONDS, retry=Retry(NoBackoff(), 0), health_check_interval=0
     )
