@@ -84,6 +84,14 @@ def test_state_survives_down_and_up(stranger: Paceline, layout: Layout) -> None:
     assert [job["id"] for job in listed] == [json.loads(submitted.stdout)["id"]]
 
 
+def test_agents_follow_the_coordinator_to_another_port(stranger: Paceline, layout: Layout) -> None:
+    """Their credentials name the old address; a second token would be refused, for the node's name is known."""
+    for _ in range(2):
+        done = stranger("up", "--json", "--agents", "1", "--port", str(free_port()))
+        assert done.returncode == 0, done.stderr
+        assert stranger("down").returncode == 0
+
+
 def test_killed_coordinator_comes_back_on_its_port(stranger: Paceline, layout: Layout) -> None:
     first = up(stranger, "--port", str(free_port()))
     (record,) = recorded(layout)
