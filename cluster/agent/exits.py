@@ -31,7 +31,12 @@ def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], 
         return Ending(outcome="completed", exit_code=0, step=step, time=status.time)
     failure = (result.failure if result else None) or _from_exit(status, rank, step)
     failure = msgspec.structs.replace(
-        failure, exit_code=status.exit_code, signal=status.signal, last_lines=failure.last_lines or lines, time=failure.time or status.time
+        failure,
+        exit_code=status.exit_code,
+        signal=status.signal,
+        ordered=status.ordered,
+        last_lines=failure.last_lines or lines,
+        time=failure.time or status.time,
     )
     return Ending(outcome="failed", exit_code=status.exit_code, signal=status.signal, step=step, time=status.time, failure=failure)
 
