@@ -108,11 +108,15 @@ async def _forget(session: AsyncSession, node: NodeRow, rank: RankRow, now: date
 
 
 async def _exit_event(session: AsyncSession, node: NodeRow, rank: RankRow, now: datetime) -> None:
+    """A rank that was to stop and was stopped has not failed, whatever its exit code says."""
+    generation = await job_rows.generation(session, rank.job_id, rank.generation)
+    stopped = rank.outcome == "failed" and generation is not None and generation.ended_at is not None
+    outcome = "stopped" if stopped else rank.outcome
     how = rank.signal or (f"exit code {rank.exit_code}" if rank.exit_code is not None else "exit unknown")
-    message = f"rank {rank.rank} on {node.name}: {rank.outcome or 'ended'} ({how})"
+    message = f"rank {rank.rank} on {node.name}: {outcome or 'ended'} ({how})"
     data: dict[str, Any] = {
         "rank": rank.rank,
-        "outcome": rank.outcome,
+        "outcome": outcome,
         "exit_code": rank.exit_code,
         "signal": rank.signal,
         "step": rank.step,
@@ -121,7 +125,7 @@ async def _exit_event(session: AsyncSession, node: NodeRow, rank: RankRow, now: 
         session,
         type="rank.exited",
         actor=node_actor(node),
-        cause=(rank.failure or {}).get("message") or how,
+        cause=f"generation {rank.generation} was to stop" if stopped else (rank.failure or {}).get("message") or how,
         message=message,
         job_id=rank.job_id,
         node_id=node.id,

@@ -164,6 +164,8 @@ async def test_cancel_stops_the_ranks(cluster: Cluster) -> None:
     job = await cluster.until_job(job_id, "cancelled")
     assert job["ranks"][0]["signal"] == "SIGTERM"
     assert job["failure"] is None
+    (exited,) = [event for event in await cluster.events(job_id) if event["type"] == "rank.exited"]
+    assert (exited["message"], exited["data"]["outcome"]) == ("rank 0 on a: stopped (SIGTERM)", "stopped"), "as asked is not a failure"
     await cluster.until(lambda: not a.ranks, "the rank is forgotten")
 
 
