@@ -149,6 +149,18 @@ def test_killed_demo_leaves_nothing(demo: subprocess.Popen[str], layout: Layout)
     wait_until("the watchdog has ended", lambda: not watchdogs(layout))
 
 
+def test_demo_does_not_wait_for_the_job_of_an_interrupted_one(demo: subprocess.Popen[str], stranger: Paceline, layout: Layout) -> None:
+    demo.kill()
+    wait_until("everything stopped", lambda: marked(layout) == [])
+    again = stranger.start("demo", str(ROOT / "examples" / "digits_mlp.yaml"), "--port", str(free_port()), *NO_AGENTS)
+    assert again.stdout is not None
+    wait_for_line(again.stdout, "queued")
+    jobs = json.loads(stranger("jobs", "--json").stdout)
+    again.kill()
+    again.communicate(timeout=WAIT_S)
+    assert sorted(job["state"] for job in jobs) == ["cancelled", "queued"]
+
+
 def test_demo_uses_a_stack_that_is_up_and_leaves_it(stranger: Paceline, layout: Layout) -> None:
     up(stranger, "--port", str(free_port()))
     process = stranger.start("demo", str(ROOT / "examples" / "digits_mlp.yaml"), *NO_AGENTS)
