@@ -98,6 +98,8 @@ async def test_restarts_end_and_the_failure_names_the_culprit_not_its_victims(cl
     assert (job["failure"]["rank"], job["failure"]["node_name"], job["failure"]["message"]) == (1, "b", "CUDA out of memory")
     assert [victim["rank"] for victim in job["failure"]["victims"]] == [0]
     assert job["restarts"] == 1
+    exits = [event for event in await cluster.events(job_id) if event["type"] == "rank.exited" and event["data"]["rank"] == 1]
+    assert {(event["cause"], event["data"]["outcome"]) for event in exits} == {("CUDA out of memory", "failed")}
 
 
 async def test_invalid_input_is_not_retried(cluster: Cluster) -> None:
