@@ -17,6 +17,8 @@ from db.errors import DatabaseBusyError
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
+SHOWN_VALUE = 80  # characters
+_WITHOUT_VALUE = frozenset({"missing", "inconsistent_spec", "not_available_yet", "model_attributes_type"})
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
 
 
@@ -43,7 +45,15 @@ def field_error(error: dict[str, Any], body: Any) -> FieldError:
     source, *location = error["loc"] or ("body",)
     where = pointer(location, body, missing=error["type"] == "missing") if source == "body" else ".".join(map(str, location))
     hint = error.get("ctx", {}).get("way_out")
-    return FieldError(pointer=where, code=error["type"], message=error["msg"], hint=None if hint is None else str(hint))
+    return FieldError(pointer=where, code=error["type"], message=_with_value(error), hint=None if hint is None else str(hint))
+
+
+def _with_value(error: dict[str, Any]) -> str:
+    """The schema's own message and the value that it refused; ours name theirs already."""
+    value, message = error.get("input"), str(error["msg"])
+    if error["type"] in _WITHOUT_VALUE or not isinstance(value, bool | int | float | str):
+        return message
+    return f"{message}; got {repr(value)[:SHOWN_VALUE]}"
 
 
 def invalid_body(errors: Sequence[Any], body: Any, *, code: str = "invalid_request") -> ProblemError:
