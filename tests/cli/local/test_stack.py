@@ -63,6 +63,13 @@ def test_up_is_idempotent_and_down_leaves_nothing(stranger: Paceline, layout: La
     assert json.loads(stranger("down", "--json").stdout) == {"stopped": 0}
 
 
+def test_next_steps_name_a_data_folder_that_is_not_the_default(stranger: Paceline, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    done = stranger("up", *NO_AGENTS, "--port", str(free_port()), "--data", str(folder))
+    assert f"paceline down --data {folder}" in done.stderr
+    assert json.loads(stranger("down", "--data", str(folder), "--json").stdout) == {"stopped": 1}
+
+
 def test_used_port_is_passed_over_and_said(stranger: Paceline, layout: Layout) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
