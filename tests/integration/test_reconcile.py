@@ -368,6 +368,24 @@ async def test_a_restored_job_starts_from_the_checkpoint_of_another(cluster: Clu
     assert restored["id"] in refused.json()["detail"]
 
 
+async def test_a_restore_from_a_damaged_checkpoint_falls_back_to_that_jobs_older_ones(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    folders = {step: await a.save_checkpoint(job_id, step) for step in (10, 20, 30)}
+    chosen = next(each["id"] for each in await cluster.checkpoints(job_id) if each["step"] == 20)
+    restored = (await cluster.client.post(f"/api/v1/checkpoints/{chosen}/restore", json={})).json()["id"]
+    await cluster.until_job(restored, "running", generation=1)
+    assert a.worlds(restored)[0].restore_from == (folders[20], folders[10])
+    rank = next(rank for (job, _, _), rank in a.ranks.items() if job == restored)
+    for step in (20, 10):
+        await a.tell(rank, "checkpoint_damaged", {"directory": folders[step], "reason": "hash differs"})
+    await a.crash(restored, 0)
+    await cluster.until_job(restored, "running", generation=2)
+    world = a.worlds(restored)[-1]
+    assert (world.restore_from, world.restore_required) == ((), True)
+
+
 async def test_a_heartbeat_shows_on_the_node(cluster: Cluster) -> None:
     a = await cluster.add_agent("a")
     await a.heartbeat()
