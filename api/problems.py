@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from api.errors import ProblemError
+from api.middleware.methods import allowed_methods
 from api.schemas.common import FieldError
 from db.errors import DatabaseBusyError
 
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 SHOWN_VALUE = 80  # characters
 _WITHOUT_VALUE = frozenset({"missing", "inconsistent_spec", "not_available_yet", "model_attributes_type"})
-_BY_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
+_BY_STATUS = {404: "not_found", 413: "body_too_large", 415: "unsupported_media_type"}
 
 
 def render(request: Request, error: ProblemError) -> JSONResponse:
@@ -71,6 +72,19 @@ def from_validation(error: RequestValidationError) -> ProblemError:
     return invalid_body(errors, error.body, code="invalid_request" if errors[0]["loc"][0] == "body" else "invalid_parameter")
 
 
+def from_framework(request: Request, error: HTTPException) -> ProblemError:
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    return ProblemError(_BY_STATUS.get(error.status_code, "malformed_body"), detail, headers=error.headers)
+
+
+def wrong_method(request: Request) -> ProblemError:
+    path = request.url.path
+    methods = ", ".join(allowed_methods(request.app, path))
+    if not methods:
+        return ProblemError("not_found", f"{request.method} {path}: there is no such endpoint")
+    return ProblemError("method_not_allowed", f"{request.method} {path}: this takes {methods}", headers={"Allow": methods})
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     @app.exception_handler(ProblemError)
     async def problem(request: Request, error: ProblemError) -> JSONResponse:
@@ -82,8 +96,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> JSONResponse:
-        detail = f"{request.method} {request.url.path}: {error.detail}"
-        return render(request, ProblemError(_BY_STATUS.get(error.status_code, "malformed_body"), detail, headers=error.headers))
+        return render(request, wrong_method(request) if error.status_code == 405 else from_framework(request, error))
 
     @app.exception_handler(DatabaseBusyError)
     async def busy(request: Request, error: DatabaseBusyError) -> JSONResponse:
