@@ -149,7 +149,9 @@ def connect(address: Address, timeout: float, cancelled: threading.Event) -> soc
                 where = f"{address.store_host}:{address.store_port}"
                 raise StoreUnreachableError(f"no rendezvous store at {where} after {timeout:g} s: {error}") from error
             if cancelled.wait(pause * random.uniform(0.5, 1.0)):
-                raise StoreRefusedError(f"generation {address.generation} of job {address.job_id} is over: a newer one has begun") from error
+                raise StoreRefusedError(
+                    f"generation {address.generation} of job {address.job_id} is over: a newer one has begun"
+                ) from error
             pause = min(2 * pause, LONGEST_RETRY_SECONDS)
         else:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -88,7 +88,9 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     seq: int
     time: float
-    kind: Literal["checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample", "carried_on"]
+    kind: Literal[
+        "checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample", "carried_on"
+    ]
     data: dict[str, Any]
 
 

@@ -16,7 +16,9 @@ from monitoring.spool import SpoolReader, SpoolWriter
 #: The page cache survives a killed process; syncing is for a machine that loses power.
 SYNC_SECONDS = 1.0
 
-EventKind = Literal["checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample", "carried_on"]
+EventKind = Literal[
+    "checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample", "carried_on"
+]
 
 
 class Measured(Protocol):

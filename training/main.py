@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from monitoring.files import write_durably
-from training.failures import describe, is_the_users
+from training.failures import describe, exit_code_of, is_the_users
 from training.life import Life
 from training.link import RankFolder, RankOrder, Result
 from training.preload import preload as preload  # called by the spawner, once, before it forks any rank
@@ -17,16 +17,17 @@ from training.preload import preload as preload  # called by the spawner, once, 
 def run_rank(order: RankOrder) -> int:
     """Train, leave a `Result` in the rank's folder, return the exit code. The caller exits without clean-up: that frees the peers."""
     life: Life | None = None
+    exit_code = 0
     try:
         life = Life(order)
         result = Result(outcome=life.live(), step=life.step)
     except BaseException as error:  # noqa: BLE001 - the border of the process: whatever it was becomes the report
-        result = last_words(error, life.order if life else order, life.step if life else 0)
+        result, exit_code = last_words(error, life.order if life else order, life.step if life else 0), exit_code_of(error)
     if life is not None:
         life.close()
         order = life.order
     write_durably(RankFolder.at(Path(order.folder)).result, msgspec.json.encode(result))
-    return 1 if result.failure is not None else 0
+    return exit_code
 
 
 def last_words(error: BaseException, order: RankOrder, step: int) -> Result:

@@ -40,7 +40,9 @@ class Resources(Part):
 
     nodes: int = Field(1, ge=1, le=4096)
     slots_per_node: int = Field(1, ge=1, le=64)
-    min_nodes: int | None = Field(None, ge=1, description="how many nodes' worth of ranks a job that closes up goes on with; default: one rank")
+    min_nodes: int | None = Field(
+        None, ge=1, description="how many nodes' worth of ranks a job that closes up goes on with; default: one rank"
+    )
     max_nodes: int | None = Field(None, ge=1, description="largest elastic size; defaults to nodes")
 
     @property

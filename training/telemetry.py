@@ -12,9 +12,9 @@ import torch
 from monitoring.recorder import recorder_at
 from monitoring.sinks import EventKind, EventSpool, on_the_wire
 from training.agent_link import AgentLink
+from training.elastic import Agreement
 from training.link import Joined, RankFolder, World
 from training.spec import JobSpec
-from training.elastic import Agreement
 from training.state import StepReport, training_of
 
 LINE_SECONDS = 1.0  # between progress lines

@@ -37,6 +37,7 @@ class SpecRoute(APIRoute):
 async def _as_json(request: Request) -> Request:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in YAML_TYPES:
+        _check_json(media_type)
         return request
     body = json.dumps(_read(await request.body()), default=str).encode()
     headers = [(name, value) for name, value in request.scope["headers"] if name not in (b"content-type", b"content-length")]
@@ -46,6 +47,14 @@ async def _as_json(request: Request) -> Request:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return Request(scope, receive)
+
+
+def _check_json(media_type: str) -> None:
+    """Routes of this class that take no body are sent no media type."""
+    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
+        raise ProblemError(
+            "unsupported_media_type", f"content-type {media_type} is not read here; send application/json or application/yaml"
+        )
 
 
 def _read(text: bytes) -> Any:

@@ -168,7 +168,7 @@ async def start_generation(
     await session.flush()
     await _reconsider_nodes(session, job)
     names = ", ".join(nodes[share.node_id].name for share in placement.shares)
-    cause = f"{job.world_size} slot(s) are free on {names}"
+    cause = f"room for {job.world_size} {'rank' if job.world_size == 1 else 'ranks'} on {names}"
     from_step = f" from step {source.step}" if source else ""
     data = {"from": before.value, "to": to.value, "generation": number, "nodes": [share.node_id for share in placement.shares]}
     await _job_event(session, job, "job.placed", SYSTEM, cause, f"generation {number} starts on {names}{from_step}", now, data)
@@ -284,7 +284,11 @@ async def dismiss(session: AsyncSession, node: NodeRow, now: datetime) -> None:
 
 async def lose_ranks(session: AsyncSession, node: NodeRow, now: datetime) -> int:
     """Give up every rank on this node, so that its jobs recover elsewhere; the new generation fences off what may still run."""
-    lost = [rank for rank in await job_rows.open_ranks_of_node(session, node.id) if rank.state not in (RankState.EXITED, RankState.LOST, RankState.MOVED)]
+    lost = [
+        rank
+        for rank in await job_rows.open_ranks_of_node(session, node.id)
+        if rank.state not in (RankState.EXITED, RankState.LOST, RankState.MOVED)
+    ]
     for rank in lost:
         rank.state, rank.updated_at = RankState.LOST, now
     await session.flush()

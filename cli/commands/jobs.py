@@ -90,13 +90,13 @@ def _awaited(client: Any, job_id: str, wanted: set[str], timeout: float) -> Any:
 
 def _act(session: Session, reference: str, verb: str, following: str) -> None:
     with session.client() as client:
-        document = _changed(client, client.job_id(reference), verb)
+        document = change_job(client, client.job_id(reference), verb)
     job = view(document, Job)
     session.emit(document, lambda: f"{job.name}: {verb} asked for; it is {job.state}")
     session.next_steps(following)
 
 
-def _changed(client: Any, job_id: str, verb: str) -> Any:
+def change_job(client: Any, job_id: str, verb: str) -> Any:
     """Read the revision, then act on it; begin again when somebody was faster (412), a few times."""
     for left in reversed(range(CHANGE_ATTEMPTS)):
         revision = client.job(job_id).revision

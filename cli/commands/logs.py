@@ -96,5 +96,6 @@ def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:
 
 
 def _line(entry: LogEntry) -> str:
-    mark = "" if entry.level == "info" else f"{entry.level.upper()} "
+    level = entry.level.upper()
+    mark = "" if level == "INFO" or entry.text.startswith(level) else f"{level} "
     return f"{entry.time:%H:%M:%S} [{entry.rank}] {mark}{entry.text}"

@@ -102,7 +102,9 @@ def _settled(client: Client, job_id: str) -> int:
 
 def _first_step_of(client: Client, job_id: str, generation: int) -> tuple[int, float] | None:
     """What was committed in it, not what it tells again of the last one."""
-    start = next((each["start_step"] for each in client.get(f"/training/jobs/{job_id}")["generations"] if each["generation"] == generation), None)
+    start = next(
+        (each["start_step"] for each in client.get(f"/training/jobs/{job_id}")["generations"] if each["generation"] == generation), None
+    )
     for curve in _losses(client, job_id):
         if start is not None and curve["generation"] == generation:
             points = [(step, at) for step, at in zip(curve["steps"], curve["times"], strict=True) if step > start]

@@ -68,6 +68,12 @@ def test_field_errors_are_printed_with_their_hints(paceline: Paceline, coordinat
     assert "/resources/nodes: 9999 is over 4096 -> use 4096" in done.stderr
 
 
+def test_single_field_error_is_printed_once(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    fields = [{"pointer": "/precision", "code": "not_available_yet", "message": "fp16 is not yet; use bf16", "hint": "use bf16"}]
+    coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", "/precision: fp16 is not yet; use bf16", errors=fields))
+    assert paceline("submit", "-", stdin="name: x").stderr.count("use bf16") == 1
+
+
 def test_nobody_there_exits_7_and_says_where_the_address_came_from(stranger: Paceline) -> None:
     done = stranger("jobs", "--server", "http://127.0.0.1:9")
     assert done.returncode == 7

@@ -2,6 +2,7 @@
 
 import sqlalchemy as sa
 from alembic import op
+
 from db import base as types
 
 revision = "control_0003"
