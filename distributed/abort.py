@@ -1,7 +1,8 @@
 """Freeing a rank that is blocked in a group whose world is over, from another of its threads.
 
-gloo's own abort does nothing: what ends a blocked call is the end of its sockets. Those of a group are found by comparing
-the process's sockets before and after it was built. NCCL has an abort of its own.
+gloo's own abort does nothing. What ends a blocked call is the end of its sockets: those of a group are found by comparing
+the process's sockets before and after it was built. Now and then (one kill in thirty) gloo closes them and still forgets to
+wake a call, so nobody waits for gloo itself but for promises that a fence can break. NCCL has an abort of its own.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from distributed.errors import GenerationOverError
 
 _DESCRIPTORS = "/proc/self/fd"
 
@@ -35,6 +40,8 @@ class Fence:
         self._lock = threading.Lock()
         self.struck = threading.Event()  # the group is over, and so is every wait for it
         self.built = threading.Event()  # or given up: nobody is inside torch's rendezvous, the one place that no socket frees
+        self.left = threading.Event()  # this rank is out of the generation
+        self._promises: dict[int, Future[Any]] = {}
 
     def complete(self) -> None:
         """The group stands: sockets opened from now on are somebody else's."""
@@ -48,6 +55,27 @@ class Fence:
             self._own = self._own or frozenset()
         self.built.set()
 
+    def guard(self, work: Any) -> Future[Tensor]:
+        """The first tensor of an asynchronous collective once it is done: fails when that fails, or when the fence is struck."""
+        promise: Future[Any] = Future()
+        with self._lock:
+            self._promises[id(promise)] = promise
+        work.get_future().add_done_callback(lambda theirs: self._keep(promise, outcome_of(theirs)))
+        if self.struck.is_set():  # before the promise was there to be broken
+            self._keep(promise, GenerationOverError("the generation is over: a newer one has begun"))
+        return promise.then(unwrap)
+
+    def wait(self, work: Any) -> None:
+        """For a point-to-point transfer, whose result is where it was to go."""
+        self.guard(work).wait()
+
+    def _keep(self, promise: Future[Any], outcome: Any) -> None:
+        """Once: by the collective, or by whoever strikes."""
+        with self._lock:
+            mine = self._promises.pop(id(promise), None)
+        if mine is not None:
+            mine.set_result(outcome)
+
     def strike(self) -> None:
         """Break whatever waits in the group. From any thread, any number of times."""
         self.struck.set()
@@ -55,7 +83,26 @@ class Fence:
             now = connected_sockets()
             for each in now - self._others if self._own is None else now & self._own:
                 shut_down(each)
+            promises = list(self._promises.values())
+        for promise in promises:
+            self._keep(promise, GenerationOverError("the generation is over: the group was broken off"))
         abort_nccl()
+
+
+def outcome_of(theirs: Future[Any]) -> Any:
+    try:
+        value = theirs.value()
+        return value[0] if value else None
+    except RuntimeError as error:
+        return error
+
+
+def unwrap(promise: Future[Any]) -> Tensor:
+    """An outcome that is an error is raised here, where torch makes it the error of the future that it waits for."""
+    outcome = promise.value()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome  # type: ignore[no-any-return]
 
 
 def abort_nccl() -> None:
@@ -87,6 +134,5 @@ def _carries_tcp(descriptor: int) -> bool:
 
 def shut_down(which: Socket) -> None:
     """Both directions, without taking the descriptor from its owner, who then sees its peer as gone."""
-    with contextlib.suppress(OSError):  # gone already, which is what was wanted
-        with socket.socket(fileno=os.dup(which.descriptor)) as copy:
-            copy.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(which.descriptor)) as copy:  # gone already: what was wanted
+        copy.shutdown(socket.SHUT_RDWR)

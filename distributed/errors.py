@@ -3,6 +3,7 @@
 DistributedError (a RuntimeError, as torch's own)
 ├── StoreUnreachableError   nobody answers, or the connection broke
 ├── StoreRefusedError       not, or no longer, a member: wrong token, stale generation
+├── GenerationOverError     a newer generation has begun, or this one has lost a rank
 ├── StoreTimeoutError       the store answers, but what was waited for did not come
 └── StoreRequestError       a request that cannot be carried out
 """
@@ -20,6 +21,10 @@ class StoreUnreachableError(DistributedError):
 
 class StoreRefusedError(DistributedError):
     """The store does not take this rank for a member of its generation."""
+
+
+class GenerationOverError(DistributedError):
+    """What was waited for in this generation will not come."""
 
 
 class StoreTimeoutError(DistributedError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol
@@ -10,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
+from torch.futures import Future
 
 from distributed.abort import Fence
 from distributed.errors import StoreRefusedError
@@ -33,6 +36,10 @@ class Membership(Address, Protocol):
 class Group(Protocol):
     rank: int
     world_size: int
+
+    def sum(self, values: Tensor) -> Future[Tensor]:
+        """`values` added up over the ranks, in place."""
+        ...
 
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
         """Begin to add up `values` over the ranks, in place; call the answer to wait for it."""
@@ -63,6 +70,11 @@ class SoloGroup:
     rank = 0
     world_size = 1
 
+    def sum(self, values: Tensor) -> Future[Tensor]:
+        future: Future[Tensor] = Future()
+        future.set_result(values)
+        return future
+
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
         return lambda: values
 
@@ -87,6 +99,7 @@ class WorldGroup:
 
     def __init__(self, membership: Membership, fence: Fence) -> None:
         self.rank, self.world_size = membership.rank, membership.world_size
+        self._fence = fence
         self._store = RendezvousStore(membership, cancelled=fence.struck)
         self._meet(membership, fence)
         dist.init_process_group(
@@ -108,33 +121,51 @@ class WorldGroup:
             self._store.set(f"{arrived}/all", b"")
         self._store.wait([f"{arrived}/all"])
 
+    def sum(self, values: Tensor) -> Future[Tensor]:
+        work: Any = dist.all_reduce(values, async_op=True)
+        return self._fence.guard(work) if values.device.type == "cpu" else work.get_future().then(lambda sums: sums.value()[0])
+
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
-        work = dist.all_reduce(values, async_op=True)
+        future = self.sum(values)
 
         def finish() -> Tensor:
-            assert work is not None
-            work.wait()
+            future.wait()
             return values
 
         return finish
 
     def gather(self, value: Any) -> list[Any]:
-        values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value)
-        return values
+        content = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+        lengths = [int(length) for length in self._gather(torch.tensor([len(content)]))]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(content)] = content
+        pieces = zip(self._gather(padded), lengths, strict=True)
+        return [pickle.loads(piece[:length].numpy().tobytes()) for piece, length in pieces]
+
+    def _gather(self, tensor: Tensor) -> list[Tensor]:
+        """Of CPU tensors of one shape."""
+        found = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        self._fence.guard(dist.all_gather(found, tensor, async_op=True)).wait()
+        return found
 
     def send(self, tensor: Tensor, target: int) -> None:
-        dist.send(tensor, target)
+        self._wait(dist.isend(tensor, target), tensor)
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        dist.recv(tensor, source)
+        self._wait(dist.irecv(tensor, source), tensor)
+
+    def _wait(self, work: Any, tensor: Tensor) -> None:
+        if tensor.device.type == "cpu":
+            self._fence.wait(work)
+        else:
+            work.wait()
 
     def process_group(self) -> dist.ProcessGroup | None:
         return dist.group.WORLD
 
     def close(self) -> None:
         """Hazard: drop every reference to wrappers, losses and graphs first, or the peers wait out the time-out."""
-        leave_group()
+        dist.destroy_process_group()
         self._store.close()
 
 
@@ -146,7 +177,9 @@ def join(membership: Membership, fence: Fence) -> Group:
         fence.leave()
 
 
-def leave_group() -> None:
-    """Whatever torch still holds of a group, also of one that never stood."""
+def abandon_group() -> None:
+    """Forget a group that broke. Its end waits for gloo's threads, which may never come: that is left to a thread of its own."""
     if dist.is_initialized():
+        remains: list[object] = [dist.group.WORLD]
         dist.destroy_process_group()
+        threading.Thread(target=remains.clear, name="group-end", daemon=True).start()

@@ -7,14 +7,17 @@ Torch looks at the hook's annotations, so they are not postponed in this file.
 
 import contextlib
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
+
+#: Adds a tensor up over the ranks, in place.
+Sum = Callable[[Tensor], torch.futures.Future[Tensor]]
 
 
 class Wrapped(Protocol):
@@ -43,7 +46,7 @@ class Alone:
 
 
 class Replicated:
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, device: torch.device, add_up: Sum) -> None:
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
             model,
@@ -51,7 +54,8 @@ class Replicated:
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
         )
-        self._ddp.register_comm_hook(self, add_up)
+        self._add_up = add_up
+        self._ddp.register_comm_hook(self, exchange)
         self.module: nn.Module = self._ddp
         self.last_bucket_at = 0.0
 
@@ -62,20 +66,15 @@ class Replicated:
         return max(0.0, backward_ended - self.last_bucket_at)
 
 
-def add_up(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+def exchange(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     state.last_bucket_at = time.perf_counter()
-    work: Any = dist.all_reduce(bucket.buffer(), async_op=True)
-    return work.get_future().then(first_value)  # type: ignore[no-any-return]
-
-
-def first_value(future: torch.futures.Future[list[Tensor]]) -> Tensor:
-    return future.value()[0]
+    return state._add_up(bucket.buffer())
 
 
 @torch.no_grad()
-def average_buffers(model: nn.Module, world_size: int) -> None:
+def average_buffers(model: nn.Module, world_size: int, add_up: Sum) -> None:
     """Replace running statistics by their mean over the ranks. An average of moving averages does not depend on when it is taken."""
     for buffer in model.buffers():
         if world_size > 1 and buffer.is_floating_point():
-            dist.all_reduce(buffer)
+            add_up(buffer).wait()
             buffer.div_(world_size)

@@ -35,8 +35,9 @@ FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
 CONNECT_TIMEOUT_SECONDS = 5.0
 CLOSE_TIMEOUT_SECONDS = 1.0
-#: How long a rank that is ordered out of a rendezvous may take to come out before it ends itself.
-RELEASE_SECONDS = 5.0
+#: How long a rank that is ordered out of a rendezvous, or of anything else, may take to come out before it ends itself.
+RENDEZVOUS_RELEASE_SECONDS = 5.0
+RELEASE_SECONDS = 60.0
 READ_BYTES = 1 << 16
 
 _encoder = msgspec.json.Encoder()
@@ -178,11 +179,13 @@ def hello_of(world: World) -> RankHello:
 
 
 def end_unless_released(fence: Fence) -> None:
-    """A peer that dies in the middle of torch's rendezvous leaves others in it for ever, and nothing there can be broken off:
-    such a rank is lost to its job, and says so by ending."""
-    if not fence.built.wait(RELEASE_SECONDS):
-        print(f"ERROR still inside a rendezvous {RELEASE_SECONDS:g} s after being ordered out of it", file=sys.stderr, flush=True)
-        os._exit(1)
+    """A peer that dies in the middle of torch's rendezvous leaves others in it for ever, and nothing there can be broken off; so
+    may user code that waits for its own reasons. Such a rank is lost to its job, and says so by ending."""
+    limits = ((fence.built, RENDEZVOUS_RELEASE_SECONDS, "a rendezvous"), (fence.left, RELEASE_SECONDS, "its step, evaluation or save"))
+    for event, seconds, place in limits:
+        if not event.wait(seconds):
+            print(f"ERROR still inside {place} {seconds:g} s after being ordered out of it", file=sys.stderr, flush=True)
+            os._exit(1)
 
 
 def read_lines(connection: socket.socket) -> Iterator[ToRank]:

@@ -55,7 +55,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     else:
         elastic.take(state, group, agreement)
     state.begun = True
-    wrapped = parallelize(state.task.model, degrees(spec.parallelism.strategy, world.world_size), state.device)
+    wrapped = parallelize(state.task.model, degrees(spec.parallelism.strategy, world.world_size), state.device, group.sum)
     return Generation(spec, state, group, Stepper(spec, state, group, wrapped), vault, telemetry, agreement)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from distributed import env
 from distributed.abort import Fence
-from distributed.process_group import leave_group
+from distributed.process_group import abandon_group
 from training.agent_link import AgentLink
 from training.build import build_generation
 from training.errors import AbandonedError
@@ -75,13 +75,14 @@ class Life:
                 raise
         else:
             return outcome
+        fence.left.set()
         fence.strike()  # frees the neighbours too, and the threads of the group that still wait
         return failure
 
     def _break_off(self, state: TrainState, failure: FailureReport) -> None:
         """Drop whatever depended on the world."""
         gc.collect()
-        leave_group()
+        abandon_group()
         state.rewind()
         self.link.broken(Broken(step=state.step, failure=failure))
 

@@ -125,7 +125,7 @@ class Stepper:
         held_out, model = self.state.task.evaluation, self.state.task.model
         if held_out is None:
             return {}
-        average_buffers(model, self.group.world_size)
+        average_buffers(model, self.group.world_size, self.group.sum)
         indices = evaluation_indices(len(held_out), self.training.eval_samples)
         mine = share(len(indices), self.group.rank, self.group.world_size)
         model.eval()

@@ -69,8 +69,12 @@ def recoveries(client: Client, faults: int, strike: Callable[[dict[str, Any]], f
             yield recovery
             if recovery.seconds is None:
                 break
-        client.delete(f"/training/jobs/{job_id}", client.job(job_id).revision)
-        _until(lambda: client.job(job_id).ended, START_TIMEOUT_S)
+        _cancel(client, job_id)
+
+
+def _cancel(client: Client, job_id: str) -> None:
+    client.delete(f"/training/jobs/{job_id}", client.job(job_id).revision)
+    _until(lambda: client.job(job_id).ended, START_TIMEOUT_S)
 
 
 def _one(client: Client, job_id: str, strike: Callable[[dict[str, Any]], float]) -> Recovery:

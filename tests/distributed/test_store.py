@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from distributed.abort import Fence
 from distributed.errors import StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
 from distributed.process_group import join
 from distributed.store import RendezvousStore
@@ -104,7 +105,7 @@ def test_a_prefix_keeps_keys_apart(store: RendezvousStore) -> None:
 
 
 def sum_and_gather(world: World) -> tuple[list[float], list[str]]:
-    group = join(world)
+    group = join(world, Fence())
     total = group.start_sum(torch.tensor([float(world.rank), 1.0]))().tolist()
     names = group.gather(f"rank {world.rank}")
     group.close()

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from distributed.process_group import join
+from distributed.abort import Fence
+from distributed.process_group import SoloGroup, join
 from parallelism.apply import parallelize
 from parallelism.data_parallel import Alone, average_buffers
 from parallelism.plan import degrees, share
@@ -24,8 +25,8 @@ def make_model() -> nn.Module:
 
 def gradients(world: World) -> list[list[float]]:
     """Of the mean over five micro-batches, shared out over the ranks as they come."""
-    group, model = join(world), make_model()
-    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU)
+    group, model = join(world, Fence()), make_model()
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group.sum)
     mine = share(MICRO_BATCHES, world.rank, world.world_size).indices
     for index in mine:
         inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(index))
@@ -47,9 +48,9 @@ def test_shares_may_be_uneven() -> None:
 
 
 def running_mean(world: World) -> float:
-    group, model = join(world), nn.BatchNorm1d(1, momentum=1.0)
+    group, model = join(world, Fence()), nn.BatchNorm1d(1, momentum=1.0)
     model(torch.full((4, 1), float(world.rank)))
-    average_buffers(model, world.world_size)
+    average_buffers(model, world.world_size, group.sum)
     group.close()
     assert isinstance(model.running_mean, torch.Tensor)
     return model.running_mean.item()
@@ -61,7 +62,7 @@ def test_running_statistics_are_averaged_over_the_ranks() -> None:
 
 def test_alone_nothing_is_wrapped() -> None:
     model = make_model()
-    wrapped = parallelize(model, degrees("ddp", 1), CPU)
+    wrapped = parallelize(model, degrees("ddp", 1), CPU, SoloGroup().sum)
     assert isinstance(wrapped, Alone)
     assert wrapped.module is model
     assert wrapped.exposed_communication(1.0) == 0.0
