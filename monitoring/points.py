@@ -83,7 +83,8 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_failed     step, reason              (training goes on)
     evaluated             step, metrics {name: value}
     sample                step, text
-    carried_on            step, transfers           (a new generation of living processes stands)
+    carried_on            step, transfers, entered_at, joined_at, agreed_at, first_step_at or null
+                          (living processes have formed a new generation; seconds since the epoch)
     """
 
     seq: int

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from parallelism.apply import parallelize
 from parallelism.plan import degrees
 from training import checkpoint, elastic
 from training.checkpoint import Vault
-from training.elastic import Agreement
+from training.elastic import Rebuilt
 from training.errors import CheckpointCorruptError, NoUsableCheckpointError
 from training.link import World
 from training.spec import JobSpec
@@ -33,7 +34,7 @@ class Generation:
     stepper: Stepper
     vault: Vault
     telemetry: Telemetry
-    agreement: Agreement | None  # None: begun afresh or from a checkpoint
+    rebuilt: Rebuilt | None  # None: begun afresh or from a checkpoint
 
     def close(self) -> None:
         """Leave the group; the wrapper goes first, since it holds on to the group."""
@@ -43,20 +44,24 @@ class Generation:
 
 def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: Telemetry, fence: Fence) -> Generation:
     """Meet the other ranks, come to one state with them, wrap the model."""
+    entered_at = time.time()
     group = join(world, fence)
+    joined_at = time.time()
     vault = Vault(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
     agreement = elastic.agree(group.gather(elastic.standing(state, led=telemetry.led_before)))
     if agreement is None or agreement.has_newcomers:
         checkpoint.open_vault(vault)  # the others have seen it
     else:
         checkpoint.clear_debris(vault)
+    rebuilt = None
     if agreement is None:
         restore(vault, world, state, telemetry)
     else:
         elastic.take(state, group, agreement)
+        rebuilt = Rebuilt(agreement, entered_at, joined_at, agreed_at=time.time())
     state.begun = True
     wrapped = parallelize(state.task.model, degrees(spec.parallelism.strategy, world.world_size), state.device, group.sum)
-    return Generation(spec, state, group, Stepper(spec, state, group, wrapped), vault, telemetry, agreement)
+    return Generation(spec, state, group, Stepper(spec, state, group, wrapped), vault, telemetry, rebuilt)
 
 
 def restore(vault: Vault, world: World, state: TrainState, telemetry: Telemetry) -> None:

@@ -52,6 +52,16 @@ class Agreement:
     has_newcomers: bool  # ranks that were not in an earlier generation
 
 
+@dataclass(frozen=True)
+class Rebuilt:
+    """A generation of living processes, and when it came to be: wall clock of this rank."""
+
+    agreement: Agreement
+    entered_at: float  # out of the old generation, in the new one's place
+    joined_at: float  # the group stands
+    agreed_at: float  # every rank has the state
+
+
 def standing(state: TrainState, *, led: bool) -> Standing:
     return Standing(state.begun, state.step, state.best, state.unsettled, tuple(state.reports), led)
 

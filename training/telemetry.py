@@ -12,7 +12,7 @@ import torch
 from monitoring.recorder import recorder_at
 from monitoring.sinks import EventKind, EventSpool, on_the_wire
 from training.agent_link import AgentLink
-from training.elastic import Agreement
+from training.elastic import Agreement, Rebuilt
 from training.link import Joined, RankFolder, World
 from training.spec import JobSpec
 from training.state import StepReport, training_of
@@ -41,11 +41,21 @@ class Telemetry:
         self.link.joined(Joined(step=step, total_steps=total_steps))
         self.say(f"training from step {step + 1} to {total_steps}")
 
-    def carried_on(self, agreement: Agreement) -> None:
-        """The generation continues in living processes; what an earlier rank 0 may not have written down is written now."""
+    def tell_again(self, agreement: Agreement) -> None:
+        """What an earlier rank 0 may not have written down."""
         for report in agreement.untold if self.leads else ():
             self.recorder.record(report.step, self.of_the_job(report))
-        self.event("carried_on", step=agreement.step, transfers=len(agreement.transfers))
+
+    def carried_on(self, rebuilt: Rebuilt, first_step_at: float | None) -> None:
+        self.event(
+            "carried_on",
+            step=rebuilt.agreement.step,
+            transfers=len(rebuilt.agreement.transfers),
+            entered_at=rebuilt.entered_at,
+            joined_at=rebuilt.joined_at,
+            agreed_at=rebuilt.agreed_at,
+            first_step_at=first_step_at,
+        )
 
     def step(self, report: StepReport) -> None:
         values = {**report.parts, "step_seconds": report.seconds, "memory_bytes": memory_bytes(self._device)}

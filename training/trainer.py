@@ -39,20 +39,29 @@ def train(generation: Generation) -> Literal["completed", "paused"]:
     """Run until the last step or an agreed pause. `generation.state.step` is always the last committed step."""
     state, telemetry = generation.state, generation.telemetry
     telemetry.joined(state.step, state.total_steps, state.task.tokens_per_sample)
-    if generation.agreement is not None:
-        telemetry.carried_on(generation.agreement)
+    if generation.rebuilt is not None:
+        telemetry.tell_again(generation.rebuilt.agreement)
     state.task.model.train()
     stop = state.unsettled is not None and settle(generation, state.unsettled)
     while state.step < state.total_steps and not stop:
         report = generation.stepper.run(telemetry.link)
         telemetry.step(report)
+        note_recovery(generation, report.time)
         stop = settle(generation, report)
+    note_recovery(generation, None)
     if state.step < state.total_steps:
         telemetry.say(f"paused after step {state.step}")
         return "paused"
     log_sample(generation)
     telemetry.say(f"completed {state.total_steps} steps")
     return "completed"
+
+
+def note_recovery(generation: Generation, first_step_at: float | None) -> None:
+    """Once in a generation, when its first step is done: telling of it must not delay it."""
+    if generation.rebuilt is not None:
+        generation.telemetry.carried_on(generation.rebuilt, first_step_at)
+    generation.rebuilt = None
 
 
 def settle(generation: Generation, report: StepReport) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
-from api.services import lifecycle
+from api.services import incidents, lifecycle
 from api.services.assignments import restore_candidates
 from api.services.job_views import describe_failure, job_view, node_views, request_of
 from cluster.decide import Decision, JobView, decide, wants_slots
@@ -83,6 +83,8 @@ async def _carry_out(services: Services, known: Known, decision: Decision, now: 
             await lifecycle.close_up(session, job, decision, failure, now)
         else:
             await lifecycle.apply(session, job, decision, failure, now)
+        if known.job.state is not JobState.STOPPING and incidents.is_incident(decision):
+            await incidents.open_incident(session, job, known.ranks, decision, failure, now)
     return True
 
 
@@ -127,7 +129,9 @@ async def _settle(services: Services, waiting: JobRow, verdict: Placement | Pend
             await lifecycle.set_pending(session, job, verdict.reason, now)
         elif await _still_free(session, verdict):
             candidates = await restore_candidates(session, job, job.generation + 1)
-            await lifecycle.start_generation(session, job, verdict, nodes, candidates[0] if candidates else None, now)
+            source = candidates[0] if candidates else None
+            await lifecycle.start_generation(session, job, verdict, nodes, source, now)
+            await incidents.note_restart(session, job, source.step if source else 0)
 
 
 async def _still_free(session: AsyncSession, placement: Placement) -> bool:

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.middleware.spec_body import SpecRoute
 from api.schemas.common import Page
+from api.schemas.incidents import Incident
 from api.schemas.jobs import Job, JobSummary
-from api.services import jobs, lifecycle, paging, plan
+from api.services import incidents, jobs, lifecycle, paging, plan
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from cluster.states import ACTIVE_JOB_STATES
@@ -99,6 +100,13 @@ async def get_job(job_id: str, response: Response, services: ServicesDep, sessio
     job = await jobs.describe(session, row, services.now())
     response.headers.update(jobs.etag(job))
     return job
+
+
+@router.get("/jobs/{job_id}/incidents")
+async def list_incidents(job_id: str, session: ReadSession) -> list[Incident]:
+    """Every fault of the job, oldest first: who caused it, what it cost, what was done about it and why."""
+    row = await jobs.find(session, job_id)
+    return await incidents.list_incidents(session, row.id)
 
 
 @router.put("/jobs/{job_id}/pause")

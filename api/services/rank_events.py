@@ -10,8 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import nudge_after_commit
 from api.schemas.common import Actor
-from api.services import bus, events, lifecycle
+from api.services import bus, events, incidents, lifecycle
 from api.services.identity import node_actor
+from api.services.incidents import CarriedOn
 from cluster.states import CheckpointState
 from db.models.checkpoints import CheckpointRow
 from db.models.jobs import GenerationRow
@@ -40,11 +41,6 @@ class Damaged(msgspec.Struct, frozen=True):
 class Restored(msgspec.Struct, frozen=True):
     directory: str
     step: int
-
-
-class CarriedOn(msgspec.Struct, frozen=True):
-    step: int
-    transfers: int
 
 
 async def apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent) -> None:
@@ -123,6 +119,7 @@ async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, ca
     if generation is None:
         return
     generation.start_step = carried.step
+    await incidents.note_recovery(session, batch.job_id, batch.generation, carried)
     sent = f"{carried.transfers} rank(s) were behind and got the state from another" if carried.transfers else "every rank had the state"
     data = msgspec.to_builtins(carried)
     await _event(session, node, batch, "job.carried_on", sent, f"goes on from step {carried.step}, in the same processes", data, now)

@@ -18,6 +18,8 @@ from tests.e2e.stack import Stack, wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 STEPS = 150
+#: Of an outage on a machine that has more to do; the figures are `scripts/bench/recovery.py`'s.
+MOST_SECONDS = 10.0
 CLOSE_UP = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
 
 
@@ -45,6 +47,11 @@ def assert_whole(stack: Stack, job_id: str, generations: int) -> None:
     done = stack.wait_for_state(job_id, "completed", "failed", timeout=120)
     assert (done["state"], done["restarts"], done["generation"]) == ("completed", 0, generations), done
     assert sorted(step for step, _ in stack.raw_curve(job_id)) == list(range(1, STEPS + 1))
+    (incident,) = stack.get(f"/training/jobs/{job_id}/incidents")
+    assert (incident["action"], incident["steps_lost"], incident["next_generation"]) == ("closed_up", 0, generations), incident
+    assert [phase["name"] for phase in incident["phases"]] == ["detect", "decide", "fence", "rebuild", "transfer", "first_step"]
+    assert sum(phase["seconds"] for phase in incident["phases"]) == pytest.approx(incident["outage_seconds"], rel=0.02)
+    assert 0 < incident["outage_seconds"] < MOST_SECONDS, incident
 
 
 @pytest.mark.parametrize(("nodes", "victim"), [(2, 1), (3, 1), (3, 0)])

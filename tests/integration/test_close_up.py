@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.integration.conftest import Cluster
 from tests.simulated_agent import SimulatedAgent
 
@@ -69,3 +71,34 @@ async def test_too_few_survivors_fall_back_to_the_checkpoint(cluster: Cluster) -
     await cluster.until_job(job_id, "running", generation=2, restarts=1)
     assert a.worlds(job_id)[0].restore_from == (folder,)
     assert a.worlds(job_id)[0].birth is None
+
+
+async def test_every_fault_is_in_the_ledger(cluster: Cluster) -> None:
+    job_id, agents, _ = await gang_of_three(cluster)
+    for agent in agents.values():
+        await agent.step(job_id, 7)
+    await agents["b"].crash(job_id, 1, message="CUDA error")
+    await cluster.until_job(job_id, "running", generation=2)
+    start = cluster.now().timestamp()
+    moments = {"entered_at": start + 0.1, "joined_at": start + 0.2, "agreed_at": start + 0.3, "first_step_at": start + 0.4}
+    leader = next(rank for (_, generation, _), rank in agents["a"].ranks.items() if generation == 2)
+    await agents["a"].tell(leader, "carried_on", {"step": 8, "transfers": 1, **moments})
+    (incident,) = (await cluster.client.get(f"/api/v1/training/jobs/{job_id}/incidents")).json()
+    assert (incident["generation"], incident["next_generation"], incident["action"]) == (1, 2, "closed_up")
+    assert (incident["culprit"]["node_name"], incident["culprit"]["message"]) == ("b", "CUDA error")
+    assert (incident["step"], incident["resumed_step"], incident["steps_lost"]) == (7, 8, 0)
+    assert [phase["name"] for phase in incident["phases"]] == ["detect", "decide", "fence", "rebuild", "transfer", "first_step"]
+    assert sum(phase["seconds"] for phase in incident["phases"]) == pytest.approx(incident["outage_seconds"])
+    assert (await cluster.job(job_id))["generations"][1]["start_step"] == 8
+
+
+async def test_a_restart_is_in_the_ledger_with_the_steps_it_cost(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a", slots=1)
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await a.save_checkpoint(job_id, 5)
+    await a.step(job_id, 9)
+    await a.crash(job_id, 0)
+    await cluster.until_job(job_id, "running", generation=2)
+    (incident,) = (await cluster.client.get(f"/api/v1/training/jobs/{job_id}/incidents")).json()
+    assert (incident["action"], incident["next_generation"], incident["steps_lost"]) == ("restarted", 2, 4)

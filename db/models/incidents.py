@@ -1,0 +1,39 @@
+"""The ledger of faults: one row for each, from the fault to what became of the job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from cluster.states import EndReason
+from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id
+
+
+class IncidentRow(ControlBase):
+    """Times are wall clocks of whoever saw it: the culprit's node, the coordinator, the new generation's rank 0."""
+
+    __tablename__ = "incidents"
+
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    generation: Mapped[int] = mapped_column(BigInt)
+    next_generation: Mapped[int | None] = mapped_column(BigInt)
+    action: Mapped[str]  # closed_up, restarted or gave_up
+    cause: Mapped[EndReason | None] = mapped_column(TextEnum(EndReason))
+    why: Mapped[str]
+    culprit: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
+    step: Mapped[int] = mapped_column(BigInt)  # the newest that any rank had committed, as far as was known
+    resumed_step: Mapped[int | None] = mapped_column(BigInt)
+    transfers: Mapped[int | None]
+    fault_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    detected_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    decided_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    entered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    joined_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    agreed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    first_step_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    __table_args__ = (Index(None, "job_id", "next_generation"),)

@@ -1,0 +1,29 @@
+"""Queries about incidents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from db.models.incidents import IncidentRow
+
+
+async def of_job(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
+    """Oldest first."""
+    query = select(IncidentRow).where(IncidentRow.job_id == job_id).order_by(IncidentRow.decided_at, IncidentRow.id)
+    return (await session.scalars(query)).all()
+
+
+async def that_led_to(session: AsyncSession, job_id: str, generation: int) -> IncidentRow | None:
+    query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.next_generation == generation).limit(1)
+    return (await session.scalars(query)).one_or_none()
+
+
+async def unanswered(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
+    """Restarts that wait for slots."""
+    query = select(IncidentRow).where(
+        IncidentRow.job_id == job_id, IncidentRow.action == "restarted", IncidentRow.next_generation.is_(None)
+    )
+    return (await session.scalars(query)).all()
