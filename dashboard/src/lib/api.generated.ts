@@ -406,6 +406,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/jobs/{job_id}/incidents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Incidents
+         * @description Every fault of the job, oldest first: who caused it, what it cost, what was done about it and why.
+         */
+        get: operations["list_incidents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/jobs/{job_id}/logs": {
         parameters: {
             query?: never;
@@ -1028,7 +1048,9 @@ export interface components {
         };
         /**
          * FaultTolerance
-         * @description After a crash the job restarts from its newest verified checkpoint, at most `max_restarts` times.
+         * @description `close_up`: when a rank of a ddp job is lost, the others go on without it, in the same processes and from the newest
+         *     committed step. `restart`: all ranks start again from the newest verified checkpoint, at most `max_restarts` times; so does
+         *     a job that cannot close up, because too few ranks survive or it is not ddp.
          */
         FaultTolerance: {
             /**
@@ -1204,6 +1226,53 @@ export interface components {
             network_received_bytes_per_second: number;
             /** Network Sent Bytes Per Second */
             network_sent_bytes_per_second: number;
+        };
+        /**
+         * Incident
+         * @description A fault, and what became of the job. Its phases add up to the outage; one that has not ended, or was not told, is left out.
+         */
+        Incident: {
+            /**
+             * Action
+             * @enum {string}
+             */
+            action: "closed_up" | "restarted" | "gave_up";
+            cause: components["schemas"]["EndReason"] | null;
+            /** @description the causing rank; the ranks it dragged down are its victims */
+            culprit: components["schemas"]["Failure"] | null;
+            /**
+             * Fault At
+             * Format: date-time
+             */
+            fault_at: string;
+            /** First Step At */
+            first_step_at: string | null;
+            /** Generation */
+            generation: number;
+            /** Id */
+            id: string;
+            /** Job Id */
+            job_id: string;
+            /** Next Generation */
+            next_generation: number | null;
+            /** Outage Seconds */
+            outage_seconds: number | null;
+            /** Phases */
+            phases: components["schemas"]["Phase"][];
+            /**
+             * Resumed Step
+             * @description the committed step from which the next generation went on
+             */
+            resumed_step: number | null;
+            /**
+             * Step
+             * @description the newest step that any rank was known to have committed
+             */
+            step: number;
+            /** Steps Lost */
+            steps_lost: number | null;
+            /** Why */
+            why: string;
         };
         /**
          * Intent
@@ -1788,6 +1857,16 @@ export interface components {
              */
             tensor: number;
         };
+        /** Phase */
+        Phase: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "detect" | "decide" | "fence" | "rebuild" | "transfer" | "first_step";
+            /** Seconds */
+            seconds: number;
+        };
         /**
          * Plan
          * @description What a spec would do if it were submitted now.
@@ -1891,7 +1970,7 @@ export interface components {
          * @description What an agent observes of one rank.
          * @enum {string}
          */
-        RankState: "assigned" | "starting" | "running" | "stopping" | "exited" | "lost";
+        RankState: "assigned" | "starting" | "running" | "stopping" | "exited" | "lost" | "moved";
         /**
          * Reason
          * @description Why something is not happening: always with what is missing and what would help.
@@ -1942,7 +2021,7 @@ export interface components {
             max_nodes?: number | null;
             /**
              * Min Nodes
-             * @description smallest elastic size; defaults to nodes
+             * @description how many nodes' worth of ranks a job that closes up goes on with; default: one rank
              */
             min_nodes?: number | null;
             /**
@@ -3076,6 +3155,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_incidents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Incident"][];
                 };
             };
             /** @description Client Error */
