@@ -57,17 +57,23 @@ class Fence:
 
     def guard(self, work: Any) -> Future[Tensor]:
         """The first tensor of an asynchronous collective once it is done: fails when that fails, or when the fence is struck."""
-        promise: Future[Any] = Future()
-        with self._lock:
-            self._promises[id(promise)] = promise
+        promise = self._promise()
         work.get_future().add_done_callback(lambda theirs: self._keep(promise, outcome_of(theirs)))
-        if self.struck.is_set():  # before the promise was there to be broken
-            self._keep(promise, GenerationOverError("the generation is over: a newer one has begun"))
         return promise.then(unwrap)
 
     def wait(self, work: Any) -> None:
-        """For a point-to-point transfer, whose result is where it was to go."""
-        self.guard(work).wait()
+        """The same for a point-to-point transfer: gloo gives no futures for those, so a thread of its own waits for it."""
+        promise = self._promise()
+        threading.Thread(target=lambda: self._keep(promise, end_of(work)), name="transfer", daemon=True).start()
+        promise.then(unwrap).wait()
+
+    def _promise(self) -> Future[Any]:
+        promise: Future[Any] = Future()
+        with self._lock:
+            self._promises[id(promise)] = promise
+        if self.struck.is_set():  # before the promise was there to be broken
+            self._keep(promise, GenerationOverError("the generation is over: a newer one has begun"))
+        return promise
 
     def _keep(self, promise: Future[Any], outcome: Any) -> None:
         """Once: by the collective, or by whoever strikes."""
@@ -97,12 +103,20 @@ def outcome_of(theirs: Future[Any]) -> Any:
         return error
 
 
-def unwrap(promise: Future[Any]) -> Tensor:
+def end_of(work: Any) -> RuntimeError | None:
+    try:
+        work.wait()
+    except RuntimeError as error:
+        return error
+    return None
+
+
+def unwrap(promise: Future[Any]) -> Any:
     """An outcome that is an error is raised here, where torch makes it the error of the future that it waits for."""
     outcome = promise.value()
     if isinstance(outcome, Exception):
         raise outcome
-    return outcome  # type: ignore[no-any-return]
+    return outcome
 
 
 def abort_nccl() -> None:

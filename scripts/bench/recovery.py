@@ -73,7 +73,9 @@ def recoveries(client: Client, faults: int, strike: Callable[[dict[str, Any]], f
 
 
 def _cancel(client: Client, job_id: str) -> None:
-    client.delete(f"/training/jobs/{job_id}", client.job(job_id).revision)
+    job = client.job(job_id)
+    if not job.ended:
+        client.delete(f"/training/jobs/{job_id}", job.revision)
     _until(lambda: client.job(job_id).ended, START_TIMEOUT_S)
 
 

@@ -1,0 +1,113 @@
+"""Which state is the truth, who sends it to whom, and that it arrives to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from distributed.abort import Fence
+from distributed.process_group import join
+from tests.ranks import run_ranks
+from tests.training.specs import tiny_gpt
+from training import elastic
+from training.checkpoint import tensors_of
+from training.elastic import Standing, Transfer, agree
+from training.link import World
+from training.spec import JobSpec
+from training.state import StepReport, TrainState, new_state
+
+
+def report(step: int, time: float = 0.0) -> StepReport:
+    return StepReport(
+        step=step,
+        loss=1 / step,
+        gradient_norm=1.0,
+        learning_rate=0.1,
+        seconds=0.1,
+        parts={},
+        pause=False,
+        checkpoint=False,
+        time=time or step,
+    )
+
+
+def at(step: int, *, begun: bool = True, led: bool = False, unsettled: StepReport | None = None) -> Standing:
+    return Standing(begun, step, None, unsettled, tuple(report(each) for each in range(1, step + 1)), led)
+
+
+def test_where_nobody_has_begun_there_is_nothing_to_agree_on() -> None:
+    assert agree([at(0, begun=False), at(0, begun=False)]) is None
+
+
+@pytest.mark.parametrize(
+    ("standings", "step", "transfers"),
+    [
+        ([at(7), at(7)], 7, ()),
+        ([at(7), at(8)], 8, (Transfer(1, 0),)),
+        ([at(7), at(8), at(7), at(8)], 8, (Transfer(1, 0), Transfer(3, 2))),  # shared out over who has it
+        ([at(0, begun=False), at(3)], 3, (Transfer(1, 0),)),
+        ([at(9, begun=False), at(0)], 0, (Transfer(1, 0),)),  # what was not begun counts for nothing
+    ],
+)
+def test_the_most_advanced_state_is_the_truth(standings: list[Standing], step: int, transfers: tuple[Transfer, ...]) -> None:
+    agreement = agree(standings)
+    assert agreement is not None
+    assert (agreement.step, agreement.transfers) == (step, transfers)
+
+
+def test_a_save_that_broke_off_on_one_rank_is_done_again_by_all() -> None:
+    agreement = agree([at(5), at(5, unsettled=report(5))])
+    assert agreement is not None
+    assert agreement.unsettled == report(5)
+
+
+@pytest.mark.parametrize(
+    ("standings", "untold"),
+    [
+        ([at(5, led=True), at(5)], []),
+        ([at(4, led=True), at(5)], [5]),  # it was behind, and gets a step that it never wrote down
+        ([at(5), at(5)], [5]),  # the leader is gone; reports are a second apart
+    ],
+)
+def test_a_successor_tells_what_the_leader_may_not_have(standings: list[Standing], untold: list[int]) -> None:
+    agreement = agree(standings)
+    assert agreement is not None
+    assert [each.step for each in agreement.untold] == untold
+
+
+def steps(state: TrainState, count: int) -> None:
+    """Some made-up ones, the same on every rank."""
+    for number in range(count):
+        for parameter in state.task.model.parameters():
+            parameter.grad = torch.full_like(parameter, 0.1 * (number + 1))
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+        state.commit(report(state.step + 1))
+    state.begun = True
+
+
+def recover(world: World, cache: Path) -> tuple[int, dict[str, bytes]]:
+    """Rank 0 is fresh, 1 a step behind, 2 ahead."""
+    torch.set_num_threads(1)
+    state = new_state(JobSpec.model_validate(tiny_gpt(world.world_size, global_batch_size=12)), torch.device("cpu"), cache)
+    if world.rank > 0:
+        steps(state, 1 + world.rank)
+    group = join(world, Fence())
+    agreement = agree(group.gather(elastic.standing(state, led=False)))
+    assert agreement is not None
+    elastic.take(state, group, agreement)
+    tensors = tensors_of(state)
+    everything = {f"{part}.{name}": value for part in tensors for name, value in tensors[part].items() if isinstance(value, torch.Tensor)}
+    return state.step, {name: value.numpy().tobytes() for name, value in everything.items()}
+
+
+def test_whoever_is_behind_gets_parameters_and_optimizer_to_the_last_bit(tmp_path: Path) -> None:
+    (first, fresh), (second, behind), (third, ahead) = run_ranks(recover, 3, tmp_path)
+    assert (first, second, third) == (3, 3, 3)
+    assert any("exp_avg" in name for name in ahead)
+    assert fresh.keys() == behind.keys() == ahead.keys()
+    for name, value in ahead.items():
+        assert fresh[name] == value, name
+        assert behind[name] == value, name
