@@ -1,7 +1,7 @@
 """Freeing a rank that is blocked in a group whose world is over, from another of its threads.
 
 gloo's own abort does nothing. What ends a blocked call is the end of its sockets: those of a group are found by comparing
-the process's sockets before and after it was built. Now and then (one kill in thirty) gloo closes them and still forgets to
+the process's sockets before and after it was built. Now and then (in 2 of 92 kills) gloo closes them and still forgets to
 wake a call, so nobody waits for gloo itself but for promises that a fence can break. NCCL has an abort of its own.
 """
 

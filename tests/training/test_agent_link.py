@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from distributed.abort import Fence
+from tests.ranks import make_world
 from training.agent_link import AgentLink
-from training.link import CheckpointRequest, Joined, PauseRequest, RankHello
+from training.link import Birth, CheckpointRequest, Joined, PauseRequest, RankFolder, RankOrder, Reform
 
 TIMEOUT_SECONDS = 10.0
-HELLO = RankHello(job_id="job", generation=3, rank=1, pid=42)
+WORLD = make_world(1, 2, 0, Path("/checkpoints"), generation=3)
 
 
 def listen(path: Path) -> socket.socket:
@@ -51,7 +54,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def link(path: Path) -> Iterator[AgentLink]:
-    link = AgentLink(str(path), HELLO)
+    link = AgentLink(str(path), WORLD)
     yield link
     link.close()
 
@@ -60,7 +63,8 @@ def test_requests_arrive(path: Path, link: AgentLink) -> None:
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:
-            assert read(lines) == {"type": "hello", "job_id": "job", "generation": 3, "rank": 1, "pid": 42}
+            hello = {"type": "hello", "job_id": WORLD.job_id, "generation": 3, "rank": 1, "pid": os.getpid()}
+            assert read(lines) == hello | {"birth": {"generation": 3, "rank": 1}}
             for request in (PauseRequest(), PauseRequest(), CheckpointRequest()):  # twice is harmless
                 connection.sendall(msgspec.json.encode(request) + b"\n")
             eventually(lambda: link.pause_wanted and link.checkpoint_wanted)
@@ -105,3 +109,38 @@ def test_without_an_agent_everything_is_quiet(link: AgentLink) -> None:
     link.joined(Joined(step=0, total_steps=1))
     link.progress(1)
     assert not link.pause_wanted
+
+
+def order(generation: int) -> RankOrder:
+    place = make_world(0, 1, 0, Path("/checkpoints"), generation=generation, birth=Birth(3, 1))
+    return RankOrder(spec={}, world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket="")
+
+
+def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
+    fence = Fence()
+    fence.left.set()
+    fence.leave()
+    link.guard(fence)
+    with listen(path) as listener:
+        connection, lines = accept(listener)
+        with connection, lines:
+            read(lines)
+            for generation in (5, 5, 3):  # repeated, and overtaken
+                connection.sendall(msgspec.json.encode(Reform(order=order(generation))) + b"\n")
+            assert link.next_order(TIMEOUT_SECONDS) == order(5)
+            assert fence.struck.is_set()
+            link.enter(order(5).world)
+            hello = read(lines)
+            assert (hello["generation"], hello["rank"], hello["birth"]) == (5, 0, {"generation": 3, "rank": 1})
+            assert link.next_order(0.0) is None
+
+
+def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Path, link: AgentLink) -> None:
+    with listen(path) as listener:
+        connection, lines = accept(listener)
+        with connection, lines:
+            connection.sendall(msgspec.json.encode(Reform(order=order(4))) + b"\n")
+            assert link.next_order(TIMEOUT_SECONDS) == order(4)
+            fence = Fence()
+            link.guard(fence)
+            assert fence.struck.is_set()

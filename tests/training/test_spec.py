@@ -23,7 +23,10 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
         ({"parallelism": {"strategy": "fsdp"}}, "parallelism.strategy=fsdp is not available yet; use single or ddp"),
         ({"parallelism": {"tensor": 2}}, "parallelism.tensor=2 is not available yet; leave it at 1"),
         ({"precision": "fp16"}, "precision=fp16 is not available yet; use bf16 or fp32"),
-        ({"fault_tolerance": {"recovery": "close_up"}}, "use restart"),
+        (
+            {"resources": {"nodes": 2, "min_nodes": 1}, "fault_tolerance": {"recovery": "restart"}},
+            "set fault_tolerance.recovery to close_up",
+        ),
         ({"checkpoint": {"asynchronous": True}}, "saves are synchronous"),
         ({"resources": {"nodes": 2, "max_nodes": 4}}, "resources.max_nodes=4 is not available yet"),
     ],

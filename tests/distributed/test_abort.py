@@ -1,0 +1,51 @@
+"""A rank that is blocked in a collective is freed by its fence, whatever gloo does."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import torch
+from torch.futures import Future
+
+from distributed.abort import Fence, connected_sockets
+
+
+class Silent:
+    """A collective that never ends, as gloo's sometimes do."""
+
+    def get_future(self) -> Future[list[torch.Tensor]]:
+        return Future()
+
+
+def test_listening_sockets_and_others_families_are_left_alone() -> None:
+    before = connected_sockets()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        left, right = socket.socketpair()
+        with left, right:
+            found = {each.descriptor for each in connected_sockets() - before}
+            assert found == {client.fileno()}
+
+
+def test_only_the_groups_own_sockets_are_shut_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as users:
+        fence = Fence()
+        with socket.create_connection(server.getsockname()) as groups:
+            fence.complete()
+            with socket.create_connection(server.getsockname()) as later:
+                fence.strike()
+                with pytest.raises(BrokenPipeError):
+                    groups.sendall(b"x")
+                users.sendall(b"x")
+                later.sendall(b"x")
+
+
+def test_a_promise_that_gloo_forgets_is_broken_by_the_strike() -> None:
+    fence = Fence()
+    promised = fence.guard(Silent())
+    assert not promised.done()
+    fence.strike()
+    with pytest.raises(RuntimeError, match="generation is over"):
+        promised.wait()
+    with pytest.raises(RuntimeError, match="generation is over"):
+        fence.guard(Silent()).wait()  # after the strike nobody begins to wait
