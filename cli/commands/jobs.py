@@ -162,7 +162,7 @@ def _failure(job: Job) -> list[tuple[str, str]]:
     if job.failure is None:
         return []
     failure = job.failure
-    lines = [("failure", f"{failure.kind}: rank {failure.rank} on {failure.node_name}: {failure.message}")]
+    lines = [("failure", f"{failure.what}: rank {failure.rank} on {failure.node_name}: {failure.message}")]
     return [*lines, *(("", line) for line in failure.last_lines[-5:])]
 
 

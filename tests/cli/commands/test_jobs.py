@@ -70,6 +70,12 @@ def test_followed_job_that_fails_exits_10_and_names_the_cause(paceline: Paceline
     assert "rank_crashed on rank 1 (b): ValueError: no" in done.stderr
 
 
+def test_failure_names_the_exception(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    failure = {"kind": "exception", "exception": "KeyError", "rank": 1, "node_name": "b", "message": "'y'"}
+    coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
+    assert "KeyError: rank 1 on b: 'y'" in paceline("show", ID).stdout
+
+
 def test_followed_job_that_is_cancelled_exits_11_with_one_document(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("POST", "/training/jobs", Answer(201, job()))
     coordinator.on("GET", LOGS, page(line(1, "hello"), complete=True), page(complete=True))
