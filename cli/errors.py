@@ -6,6 +6,7 @@ CliError
 ├── UnreachableError         no answer from the coordinator
 ├── OutcomeUnknownError      a change was sent and no answer came
 ├── WaitTimedOutError        what was waited for did not happen in time
+├── OutputError              stdout took no more
 └── StackError               a local process did not start or stop
 """
 
@@ -42,6 +43,10 @@ class OutcomeUnknownError(CliError):
 
 class WaitTimedOutError(CliError):
     exit_code = ExitCode.TIMED_OUT
+
+
+class OutputError(CliError):
+    pass
 
 
 class StackError(CliError):

@@ -61,6 +61,11 @@ class Failure(msgspec.Struct, frozen=True):
     exception: str = ""
     last_lines: list[str] = []
 
+    @property
+    def what(self) -> str:
+        """The exception where there was one, else what kind of end it was."""
+        return self.exception or self.kind
+
 
 class Job(msgspec.Struct, frozen=True):
     id: str

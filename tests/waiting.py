@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 POLL_SECONDS = 0.01
+
+
+def wait_until(condition: Callable[[], object], what: str, *, seconds: float) -> None:
+    """For tests without an event loop."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+        time.sleep(POLL_SECONDS)
 
 
 async def until(condition: Callable[[], object], what: str, *, seconds: float = 5.0) -> None:

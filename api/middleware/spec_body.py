@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from api.errors import ProblemError
 from api.problems import invalid_body
+from training.spec_text import load
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 
@@ -58,8 +59,7 @@ def _check_json(media_type: str) -> None:
 
 
 def _read(text: bytes) -> Any:
-    """With the safe loader: plain data, never objects."""
     try:
-        return yaml.safe_load(text)
+        return load(text)
     except yaml.YAMLError as error:
         raise ProblemError("malformed_body", f"the body is not YAML: {error}") from None

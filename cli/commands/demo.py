@@ -20,7 +20,7 @@ from cli.commands.jobs import change_job
 from cli.commands.stack import Agents, Data, Port, Slots
 from cli.commands.submit import ending
 from cli.errors import StackError
-from cli.output import note
+from cli.output import note, say
 from cli.session import command
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def _train(stack: Stack, file: Path) -> Job:
     with stack.client() as client:
         if stack.started:
             _cancel_leftovers(client)
-        print(f"dashboard: {login_link(client)}  (signs in once)", flush=True)
+        say(f"dashboard: {login_link(client)}  (signs in once)")
         job = view(client.create("/training/jobs", spec), Job)
         job = watch(client, job.id)
-        print(ending(job), flush=True)
+        say(ending(job))
         if job.seconds_to_first_step is not None:
-            print(f"submission to first committed step: {job.seconds_to_first_step:.2f} s", flush=True)
+            say(f"submission to first committed step: {job.seconds_to_first_step:.2f} s")
     return job
 
 

@@ -10,12 +10,13 @@ import typer
 
 from cli import exits, formats
 from cli.commands.submit import ending
+from cli.completion import job_references
 from cli.errors import ProblemError, WaitTimedOutError
 from cli.output import fields, note, table
 from cli.session import Session, with_session
 from cli.views import TERMINAL_STATES, Job, view
 
-JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False)]
+JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False, autocompletion=job_references)]
 WAIT_POLL_S = 0.5
 CHANGE_ATTEMPTS = 5
 
@@ -143,7 +144,7 @@ def _details(job: Job) -> str:
         ),
         ("world", f"{job.world_size} ranks, generation {job.generation}, {job.restarts} restarts"),
         ("checkpoint", f"step {progress.last_checkpoint_step}" if progress.last_checkpoint_step is not None else "none yet"),
-        ("first step", f"{formats.number(job.seconds_to_first_step, 2)} s after submission"),
+        ("first step", "none yet" if job.seconds_to_first_step is None else f"{job.seconds_to_first_step:.2f} s after submission"),
         *_waiting(job),
         *_failure(job),
     ]
@@ -161,7 +162,7 @@ def _failure(job: Job) -> list[tuple[str, str]]:
     if job.failure is None:
         return []
     failure = job.failure
-    lines = [("failure", f"{failure.kind}: rank {failure.rank} on {failure.node_name}: {failure.message}")]
+    lines = [("failure", f"{failure.what}: rank {failure.rank} on {failure.node_name}: {failure.message}")]
     return [*lines, *(("", line) for line in failure.last_lines[-5:])]
 
 

@@ -62,6 +62,7 @@ async def test_submit_takes_yaml(client: httpx.AsyncClient) -> None:
     [
         ("{", "application/json", (400, "malformed_body")),
         ("a: [", "application/yaml", (400, "malformed_body")),
+        ("name: a\nname: b\n", "application/yaml", (400, "malformed_body")),
         ("!!python/object:os.system {}", "application/yaml", (400, "malformed_body")),
         ("- a\n", "application/yaml", (422, "invalid_spec")),
         ("name: x\n", "application/yaml", (422, "invalid_spec")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from distributed.abort import Fence
 from tests.ranks import make_world
+from tests.waiting import wait_until
 from training.agent_link import AgentLink
 from training.link import Birth, CheckpointRequest, Joined, PauseRequest, RankFolder, RankOrder, Reform
 
@@ -40,13 +41,6 @@ def read(lines: Any) -> dict[str, Any]:
     return dict(msgspec.json.decode(lines.readline()))
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "agent.sock"
@@ -67,7 +61,7 @@ def test_requests_arrive(path: Path, link: AgentLink) -> None:
             assert read(lines) == hello | {"birth": {"generation": 3, "rank": 1}}
             for request in (PauseRequest(), PauseRequest(), CheckpointRequest()):  # twice is harmless
                 connection.sendall(msgspec.json.encode(request) + b"\n")
-            eventually(lambda: link.pause_wanted and link.checkpoint_wanted)
+            wait_until(lambda: link.pause_wanted and link.checkpoint_wanted, "both requests", seconds=TIMEOUT_SECONDS)
             link.checkpoint_done()
             assert not link.checkpoint_wanted
 
@@ -102,7 +96,7 @@ def test_nonsense_from_the_agent_ends_that_connection_only(path: Path, link: Age
             with again, more_lines:
                 assert read(more_lines)["type"] == "hello"
                 again.sendall(msgspec.json.encode(PauseRequest()) + b"\n")
-                eventually(lambda: link.pause_wanted)
+                wait_until(lambda: link.pause_wanted, "the request", seconds=TIMEOUT_SECONDS)
 
 
 def test_without_an_agent_everything_is_quiet(link: AgentLink) -> None:

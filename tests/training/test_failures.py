@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import msgspec
@@ -15,6 +14,7 @@ from distributed.errors import StoreRefusedError
 from tests.ranks import RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
+from tests.waiting import wait_until
 from training.failures import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS, describe, kind_of
 from training.link import FailureReport
 
@@ -104,10 +104,8 @@ def test_missing_data_says_what_to_do(make_job: MakeJob) -> None:
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 def test_a_killed_peer_is_noticed_at_once_and_a_killed_rank_makes_no_noise(make_job: MakeJob, name: str) -> None:
     gang = make_job(tiny_gpt(2, steps=100_000)).start(2)
-    deadline = time.monotonic() + STEPPING_TIMEOUT_SECONDS
-    while not gang.folders[1].metrics.exists() or gang.folders[1].metrics.stat().st_size == 0:
-        assert time.monotonic() < deadline, "the gang does not step"
-        time.sleep(0.02)
+    metrics = gang.folders[1].metrics
+    wait_until(lambda: metrics.exists() and metrics.stat().st_size > 0, "a first step", seconds=STEPPING_TIMEOUT_SECONDS)
     pid = gang.processes[1].pid
     assert pid is not None
     os.kill(pid, signal.Signals[name])

@@ -793,9 +793,9 @@ export interface components {
             step: number;
             /**
              * Used By
-             * @description ids of jobs that were started from it and have not ended
+             * @description jobs that were started from it and have not ended
              */
-            used_by: string[];
+            used_by: components["schemas"]["CheckpointUser"][];
         };
         /** CheckpointPolicy */
         CheckpointPolicy: {
@@ -843,6 +843,13 @@ export interface components {
          * @enum {string}
          */
         CheckpointState: "committed" | "damaged" | "deleting" | "deleted";
+        /** CheckpointUser */
+        CheckpointUser: {
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+        };
         /**
          * Cifar10
          * @description CIFAR-10 from a local folder (`path`, the python-version batches) or from a Hugging Face dataset (`dataset`).
@@ -1448,7 +1455,7 @@ export interface components {
             model?: (components["schemas"]["GptModel"] | components["schemas"]["MlpModel"] | components["schemas"]["ResnetModel"]) | null;
             /**
              * Name
-             * @description lower-case letters, digits, '.', '_', '-'
+             * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
              */
             name: string;
             /**
@@ -1489,7 +1496,7 @@ export interface components {
             priority: number;
             /**
              * Project
-             * @description lower-case letters, digits, '.', '_', '-'
+             * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
              * @default default
              */
             project: string;
@@ -2218,7 +2225,10 @@ export interface components {
         };
         /** UserCreate */
         UserCreate: {
-            /** Name */
+            /**
+             * Name
+             * @description 1 to 63 letters, digits, spaces, '.', '_', '@' and '-'; first a letter or digit
+             */
             name: string;
             /**
              * Role

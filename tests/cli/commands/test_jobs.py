@@ -70,6 +70,12 @@ def test_followed_job_that_fails_exits_10_and_names_the_cause(paceline: Paceline
     assert "rank_crashed on rank 1 (b): ValueError: no" in done.stderr
 
 
+def test_failure_names_the_exception(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    failure = {"kind": "exception", "exception": "KeyError", "rank": 1, "node_name": "b", "message": "'y'"}
+    coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
+    assert "KeyError: rank 1 on b: 'y'" in paceline("show", ID).stdout
+
+
 def test_followed_job_that_is_cancelled_exits_11_with_one_document(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("POST", "/training/jobs", Answer(201, job()))
     coordinator.on("GET", LOGS, page(line(1, "hello"), complete=True), page(complete=True))
@@ -88,6 +94,11 @@ def test_jobs_follows_cursors_up_to_the_limit(paceline: Paceline, coordinator: F
     queries = [request.query for request in coordinator.sent("GET", "/training/jobs")]
     assert queries[0] == {"limit": "20", "status": "running", "sort": "-created_at"}
     assert (queries[1]["cursor"], queries[1]["limit"]) == ("c2", "18")
+
+
+def test_queued_job_has_no_time_to_its_first_step(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(state="queued", generations=[])))
+    assert re.search(r"^first step +none yet$", paceline("show", ID).stdout, re.MULTILINE)
 
 
 def test_table_shows_nan_and_units_without_colour(paceline: Paceline, coordinator: FakeCoordinator) -> None:

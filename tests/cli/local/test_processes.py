@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ import pytest
 
 from cli.local.layout import Layout
 from cli.local.processes import Program, Record, alive, find, log_tail, marked, recorded, start, stop, sweep
+from tests.waiting import wait_until
 
 SLEEPER = "import time; time.sleep(600)"
 #: Starts a grandchild in a session of its own, as an agent does with its spawner, and says its pid.
@@ -25,13 +25,6 @@ time.sleep(600)
 """
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
 WAIT_S = 20
-
-
-def wait_until(probe: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not probe():
-        assert time.monotonic() < deadline, f"not within {WAIT_S} s"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -72,14 +65,14 @@ def test_pid_of_somebody_else_is_left_alone(layout: Layout) -> None:
 def test_process_that_ignores_sigterm_is_killed(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.local.processes.STOP_GRACE_S", 0.2)
     record = start(layout, python("deaf", DEAF))
-    wait_until(lambda: "deaf" in log_tail(layout, "deaf"))
+    wait_until(lambda: "deaf" in log_tail(layout, "deaf"), "its first line", seconds=WAIT_S)
     stop(layout, [record])
     assert find(record) is None
 
 
 def test_sweep_ends_what_a_dead_parent_left_in_another_session(layout: Layout) -> None:
     record = start(layout, python("parent", PARENT))
-    wait_until(lambda: bool(layout.log("parent").read_text().strip()))
+    wait_until(lambda: layout.log("parent").read_text().strip(), "its first line", seconds=WAIT_S)
     grandchild = psutil.Process(int(layout.log("parent").read_text()))
     parent = find(record)
     assert parent is not None
@@ -87,7 +80,7 @@ def test_sweep_ends_what_a_dead_parent_left_in_another_session(layout: Layout) -
     parent.wait(WAIT_S)
     assert [process.pid for process in marked(layout)] == [grandchild.pid]
     assert sweep(layout) == 1
-    wait_until(lambda: not grandchild.is_running())
+    wait_until(lambda: not grandchild.is_running(), "the end of the grandchild", seconds=WAIT_S)
 
 
 def test_sweep_of_one_stack_spares_another(layout: Layout, tmp_path: Path) -> None:

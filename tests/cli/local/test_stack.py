@@ -6,8 +6,7 @@ import json
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from cli.local.layout import Layout
 from cli.local.processes import find, marked, recorded
 from tests.cli.conftest import ROOT, Paceline
+from tests.waiting import wait_until
 
 WAIT_S = 60
 NO_AGENTS = ("--agents", "0")
@@ -26,13 +26,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def wait_until(what: str, probe: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not probe():
-        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -152,13 +145,13 @@ def test_interrupted_demo_stops_everything_before_it_ends(demo: subprocess.Popen
 
 def test_killed_demo_leaves_nothing(demo: subprocess.Popen[str], layout: Layout) -> None:
     demo.kill()
-    wait_until("everything stopped", lambda: marked(layout) == [])
-    wait_until("the watchdog has ended", lambda: not watchdogs(layout))
+    wait_until(lambda: marked(layout) == [] and not watchdogs(layout), "the end of all processes", seconds=WAIT_S)
+    assert (marked(layout), watchdogs(layout), recorded(layout)) == ([], [], [])
 
 
 def test_demo_does_not_wait_for_the_job_of_an_interrupted_one(demo: subprocess.Popen[str], stranger: Paceline, layout: Layout) -> None:
     demo.kill()
-    wait_until("everything stopped", lambda: marked(layout) == [])
+    wait_until(lambda: marked(layout) == [], "the end of all processes", seconds=WAIT_S)
     again = stranger.start("demo", str(ROOT / "examples" / "digits_mlp.yaml"), "--port", str(free_port()), *NO_AGENTS)
     assert again.stdout is not None
     wait_for_line(again.stdout, "queued")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from cli.local.layout import Layout
 from cli.local.processes import marked
 from tests.cli.conftest import ROOT
+from tests.waiting import wait_until
 
 OWNER = """
 import sys, time
@@ -38,10 +38,7 @@ def owner(data: Path, mode: str) -> subprocess.Popen[str]:
 
 
 def wait_until_nothing_is_left(layout: Layout) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while left := marked(layout):
-        assert time.monotonic() < deadline, f"still there after {WAIT_S} s: {left}"
-        time.sleep(0.05)
+    wait_until(lambda: marked(layout) == [], "the end of all processes", seconds=WAIT_S)
 
 
 def test_kill_9_of_the_owner_leaves_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 from pathlib import Path
@@ -13,6 +12,7 @@ from cluster.protocol import Refused
 from cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
+from tests.waiting import until
 
 SPAWNER_TIMEOUT_SECONDS = 40.0
 
@@ -88,9 +88,7 @@ async def test_a_second_agent_on_the_same_data_is_turned_away(agent: AgentProces
 async def test_waits_for_a_coordinator_that_comes_later(agent: AgentProcess, coordinator: Coordinator) -> None:
     await coordinator.stop()
     agent.start()
-    async with asyncio.timeout(SPAWNER_TIMEOUT_SECONDS):
-        while "no answer from" not in agent.log:  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.05)
+    await until(lambda: "no answer from" in agent.log, "a line about the missing coordinator", seconds=SPAWNER_TIMEOUT_SECONDS)
     await coordinator.start()
     await coordinator.until(lambda c: c.hellos)
     await agent.end()
@@ -156,9 +154,7 @@ async def test_a_data_folder_too_deep_for_sockets_works(coordinator: Coordinator
 
 async def test_leaving_while_the_spawner_is_still_starting_leaves_nothing(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start("--trainer", "training.main")  # importing torch takes a second or two
-    async with asyncio.timeout(SPAWNER_TIMEOUT_SECONDS):
-        while len(agent.processes()) < 2:  # noqa: ASYNC110 - not our child
-            await asyncio.sleep(0.01)
+    await until(lambda: len(agent.processes()) >= 2, "the start of the spawner", seconds=SPAWNER_TIMEOUT_SECONDS)
     assert coordinator.hellos == []  # a node is not in before it can fork ranks at once
     assert await agent.end() == 0
     assert agent.processes() == []

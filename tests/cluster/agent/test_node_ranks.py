@@ -15,6 +15,7 @@ import pytest
 from cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
+from tests.waiting import until
 from training.link import Birth, World
 
 GONE_TIMEOUT_SECONDS = 30.0
@@ -196,9 +197,7 @@ async def test_ranks_without_any_agent_end_after_a_while(agent: AgentProcess, co
     assert pid
     await agent.end(signal.SIGKILL)
     await until_gone(pid)
-    async with asyncio.timeout(GONE_TIMEOUT_SECONDS):
-        while agent.processes():  # noqa: ASYNC110 - not our children
-            await asyncio.sleep(0.02)
+    await until(lambda: not agent.processes(), "the end of all processes", seconds=GONE_TIMEOUT_SECONDS)
 
 
 async def test_a_new_generation_waits_for_the_slot(agent: AgentProcess, coordinator: Coordinator) -> None:
