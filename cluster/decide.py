@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from cluster.failures import end_reason_of, is_victim, root_cause
+from cluster.failures import end_reason_of, is_victim, root_cause, would_repeat
 from cluster.states import EndReason, Intent, JobState, RankState
 from training.link import FailureReport
 
@@ -255,11 +255,13 @@ def _stranded(view: JobView, now: datetime) -> Decision | None:
 
 def _close_up(view: JobView, reason: EndReason, what: str) -> Decision | None:
     """The next generation is made of the survivors at once: neither their word nor the end of the dead is waited for. None where
-    it cannot be: too few survive, nothing had begun, or the run was just ending."""
+    it cannot be, or would not help: too few survive, nothing had begun, the run was just ending, the code itself is broken."""
+    culprit, _ = root_cause([rank.failure for rank in view.ranks if rank.failed and rank.failure])
     begun = view.state is JobState.RUNNING or any(rank.carried for rank in view.ranks)
     survivors = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
     ending = any(rank.outcome == "completed" for rank in view.ranks)
-    if view.min_ranks is None or reason in _PERMANENT_REASONS or not begun or ending or len(survivors) < view.min_ranks:
+    futile = reason in _PERMANENT_REASONS or (culprit is not None and would_repeat(culprit))
+    if view.min_ranks is None or futile or not begun or ending or len(survivors) < view.min_ranks:
         return None
     why = f"{what}; rank {_listed(survivors)} of {len(view.ranks)} close(s) up and go(es) on as generation {view.generation + 1}"
     return Decision(JobState.RECOVERING, reason, why, survivors=tuple(rank.rank for rank in survivors))

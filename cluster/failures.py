@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from cluster.states import EndReason
 from training.link import FailureReport
 
+_OF_A_DEVICE = re.compile(r"CUDA|NCCL|cuDNN|device-side|uncorrectable|hardware", re.IGNORECASE)
 _REASONS: Mapping[str, EndReason] = {
     "out_of_memory": EndReason.OUT_OF_MEMORY,
     "invalid_input": EndReason.INVALID_INPUT,
@@ -31,6 +33,12 @@ def root_cause(reports: Sequence[FailureReport]) -> tuple[FailureReport | None, 
 def is_victim(report: FailureReport) -> bool:
     """An exception of its own after the order is still its own."""
     return report.kind == "peer_lost" or (report.ordered and report.kind in ("signal", "exit"))
+
+
+def would_repeat(culprit: FailureReport) -> bool:
+    """An exception of the code itself comes again wherever its micro-batch is computed, since nothing in a step depends on the
+    rank; one that a device or a driver raised does not."""
+    return culprit.kind == "exception" and not _OF_A_DEVICE.search(culprit.message)
 
 
 def end_reason_of(culprit: FailureReport) -> EndReason:

@@ -252,7 +252,7 @@ class FaultTolerance(Part):
     a job that cannot close up, because too few ranks survive or it is not ddp."""
 
     max_restarts: int = Field(3, ge=0, le=1000)
-    recovery: Literal["restart", "close_up"] = "restart"
+    recovery: Literal["restart", "close_up"] = "close_up"
 
 
 class Environment(Part):

@@ -16,6 +16,10 @@ LOST = rank(1, RankState.LOST)
 SILENT = rank(1, reachable=False)
 
 
+def killed(number: int, **known: Any) -> RankView:
+    return crashed(number, **{"failure": report(number, "signal")} | known)
+
+
 def broken(number: int, **known: Any) -> RankView:
     return rank(number, failure=report(number, "peer_lost"), **known)
 
@@ -31,16 +35,16 @@ def gang(*ranks: RankView, state: JobState = JobState.RUNNING, least: int | None
 @pytest.mark.parametrize(
     ("view", "survivors"),
     [
-        (gang(rank(0), crashed(1)), (0,)),
-        (gang(crashed(0), rank(1), broken(2)), (1, 2)),  # without waiting for the survivors' word
+        (gang(rank(0), killed(1)), (0,)),
+        (gang(killed(0), rank(1), broken(2)), (1, 2)),  # without waiting for the survivors' word
         (gang(rank(0), LOST, rank(2)), (0, 2)),
         (gang(broken(0), SILENT, rank(2)), (0, 2)),
-        (gang(rank(0), crashed(1), rank(2, reachable=False)), (0,)),  # whoever cannot be told cannot follow
-        (gang(rank(0), crashed(1, drained=False)), (0,)),
+        (gang(rank(0), killed(1), rank(2, reachable=False)), (0,)),  # whoever cannot be told cannot follow
+        (gang(rank(0), killed(1, drained=False)), (0,)),
         (gang(broken(0, updated_at=LONG_AGO), broken(1, updated_at=LONG_AGO)), (0, 1)),
-        (gang(carried(0), crashed(1, carried=True), carried(2), state=JobState.RECOVERING), (0, 2)),
-        (gang(rank(0), crashed(1), restarts=3), (0,)),
-        (gang(rank(0), crashed(1), desired=Intent.PAUSE), (0,)),  # the pause comes once they stand again
+        (gang(carried(0), killed(1, carried=True), carried(2), state=JobState.RECOVERING), (0, 2)),
+        (gang(rank(0), killed(1), restarts=3), (0,)),
+        (gang(rank(0), killed(1), desired=Intent.PAUSE), (0,)),  # the pause comes once they stand again
     ],
 )
 def test_the_survivors_go_on(view: JobView, survivors: tuple[int, ...]) -> None:
@@ -53,15 +57,16 @@ def test_the_survivors_go_on(view: JobView, survivors: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("view", "to"),
     [
-        (gang(rank(0), crashed(1), least=None), JobState.RECOVERING),
-        (gang(rank(0), crashed(1), least=2), JobState.RECOVERING),
-        (gang(crashed(0), crashed(1)), JobState.RECOVERING),
-        (gang(rank(0), crashed(1), state=JobState.STARTING), JobState.RECOVERING),  # nothing had begun
-        (gang(rank(0), crashed(1), state=JobState.RECOVERING), JobState.RECOVERING),
-        (gang(completed(0), crashed(1), rank(2)), JobState.RECOVERING),  # the run was just ending
-        (gang(rank(0), crashed(1, failure=report(1, "invalid_input"))), JobState.STOPPING),
-        (gang(rank(0), crashed(1), least=2, restarts=3), JobState.STOPPING),
-        (gang(rank(0), crashed(1), desired=Intent.CANCEL), JobState.STOPPING),
+        (gang(rank(0), killed(1), least=None), JobState.RECOVERING),
+        (gang(rank(0), killed(1), least=2), JobState.RECOVERING),
+        (gang(killed(0), killed(1)), JobState.RECOVERING),
+        (gang(rank(0), killed(1), state=JobState.STARTING), JobState.RECOVERING),  # nothing had begun
+        (gang(rank(0), killed(1), state=JobState.RECOVERING), JobState.RECOVERING),
+        (gang(completed(0), killed(1), rank(2)), JobState.RECOVERING),  # the run was just ending
+        (gang(rank(0), killed(1, failure=report(1, "invalid_input"))), JobState.STOPPING),
+        (gang(rank(0), crashed(1)), JobState.RECOVERING),  # an exception of the code would come again on another rank
+        (gang(rank(0), killed(1), least=2, restarts=3), JobState.STOPPING),
+        (gang(rank(0), killed(1), desired=Intent.CANCEL), JobState.STOPPING),
     ],
 )
 def test_otherwise_it_restarts_or_stops(view: JobView, to: JobState) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.failures import end_reason_of, root_cause
+from cluster.failures import end_reason_of, root_cause, would_repeat
 from cluster.states import EndReason
 from training.link import FailureReport
 
@@ -55,3 +55,16 @@ def test_no_report_blames_nobody() -> None:
 )
 def test_the_end_reason_of_each_kind(kind: str, reason: EndReason) -> None:
     assert end_reason_of(report(0, kind, 1.0)) is reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "repeats"),
+    [
+        ("exception", "division by zero", True),
+        ("exception", "CUDA error: uncorrectable ECC error encountered", False),
+        ("signal", "killed by SIGKILL", False),
+        ("out_of_memory", "out of memory", False),
+    ],
+)
+def test_only_an_exception_of_the_code_itself_comes_again(kind: Any, message: str, repeats: bool) -> None:
+    assert would_repeat(FailureReport(kind=kind, rank=0, message=message)) is repeats

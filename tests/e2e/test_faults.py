@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
 def test_a_killed_rank_costs_a_restart_from_the_newest_checkpoint(stack: Stack) -> None:
-    job_id = stack.submit(tiny_gpt("killed", steps=150, checkpoint_every=20))
+    job_id = stack.submit(tiny_gpt("killed", steps=150, checkpoint_every=20, fault_tolerance={"recovery": "restart"}))
     wait_until("a checkpoint", lambda: stack.get(f"/checkpoints/jobs/{job_id}")["items"], 60)
     victim = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == 1)
     os.kill(victim["pid"], signal.SIGKILL)

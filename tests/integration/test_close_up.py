@@ -38,9 +38,9 @@ async def test_survivors_become_the_next_generation_in_the_same_processes(cluste
 
 async def test_a_second_fault_and_the_birth_stays(cluster: Cluster) -> None:
     job_id, agents, _ = await gang_of_three(cluster)
-    await agents["a"].crash(job_id, 0)
+    await agents["a"].crash(job_id, 0, kind="signal")
     await cluster.until_job(job_id, "running", generation=2)
-    await agents["b"].crash(job_id, 0)
+    await agents["b"].crash(job_id, 0, kind="signal")
     await cluster.until_job(job_id, "running", generation=3, restarts=0)
     (world,) = agents["c"].worlds(job_id)
     assert (world.rank, world.world_size, world.born.generation, world.born.rank) == (0, 1, 1, 2)
@@ -67,7 +67,7 @@ async def test_too_few_survivors_fall_back_to_the_checkpoint(cluster: Cluster) -
     )
     await cluster.until_job(job_id, "running")
     folder = await a.save_checkpoint(job_id, 5)
-    await b.crash(job_id, 1)
+    await b.crash(job_id, 1, kind="signal")
     await cluster.until_job(job_id, "running", generation=2, restarts=1)
     assert a.worlds(job_id)[0].restore_from == (folder,)
     assert a.worlds(job_id)[0].birth is None

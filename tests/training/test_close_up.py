@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from tests.faults import Fault, Moment, faulty_job
 from tests.ranks import RankEnd, RunningGang
 from tests.training.conftest import MakeJob
+from tests.waiting import wait_until
 from training.link import Broken, Joined, RankHello
 
 LAST_STEP = 12
@@ -27,13 +27,6 @@ def committed(*lives: RankEnd) -> dict[int, float]:
 
 def undisturbed(make_job: MakeJob, folder: Path, nodes: int) -> dict[int, float]:
     return make_job(faulty_job(folder, nodes=nodes), name="undisturbed").run(nodes)[0].curve("loss")
-
-
-def wait_for_file(path: Path) -> None:
-    deadline = time.monotonic() + FAULT_TIMEOUT_SECONDS
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path.name} does not happen"
-        time.sleep(0.01)
 
 
 def survive(gang: RunningGang, *survivors: int) -> None:
@@ -73,7 +66,7 @@ def test_one_of_three_dies_and_two_share_its_micro_batches(make_job: MakeJob, tm
 
 def test_survivors_are_freed_without_waiting_for_a_time_out_when_a_peer_is_silent(make_job: MakeJob, tmp_path: Path) -> None:
     gang = make_job(faulty_job(tmp_path / "code", Fault(rank=2, step=4, kind="SIGSTOP"), nodes=3)).start(3)
-    wait_for_file(tmp_path / "code" / "fault.2.4.SIGSTOP.done")
+    wait_until((tmp_path / "code" / "fault.2.4.SIGSTOP.done").exists, "the fault", seconds=FAULT_TIMEOUT_SECONDS)
     gang.close_up(0, 1)
     gang.agent.until(2, 0, Joined)
     gang.kill(2)

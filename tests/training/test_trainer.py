@@ -8,12 +8,12 @@ import torch
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from training.spec import JobSpec
-from training.step import StepReport
+from training.state import StepReport
 from training.trainer import Due, due
 
 
 def report(step: int, *, pause: bool = False, checkpoint: bool = False) -> StepReport:
-    return StepReport(step, 1.0, 1.0, 0.1, 0.1, {}, pause=pause, checkpoint=checkpoint)
+    return StepReport(step, 1.0, 1.0, 0.1, 0.1, {}, pause=pause, checkpoint=checkpoint, time=0.0)
 
 
 NOTHING = Due(evaluate=False, save=False, must_save=False, stop=False)

@@ -1067,7 +1067,7 @@ export interface components {
             max_restarts: number;
             /**
              * Recovery
-             * @default restart
+             * @default close_up
              * @enum {string}
              */
             recovery: "restart" | "close_up";
@@ -1443,7 +1443,7 @@ export interface components {
             /**
              * @default {
              *       "max_restarts": 3,
-             *       "recovery": "restart"
+             *       "recovery": "close_up"
              *     }
              */
             fault_tolerance: components["schemas"]["FaultTolerance"];
