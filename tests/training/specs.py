@@ -17,4 +17,5 @@ def tiny_gpt(nodes: int = 1, steps: int = 12, dropout: float = 0.1, **training: 
         "schedule": {"warmup_steps": 3},
         "training": length | training,
         "checkpoint": {"every_steps": None},
+        "fault_tolerance": {"recovery": "restart"},  # tests that have survivors close up say so
     }

@@ -51,6 +51,7 @@ def entrypoint_spec(folder: Path, entrypoint: str, nodes: int = 1) -> dict[str, 
         "resources": {"nodes": nodes},
         "entrypoint": entrypoint,
         "training": training,
+        "fault_tolerance": {"recovery": "restart"},  # nobody is there to order survivors into a new generation
         "environment": {"working_directory": str(folder)},
     }
 
