@@ -15,8 +15,9 @@ from tests.asgi_socket import AsgiSocket, SocketClosedError
 from tests.integration.conftest import Cluster
 from tests.simulated_agent import SimulatedAgent
 
-TWO_NODES = {"resources": {"nodes": 2}, "parallelism": {"strategy": "ddp"}}
-TWO_SLOTS = {"resources": {"slots_per_node": 2}, "parallelism": {"strategy": "ddp"}}
+RESTART = {"parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "restart"}}
+TWO_NODES = {"resources": {"nodes": 2}, **RESTART}
+TWO_SLOTS = {"resources": {"slots_per_node": 2}, **RESTART}
 
 
 async def _elapse(cluster: Cluster, seconds: float, *alive: SimulatedAgent) -> None:
@@ -89,7 +90,7 @@ async def test_a_crash_restarts_from_the_newest_checkpoint_and_names_the_culprit
 
 async def test_restarts_end_and_the_failure_names_the_culprit_not_its_victims(cluster: Cluster) -> None:
     a, b = await cluster.add_agent("a"), await cluster.add_agent("b")
-    job_id = await cluster.submit(**TWO_NODES, fault_tolerance={"max_restarts": 1})
+    job_id = await cluster.submit(**TWO_NODES | {"fault_tolerance": {"max_restarts": 1, "recovery": "restart"}})
     for generation in (1, 2):
         await cluster.until_job(job_id, "running", generation=generation)
         await a.crash(job_id, 0, kind="peer_lost", message="rank 1 is gone")
