@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from parallelism.plan import Share
+from parallelism.plan import Deal, Share
 
 T = TypeVar("T")
 
@@ -77,6 +77,15 @@ def frontier(share: Share, leaves: int) -> tuple[Node, ...]:
 def most_pending(share: Share, leaves: int) -> int:
     """Sums that are held at a time while a range of s leaves is added up, the newest leaf among them: up to about 2 log2 s."""
     return max((1 + len(before) for before in _walk(share, leaves)[:-1]), default=0)
+
+
+def gradient_buffers(deal: Deal) -> float:
+    """What the busiest rank holds, in sizes of all gradients: pending sums, its packed subtrees, and everyone's for its own slice."""
+    shares = [deal.of(rank) for rank in range(deal.ranks)]
+    subtrees = [len(frontier(share, deal.micro_batches)) for share in shares]
+    pending = max(most_pending(share, deal.micro_batches) for share in shares)
+    received = (sum(subtrees) - min(subtrees)) / deal.ranks if deal.ranks > 1 else 0.0
+    return pending + max(subtrees) + received
 
 
 def _walk(share: Share, leaves: int) -> list[list[tuple[Node, None]]]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallelism.plan import Deal
-from parallelism.tree import Node, TreeSum, frontier, most_pending, tree_sum
+from parallelism.tree import Node, TreeSum, frontier, gradient_buffers, most_pending, tree_sum
 
 
 def pair(left: Any, right: Any) -> Any:
@@ -55,6 +55,7 @@ def test_powers_of_two_send_one_subtree_each() -> None:
     for ranks in (1, 2, 4, 8):
         assert all(len(frontier(Deal(8, ranks=ranks).of(rank), 8)) == 1 for rank in range(ranks))
     assert most_pending(Deal(8).own, 8) == 4
+    assert [gradient_buffers(Deal(8, ranks=ranks)) for ranks in (1, 2, 8)] == [5, 3 + 1 + 0.5, 1 + 1 + 7 / 8]
 
 
 def test_a_sum_that_lacks_leaves_is_refused() -> None:

@@ -19,7 +19,7 @@ describe("the submit page", () => {
   it("shows the plan of the document: placement and batch arithmetic", async () => {
     await openForm();
     expect(await screen.findByText("node-a")).toBeVisible();
-    expect(screen.getByText("16 × 2 ranks × 1 accumulated")).toBeVisible();
+    expect(screen.getByText("8 micro-batches of 4")).toBeVisible();
     expect(screen.getByText("starts now")).toBeVisible();
   });
 
