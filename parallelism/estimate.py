@@ -33,4 +33,6 @@ def memory(
     note = "activations and communication buffers come on top"
     if precision != "fp32":
         note = f"{precision} halves activations only: parameters, gradients and optimizer state stay fp32; {note}"
-    return Memory(parameters=state, gradients=round(gradient_buffers * state), optimizer=OPTIMIZER_TENSORS[optimizer_kind] * state, note=note)
+    return Memory(
+        parameters=state, gradients=round(gradient_buffers * state), optimizer=OPTIMIZER_TENSORS[optimizer_kind] * state, note=note
+    )

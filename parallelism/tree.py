@@ -70,7 +70,7 @@ def tree_sum(values: Iterable[T], add: Callable[[T, T], T]) -> T:
 
 
 def frontier(share: Share, leaves: int) -> tuple[Node, ...]:
-    """The largest whole subtrees in a contiguous range of s leaves, from left to right: at most 2 log2(s/2 + 1), rounded up."""
+    """The largest whole subtrees in a contiguous range of s leaves, from left to right: at most 2 log2(s/2 + 1), and one."""
     return tuple(node for node, _ in _walk(share, leaves)[-1])
 
 

@@ -1,8 +1,8 @@
-"""What the same bits on any world cost: a step of our trainer, reproducible, against DDP, on two ranks and the same global batch.
+"""What the same bits on any world cost: a step of our trainer, reproducible, against a bare loop on the same global batch.
 
-All loops take turns in the same processes over one process group. A figure is the ratio of step times, DDP over reproducible,
-of neighbouring rounds: 1 is as fast as DDP, more is faster. Portions are what each would use by itself: DDP one batch a rank, the
-reproducible mode its eight micro-batches.
+All loops take turns in the same processes over one process group. A figure is the ratio of step times, bare over reproducible,
+of neighbouring rounds: 1 is as fast as bare, more is faster. Portions are what each takes by itself, one batch a rank and the reproducible mode's
+eight micro-batches; `same_portions` gives the reproducible mode one micro-batch a rank too, so that only the tree and its exchange differ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from training.state import new_state
 from training.step import Stepper
 
 ROUNDS = 20
-WORLD_SIZE = 2
 GLOBAL_BATCH = 32
 GOAL = 0.97
 TIMEOUT_SECONDS = 900.0
@@ -39,21 +38,20 @@ class NobodyAsks:
     checkpoint_wanted: bool = False
 
 
-def our_loop(group: Group, reproducible: bool) -> Loop:
-    training = {"steps": 1_000_000, "global_batch_size": GLOBAL_BATCH}
+def our_loop(group: Group, *, micro_batch_size: int | None = None) -> Loop:
     spec = JobSpec.model_validate(
         {
             "name": "bench",
             "resources": {"nodes": group.world_size},
             "model": MODEL,
             "data": {"kind": "stdlib_text"},
-            "training": training,
-            "reproducible": reproducible,
+            "training": {"steps": 1_000_000, "global_batch_size": GLOBAL_BATCH, "micro_batch_size": micro_batch_size},
+            "reproducible": True,
         }
     )
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     deal = Deal(spec.micro_batches, group.rank, group.world_size)
-    wrapped = parallelize(state.task.model, degrees("ddp", group.world_size), state.device, deal, reproducible=reproducible)
+    wrapped = parallelize(state.task.model, degrees("ddp", group.world_size), state.device, deal, reproducible=True)
     stepper = Stepper(spec, state, group, wrapped)
     return lambda: void(stepper.run(NobodyAsks()))
 
@@ -63,35 +61,33 @@ def void(_: object) -> None:
 
 
 def compare(world: World) -> list[tuple[float, float]]:
-    """Per round: (bare DDP, our fast mode) over reproducible."""
+    """Per round: bare over reproducible, with its own portions and with the bare loop's."""
     torch.set_num_threads(1)
-    group = join(world)
-    loops = {
-        "reproducible": our_loop(group, True),
-        "bare": bare_loop(world.world_size, GLOBAL_BATCH // world.world_size),
-        "fast": our_loop(group, False),
-    }
-    for loop in loops.values():
+    group, batch = join(world), GLOBAL_BATCH // world.world_size
+    loops = (our_loop(group), bare_loop(world.world_size, batch), our_loop(group, micro_batch_size=batch))
+    for loop in loops:
         seconds(loop)  # warm up
-    return [round_ratios(loops, number) for number in range(ROUNDS)]
+    return [round_ratios(loops, number % len(loops)) for number in range(ROUNDS)]
 
 
-def round_ratios(loops: dict[str, Loop], number: int) -> tuple[float, float]:
+def round_ratios(loops: tuple[Loop, Loop, Loop], turn: int) -> tuple[float, float]:
     """The order rotates, so that none always runs after the same other."""
-    names = list(loops)
-    turn = number % len(names)
-    taken = {name: seconds(loops[name]) for name in names[turn:] + names[:turn]}
-    return taken["bare"] / taken["reproducible"], taken["fast"] / taken["reproducible"]
+    taken = [0.0] * len(loops)
+    for offset in range(len(loops)):
+        index = (turn + offset) % len(loops)
+        taken[index] = seconds(loops[index])
+    own, bare, same = taken
+    return bare / own, bare / same
 
 
 def measure() -> list[Figure]:
-    rounds = run_ranks(compare, WORLD_SIZE, timeout=TIMEOUT_SECONDS)[0]
-    bare, fast = zip(*rounds, strict=True)
-    batch = f"global batch {GLOBAL_BATCH} on {WORLD_SIZE} ranks"
-    return [
-        summarize("reproducible_vs_ddp", "ratio", bare, f"a bare DDP loop, {batch}; default at {GOAL} or more"),
-        summarize("reproducible_vs_fast", "ratio", fast, f"our trainer with reproducible: false, {batch}"),
-    ]
+    figures = []
+    for rival, world_size in (("ddp", 2), ("single", 1)):
+        own, same = zip(*run_ranks(compare, world_size, timeout=TIMEOUT_SECONDS)[0], strict=True)
+        batch = f"global batch {GLOBAL_BATCH} on {world_size} process(es)"
+        figures.append(summarize(f"reproducible_vs_{rival}", "ratio", own, f"a bare loop, {batch}; the default from {GOAL}"))
+        figures.append(summarize(f"reproducible_same_portions_vs_{rival}", "ratio", same, f"a bare loop, {batch}"))
+    return figures
 
 
 if __name__ == "__main__":

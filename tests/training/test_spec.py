@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from tests.training.specs import tiny_gpt
 from training.spec import JobSpec, json_schema
 
-
 SCRIPT = {"model": None, "data": None, "training": None, "script": {"path": "train.py"}}
 
 

@@ -13,6 +13,7 @@ from training.data import cifar10
 from training.errors import InvalidInputError
 from training.spec import Cifar10
 
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_batches(tmp_path)
