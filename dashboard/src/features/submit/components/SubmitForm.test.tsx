@@ -35,6 +35,17 @@ describe("the submit page", () => {
     expect(request!.headers.get("Idempotency-Key")).toMatch(/^[0-9a-f]{32}$/);
   });
 
+  it("leaves a yes or no to its default until it is chosen", async () => {
+    const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
+    const field = screen.getByRole("combobox", { name: "Reproducible", hidden: true });
+    expect(field).toHaveValue("");
+    fireEvent.click(field);
+    fireEvent.click(await screen.findByText("false"));
+    await waitFor(() => expect(submit()).toBeEnabled());
+    await userEvent.click(submit());
+    await waitFor(() => expect(sent(seen)[0]?.body).toMatchObject({ reproducible: false }));
+  });
+
   it("marks a field that the schema refuses and cannot be submitted", async () => {
     const { submit } = await openForm();
     fireEvent.change(screen.getByLabelText("Name"), { target: { value: "No Good" } });
