@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from api.deps import Services
 from api.loops import supervisor
 from api.middleware.gate import Gate
+from api.middleware.methods import HeadAsGet
 from api.middleware.rate_limit import RateLimit
 from api.problems import install_problem_handlers
 from api.routing import include_routes
@@ -58,6 +59,7 @@ def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> 
     app.state.settings = settings or Settings()
     app.state.with_loops = with_loops
     app.state.login_limit = RateLimit()
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, settings=app.state.settings)
     install_problem_handlers(app)
     include_routes(app)

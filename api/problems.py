@@ -12,12 +12,15 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from api.errors import ProblemError
+from api.middleware.methods import allowed_methods
 from api.schemas.common import FieldError
 from db.errors import DatabaseBusyError
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
-_BY_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
+SHOWN_VALUE = 80  # characters
+_WITHOUT_VALUE = frozenset({"missing", "inconsistent_spec", "not_available_yet", "model_attributes_type", "string_pattern_mismatch"})
+_BY_STATUS = {404: "not_found", 413: "body_too_large", 415: "unsupported_media_type"}
 
 
 def render(request: Request, error: ProblemError) -> JSONResponse:
@@ -43,7 +46,15 @@ def field_error(error: dict[str, Any], body: Any) -> FieldError:
     source, *location = error["loc"] or ("body",)
     where = pointer(location, body, missing=error["type"] == "missing") if source == "body" else ".".join(map(str, location))
     hint = error.get("ctx", {}).get("way_out")
-    return FieldError(pointer=where, code=error["type"], message=error["msg"], hint=None if hint is None else str(hint))
+    return FieldError(pointer=where, code=error["type"], message=_with_value(error), hint=None if hint is None else str(hint))
+
+
+def _with_value(error: dict[str, Any]) -> str:
+    """The schema's own message and the value that it refused; ours name theirs already."""
+    value, message = error.get("input"), str(error["msg"])
+    if error["type"] in _WITHOUT_VALUE or not isinstance(value, bool | int | float | str):
+        return message
+    return f"{message}; got {repr(value)[:SHOWN_VALUE]}"
 
 
 def invalid_body(errors: Sequence[Any], body: Any, *, code: str = "invalid_request") -> ProblemError:
@@ -61,6 +72,19 @@ def from_validation(error: RequestValidationError) -> ProblemError:
     return invalid_body(errors, error.body, code="invalid_request" if errors[0]["loc"][0] == "body" else "invalid_parameter")
 
 
+def from_framework(request: Request, error: HTTPException) -> ProblemError:
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    return ProblemError(_BY_STATUS.get(error.status_code, "malformed_body"), detail, headers=error.headers)
+
+
+def wrong_method(request: Request) -> ProblemError:
+    path = request.url.path
+    methods = ", ".join(allowed_methods(request.app, path))
+    if not methods:
+        return ProblemError("not_found", f"{request.method} {path}: there is no such endpoint")
+    return ProblemError("method_not_allowed", f"{request.method} {path}: this takes {methods}", headers={"Allow": methods})
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     @app.exception_handler(ProblemError)
     async def problem(request: Request, error: ProblemError) -> JSONResponse:
@@ -72,8 +96,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> JSONResponse:
-        detail = f"{request.method} {request.url.path}: {error.detail}"
-        return render(request, ProblemError(_BY_STATUS.get(error.status_code, "malformed_body"), detail, headers=error.headers))
+        return render(request, wrong_method(request) if error.status_code == 405 else from_framework(request, error))
 
     @app.exception_handler(DatabaseBusyError)
     async def busy(request: Request, error: DatabaseBusyError) -> JSONResponse:

@@ -15,6 +15,7 @@ from api.routes import (
     checkpoints,
     cluster,
     dashboard,
+    document,
     events,
     exposition,
     health,
@@ -33,7 +34,9 @@ PREFIX = "/api/v1"
 PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": {"model": Problem, "content": {"application/problem+json": {}}}}
 
 #: Every route of these needs an identity.
-GUARDED: tuple[APIRouter, ...] = tuple(room.router for room in (identity, events, metrics, logs, jobs, plan, nodes, cluster, checkpoints))
+GUARDED: tuple[APIRouter, ...] = tuple(
+    room.router for room in (identity, events, metrics, logs, jobs, plan, nodes, cluster, checkpoints, document)
+)
 #: These check for themselves: they are the way in, or for machines with a credential of their own.
 DOORS = (auth.router, agents.router)
 #: WebSockets, which check before they accept.

@@ -30,10 +30,10 @@ Document = Any
 
 
 class Client:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, answer_timeout: float = ANSWER_TIMEOUT_S) -> None:
         self.settings = settings
         headers = {"Authorization": f"Bearer {settings.key}"} if settings.key else {}
-        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx.Timeout(answer_timeout, connect=min(answer_timeout, CONNECT_TIMEOUT_S))
         loopback = urlsplit(settings.url).hostname in ("127.0.0.1", "localhost", "::1")
         tls = urlsplit(settings.url).scheme != "http"  # loading the authorities' certificates costs 30 ms: not where nobody uses them
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,7 @@ from typing import Any
 import yaml
 
 from cli.errors import UsageProblem
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as the number that it is in YAML 1.2 and JSON; YAML 1.1 takes it for a string."""
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+from training.spec_text import load
 
 SET_SYNTAX = "write --set part.field=value, for example --set training.steps=200"
 
@@ -25,7 +18,7 @@ def read_spec(path: str, changes: list[str]) -> dict[str, Any]:
     """The spec in the file at `path` ('-': stdin) with the changes applied."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
-        document = yaml.load(text, _Loader)
+        document = load(text)
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}", "the examples folder has specs to start from") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -44,7 +37,7 @@ def with_change(document: dict[str, Any], change: str) -> dict[str, Any]:
     if not equals or not all(path.split(".")):
         raise UsageProblem(f"--set {change!r} has no field or no '='", SET_SYNTAX)
     try:
-        value = yaml.load(text, _Loader)
+        value = load(text)
     except yaml.YAMLError as error:
         raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {error}", SET_SYNTAX) from error
     return _placed(document, path.split("."), value, path)

@@ -6,6 +6,7 @@ CliError
 ├── UnreachableError         no answer from the coordinator
 ├── OutcomeUnknownError      a change was sent and no answer came
 ├── WaitTimedOutError        what was waited for did not happen in time
+├── OutputError              stdout took no more
 └── StackError               a local process did not start or stop
 """
 
@@ -44,6 +45,10 @@ class WaitTimedOutError(CliError):
     exit_code = ExitCode.TIMED_OUT
 
 
+class OutputError(CliError):
+    pass
+
+
 class StackError(CliError):
     pass
 
@@ -78,10 +83,16 @@ class ProblemError(CliError):
             self.hint = _SIGN_IN
 
     def lines(self) -> list[str]:
+        """A single field that the detail has quoted already is not listed again."""
         first, *rest = super().lines()
-        return [first, *(_field_line(field) for field in self.fields), *rest]
+        listed = self.fields if len(self.fields) > 1 or not all(_quoted(field, first) for field in self.fields) else []
+        return [first, *(_field_line(field) for field in listed), *rest]
+
+
+def _quoted(field: dict[str, Any], text: str) -> bool:
+    return field.get("message", "") in text and (field.get("hint") or "") in text
 
 
 def _field_line(field: dict[str, Any]) -> str:
-    hint = f" -> {field['hint']}" if field.get("hint") else ""
+    hint = f" -> {field['hint']}" if field.get("hint") and field["hint"] not in field.get("message", "") else ""
     return f"  {field.get('pointer') or '(whole document)'}: {field.get('message', '')}{hint}"

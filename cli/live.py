@@ -17,6 +17,7 @@ from rich.table import Table
 from cli import formats
 from cli.client import Client
 from cli.errors import UnreachableError
+from cli.output import say
 from cli.settings import plain_output
 from cli.views import Job
 
@@ -97,4 +98,4 @@ class _PlainLines:
     def show(self, job: Job) -> None:
         if job.state != self._state or time.monotonic() >= self._next:
             self._state, self._next = job.state, time.monotonic() + PLAIN_INTERVAL_S
-            print(line(job), flush=True)
+            say(line(job))

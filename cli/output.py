@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
+from cli.errors import OutputError
 from cli.settings import plain_output
 
 
@@ -20,10 +22,26 @@ class Format(StrEnum):
 
 def emit(document: Any, form: Format, human: Callable[[], str]) -> None:
     """Print `document` for machines, or what `human` returns for people."""
-    write = {Format.JSON: _json, Format.JSONL: _jsonl, Format.YAML: _yaml}.get(form)
-    text = human() if write is None else write(document)
-    sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
-    sys.stdout.flush()
+    encode = {Format.JSON: _json, Format.JSONL: _jsonl, Format.YAML: _yaml}.get(form)
+    text = human() if encode is None else encode(document)
+    write(text if text.endswith("\n") or not text else text + "\n")
+
+
+def say(line: str) -> None:
+    """One line of what was asked for, at once."""
+    write(line + "\n")
+
+
+def write(text: str) -> None:
+    """To stdout. What cannot be written is dropped there, or the interpreter would try again at exit, with a traceback."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # the reader has seen enough: typer ends quietly
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputError(f"stdout cannot be written: {error.strerror}") from error
 
 
 def note(*lines: str) -> None:

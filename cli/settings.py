@@ -62,12 +62,16 @@ def user_file() -> Path:
 
 
 def store(path: Path, server: str, api_key: str) -> None:
-    """Write a credentials file that only its owner can read, whole or not at all."""
+    write_private(path, {"server": server.rstrip("/"), "api_key": api_key})
+
+
+def write_private(path: Path, document: dict[str, str]) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".tmp")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"server": server.rstrip("/"), "api_key": api_key}, file)
+        json.dump(document, file)
     draft.replace(path)
 
 

@@ -153,7 +153,8 @@ def _stopping(view: JobView, now: datetime) -> Decision | None:
     if view.in_state_longer_than(STOP_SECONDS, now):
         alive = sum(not rank.stopped for rank in view.ranks)
         return _conclude(
-            view, f"{alive} rank(s) did not confirm their end within {STOP_SECONDS:.0f} s; their slots stay taken until they do"
+            view,
+            f"{alive} of {len(view.ranks)} ranks did not confirm their end within {STOP_SECONDS:.0f} s; their slots stay taken until they do",
         )
     return None
 
@@ -218,10 +219,9 @@ def _failed(view: JobView) -> Decision | None:
 
 
 def _diagnose(view: JobView) -> tuple[EndReason, str]:
-    stopped_at = view.generation_ended_at.timestamp() if view.generation_ended_at else None
-    culprit, _ = root_cause([rank.failure for rank in view.ranks if rank.failed and rank.failure], stopped_at)
+    culprit, _ = root_cause([rank.failure for rank in view.ranks if rank.failed and rank.failure])
     lost = [rank.rank for rank in view.ranks if rank.state is RankState.LOST]
-    if lost and (culprit is None or is_victim(culprit, stopped_at)):
+    if lost and (culprit is None or is_victim(culprit)):
         return EndReason.NODE_LOST, f"the node of rank {', '.join(map(str, lost))} is lost"
     if culprit is None:
         exited = next(rank.rank for rank in view.ranks if rank.failed)

@@ -137,26 +137,31 @@ def _too_small(request: Request, nodes: Sequence[NodeView], usable: Sequence[Nod
     nearest = _largest(usable, {node.id: node.slots for node in usable}, "ready")
     if excluded and wide + len(excluded) >= request.nodes:
         names = ", ".join(sorted(node.name for node in excluded))
-        text = f"needs {_shape(request)}; {wide} such node(s) are ready, and {names} take(s) no new jobs"
-        return Reason("nodes_unavailable", text, f"{request.nodes - wide} more node(s)", nearest, f"bring back or uncordon {names}")
-    text = f"needs {_shape(request)}; the cluster has {wide} such node(s): {nearest}"
+        text = f"needs {_shape(request)}; {_of(wide, 'such node')} ready; no new jobs go to {names}"
+        return Reason("nodes_unavailable", text, _of(request.nodes - wide, "more node"), nearest, f"bring back or uncordon {names}")
+    text = f"needs {_shape(request)}; the cluster has {_of(wide, 'such node')}: {nearest}"
     way_out = "add nodes, or ask for fewer nodes or slots_per_node"
-    return Reason("cluster_too_small", text, f"{request.nodes - wide} more node(s) with {request.slots_per_node} slot(s)", nearest, way_out)
+    return Reason(
+        "cluster_too_small", text, f"{_of(request.nodes - wide, 'more node')} with {_of(request.slots_per_node, 'slot')}", nearest, way_out
+    )
 
 
 def _fits_without_reservations(request: Request, usable: Sequence[NodeView], free: Mapping[str, tuple[int, ...]]) -> bool:
     return any(sum(len(free[node.id]) >= request.slots_per_node for node in kind) >= request.nodes for kind in _kinds(usable))
 
 
+def _of(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _shape(request: Request, free: str = "") -> str:
-    nodes = "1 node" if request.nodes == 1 else f"{request.nodes} nodes"
-    slots = f"{request.slots_per_node} {free}slot{'s' if request.slots_per_node > 1 else ''}"
-    return f"{nodes} with {slots}{' each' if request.nodes > 1 else ''}"
+    each = " each" if request.nodes > 1 else ""
+    return f"{_of(request.nodes, 'node')} with {_of(request.slots_per_node, f'{free}slot')}{each}"
 
 
 def _missing(request: Request, usable: Sequence[NodeView], free: Mapping[str, int]) -> str:
     fitting = max((sum(free[node.id] >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)
-    return f"{request.nodes - fitting} more node(s) with {request.slots_per_node} free slot(s)"
+    return f"{_of(request.nodes - fitting, 'more node')} with {_of(request.slots_per_node, 'free slot')}"
 
 
 def _largest(usable: Sequence[NodeView], count: Mapping[str, int], word: str) -> str:

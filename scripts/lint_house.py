@@ -84,8 +84,11 @@ def _is_broad(kind: ast.expr | None) -> bool:
 
 
 def _sleeps(path: str, tree: ast.AST) -> Iterator[Finding]:
-    """A sleep between two looks of a loop that has a deadline is a wait for an event; any other is a guess."""
-    if not path.startswith("tests/"):
+    """A sleep between two looks of a loop that has a deadline is a wait for an event; any other is a guess.
+
+    What a test gives a job to run is no test.
+    """
+    if not path.startswith("tests/") or "/user_code/" in path:
         return
     polls = {sleep for loop in ast.walk(tree) if isinstance(loop, ast.While) for sleep in _sleep_lines(loop)}
     for line in sorted(set(_sleep_lines(tree)) - polls):

@@ -14,8 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import venv
 from pathlib import Path
 
@@ -27,9 +25,6 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 DASHBOARD = ROOT / "dashboard"
 DATA = ROOT / ".paceline"
-#: torch without CUDA is 2 GB smaller; this is where its authors publish it.
-CPU_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-PROBE_TIMEOUT_S = 3.0
 
 
 def main() -> int:
@@ -69,19 +64,8 @@ def _packages(dev: bool) -> None:
     if both.fresh(PYTHON) or (not dev and runtime.fresh(PYTHON)):
         return
     name = "requirements-dev.txt" if dev else "requirements.txt"
-    run(f"installing Python packages of {name}", [PYTHON, "-m", "pip", "install", *_torch_source(), "-r", ROOT / name])
+    run(f"installing Python packages of {name}", [PYTHON, "-m", "pip", "install", "-r", ROOT / name])
     (both if dev else runtime).set()
-
-
-def _torch_source() -> list[str]:
-    """Without an NVIDIA driver: the index with CPU builds, if it can be reached from here."""
-    if sys.platform != "linux" or Path("/dev/nvidiactl").exists():
-        return []
-    try:
-        with urllib.request.urlopen(f"{CPU_TORCH_INDEX}/torch/", timeout=PROBE_TIMEOUT_S):
-            return ["--extra-index-url", CPU_TORCH_INDEX]
-    except (urllib.error.URLError, OSError):
-        return []
 
 
 def _project() -> None:

@@ -27,16 +27,22 @@ PEER_LOST = re.compile(
 OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Cannot allocate memory", re.IGNORECASE)
 
 
+MAX_MESSAGE_CHARACTERS = 4_000
+MAX_TRACEBACK_CHARACTERS = 64_000
+
+
 def describe(error: BaseException, rank: int, step: int) -> FailureReport:
     kind = kind_of(error)
+    message = encodable(message_of(error, kind))
     return FailureReport(
         kind=kind,
         rank=rank,
-        message=message_of(error, kind),
+        message=message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]} …",
         exception=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
-        traceback="".join(traceback.format_exception(error)),
+        traceback=encodable("".join(traceback.format_exception(error)))[-MAX_TRACEBACK_CHARACTERS:],
         step=step,
         time=time.time(),
+        exit_code=exit_code_of(error),
     )
 
 
@@ -58,6 +64,13 @@ def kind_of(error: BaseException) -> Kind:
     return "exception"
 
 
+def exit_code_of(error: BaseException) -> int:
+    """The interpreter's own: sys.exit decides, and anything else is 1."""
+    if not isinstance(error, SystemExit) or isinstance(error.code, str):
+        return 1
+    return 0 if error.code is None else int(error.code) & 0xFF
+
+
 def runs_out_of_memory(error: BaseException, text: str) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
@@ -68,11 +81,18 @@ def runs_out_of_memory(error: BaseException, text: str) -> bool:
 
 def message_of(error: BaseException, kind: Kind) -> str:
     text = str(error).strip() or type(error).__name__
+    if isinstance(error, SystemExit) and not isinstance(error.code, str):
+        return f"sys.exit with code {exit_code_of(error)} before it had finished"
     if kind == "peer_lost":
         return f"lost the connection to another rank: {text.splitlines()[0]}"
     if kind == "out_of_memory":
         return f"out of memory: {text.splitlines()[0]}; use a smaller micro_batch_size or model"
     return text
+
+
+def encodable(text: str) -> str:
+    """An exception may quote bytes that are no text (lone surrogates), and nothing can carry those further."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\ufffd")
 
 
 def is_the_users(report: FailureReport) -> bool:

@@ -77,6 +77,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     time: float = 0.0
     exit_code: int | None = None
     signal: str | None = None
+    ordered: bool = False  # it had been told to end before it did, and did not crash instead
     last_lines: tuple[str, ...] = ()
 
 

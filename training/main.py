@@ -13,7 +13,7 @@ import torch
 from distributed import env
 from monitoring.files import write_durably
 from training.build import build_generation
-from training.failures import describe, is_the_users
+from training.failures import describe, exit_code_of, is_the_users
 from training.link import RankFolder, RankOrder, Result, World
 from training.preload import preload as preload  # called by the spawner, once, before it forks any rank
 from training.spec import JobSpec
@@ -36,17 +36,17 @@ class Attempt:
 
 def run_rank(order: RankOrder) -> int:
     """Train, leave a `Result` in the rank's folder, return the exit code. The caller exits without clean-up: that frees the peers."""
-    folder, attempt = RankFolder.at(Path(order.folder)), Attempt()
+    folder, attempt, exit_code = RankFolder.at(Path(order.folder)), Attempt(), 0
     try:
         result = Result(outcome=run(order, folder, attempt), step=attempt.step)
     except BaseException as error:  # noqa: BLE001 - the border of the process: whatever it was becomes the report
         report = describe(error, order.world.rank, attempt.step)
         print(f"ERROR {report.message}" if is_the_users(report) else report.traceback, file=sys.stderr, flush=True)
-        result = Result(outcome="failed", step=attempt.step, failure=report)
+        result, exit_code = Result(outcome="failed", step=attempt.step, failure=report), exit_code_of(error)
     if attempt.telemetry is not None:
         attempt.telemetry.close()
     write_durably(folder.result, msgspec.json.encode(result))
-    return 1 if result.failure is not None else 0
+    return exit_code
 
 
 def run(order: RankOrder, folder: RankFolder, attempt: Attempt) -> Literal["completed", "paused"]:

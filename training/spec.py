@@ -12,11 +12,28 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from training.spelling import Spelling
+
 SPEC_VERSION: Literal[1] = 1
 #: Micro-batches of a reproducible job's global batch, unless micro_batch_size says otherwise: even on 1, 2, 4 and 8 ranks.
 DEFAULT_MICRO_BATCHES = 8
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$", description="lower-case letters, digits, '.', '_', '-'")]
+Name = Annotated[
+    str,
+    Spelling(
+        r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$",
+        "1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit",
+        "gpt-small",
+    ),
+]
+VariableName = Annotated[str, Spelling(r"^[A-Za-z_][A-Za-z0-9_]*$", "letters, digits and '_', first no digit", "NCCL_DEBUG")]
+LabelName = Annotated[
+    str,
+    Spelling(r"^[a-z0-9][a-z0-9._/-]{0,62}$", "1 to 63 lower-case letters, digits, '.', '_', '/' and '-'; first a letter or digit", "team"),
+]
+EntryPoint = Annotated[
+    str, Spelling(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", "a module and a function of it, as module:function", "my_task:make_task")
+]
 PositiveInt = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -246,7 +263,7 @@ class FaultTolerance(Part):
 
 
 class Environment(Part):
-    variables: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(default_factory=dict)
+    variables: dict[VariableName, str] = Field(default_factory=dict)
     working_directory: str | None = Field(None, description="absolute folder on the nodes; first on sys.path of the ranks")
 
     @model_validator(mode="after")
@@ -273,16 +290,12 @@ class JobSpec(Part):
     name: Name
     project: Name = "default"
     description: str = Field("", max_length=2000)
-    labels: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$")], Annotated[str, Field(max_length=253)]] = Field(
-        default_factory=dict, max_length=64
-    )
+    labels: dict[LabelName, Annotated[str, Field(max_length=253)]] = Field(default_factory=dict, max_length=64)
     priority: int = Field(50, ge=0, le=100, description="higher is placed first")
     resources: Resources = Resources()
     model: Model | None = None
     data: Data | None = None
-    entrypoint: str | None = Field(
-        None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:function that returns a training.task.Task"
-    )
+    entrypoint: EntryPoint | None = Field(None, description="module:function that returns a training.task.Task")
     script: Script | None = None
     optimizer: Optimizer = AdamW()
     schedule: Schedule = Schedule()

@@ -20,6 +20,8 @@ from db.repositories import leases
 
 logger = logging.getLogger(__name__)
 LEASE_SECONDS = 6.0
+#: Of a slow loop: long enough that its holder renews it at its next turn, else every replica would take a turn in each interval.
+LEASE_INTERVALS = 1.5
 #: A failing step is tried again after 1, 2, 4, ... seconds, give or take a half, at most this.
 RETRY_SECONDS_MAX = 15.0
 MOST_DOUBLINGS = 10
@@ -74,13 +76,17 @@ class LeaseLoop:
     async def _hold(self, now: datetime) -> bool:
         """Renewed when a third of it has passed. With SQLite we are the only process: a lease from before a crash is ours, and
         nobody waits for it to expire."""
-        if self._held_until is not None and (self._alone or self._held_until - now > timedelta(seconds=LEASE_SECONDS * 2 / 3)):
+        if self._held_until is not None and (self._alone or self._held_until - now > self._term * 2 / 3):
             return True
-        expires = now + timedelta(seconds=LEASE_SECONDS)
+        expires = now + self._term
         async with self.services.write() as session:
             held = await leases.take(session, self.name, self.holder, now, expires, by_force=self._alone)
         self._held_until = expires if held else None
         return held
+
+    @property
+    def _term(self) -> timedelta:
+        return timedelta(seconds=max(LEASE_SECONDS, self.interval_seconds * LEASE_INTERVALS))
 
     @property
     def _alone(self) -> bool:

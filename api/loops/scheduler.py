@@ -82,8 +82,7 @@ def failure_after(known: Known, decision: Decision, node_names: Mapping[str, str
         return None
     if decision.reason in (EndReason.START_TIMEOUT, EndReason.STOP_TIMEOUT):
         return known.job.failure or _timeout(known, decision, node_names)
-    ended_at = known.generation.ended_at if known.generation else None
-    return describe_failure(known.ranks, node_names, ended_at) or known.job.failure
+    return describe_failure(known.ranks, node_names) or known.job.failure
 
 
 def _timeout(known: Known, decision: Decision, node_names: Mapping[str, str]) -> dict[str, Any] | None:

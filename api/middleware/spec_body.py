@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from api.errors import ProblemError
 from api.problems import invalid_body
+from training.spec_text import load
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 
@@ -37,6 +38,7 @@ class SpecRoute(APIRoute):
 async def _as_json(request: Request) -> Request:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in YAML_TYPES:
+        _check_json(media_type)
         return request
     body = json.dumps(_read(await request.body()), default=str).encode()
     headers = [(name, value) for name, value in request.scope["headers"] if name not in (b"content-type", b"content-length")]
@@ -48,9 +50,16 @@ async def _as_json(request: Request) -> Request:
     return Request(scope, receive)
 
 
+def _check_json(media_type: str) -> None:
+    """Routes of this class that take no body are sent no media type."""
+    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
+        raise ProblemError(
+            "unsupported_media_type", f"content-type {media_type} is not read here; send application/json or application/yaml"
+        )
+
+
 def _read(text: bytes) -> Any:
-    """With the safe loader: plain data, never objects."""
     try:
-        return yaml.safe_load(text)
+        return load(text)
     except yaml.YAMLError as error:
         raise ProblemError("malformed_body", f"the body is not YAML: {error}") from None

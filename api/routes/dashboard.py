@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 
 from api.errors import ProblemError
+from api.problems import wrong_method
 
 router = APIRouter(include_in_schema=False)
 NOT_BUILT = "The dashboard is not built yet. Run `make setup`, or `cd dashboard && npm install && npm run build`.\nThe API is at /api/v1.\n"
@@ -17,7 +18,7 @@ FOREVER = "public, max-age=31536000, immutable"
 @router.get("/{path:path}")
 async def dashboard(path: str, request: Request) -> Response:
     if path == "api" or path.startswith("api/"):
-        raise ProblemError("not_found", f"{request.method} /{path}: there is no such endpoint")
+        raise wrong_method(request)
     root: Path = request.app.state.settings.dashboard.resolve()
     index = root / "index.html"
     if not index.is_file():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from api.schemas.common import Schema, Timestamp
+from training.spelling import Spelling
 
 Role = Literal["viewer", "member", "admin"]
 
@@ -31,7 +32,14 @@ class User(Schema):
 
 
 class UserCreate(Schema):
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,62}$")
+    name: Annotated[
+        str,
+        Spelling(
+            r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,62}$",
+            "1 to 63 letters, digits, spaces, '.', '_', '@' and '-'; first a letter or digit",
+            "ada@example.org",
+        ),
+    ]
     role: Role = "member"
 
 

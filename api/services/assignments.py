@@ -43,14 +43,29 @@ def action_of(job: JobRow, generation: GenerationRow) -> Action:
 
 
 async def restore_candidates(session: AsyncSession, job: JobRow, generation: int) -> list[CheckpointRow]:
-    """What a generation may restore, best first: the newest of its job's own older generations, then what the job started from.
+    """What a generation may restore, best first: the newest of its job's own older generations, then what the job started from,
+    then that one's older siblings.
 
     Newer generations' checkpoints are left out, so that every node of a gang gets the same list whenever it asks.
     """
     own = await checkpoint_rows.present_of_job(session, job.id)
     usable = [each for each in own if each.state is CheckpointState.COMMITTED and each.generation < generation]
-    origin = await checkpoint_rows.get(session, job.restored_from) if job.restored_from else None
-    return [*usable, *([origin] if origin else [])]
+    return [*usable, *await _origins(session, job)]
+
+
+async def _origins(session: AsyncSession, job: JobRow) -> list[CheckpointRow]:
+    """The checkpoint that a restored job was started from, unless it is damaged, and what its job had saved before it."""
+    chosen = await checkpoint_rows.get(session, job.restored_from) if job.restored_from else None
+    if chosen is None:
+        return []
+    siblings = await checkpoint_rows.present_of_job(session, chosen.job_id)
+    older = [each for each in siblings if each.state is CheckpointState.COMMITTED and _is_older(each, chosen)]
+    return [*([] if chosen.state is CheckpointState.DAMAGED else [chosen]), *older]
+
+
+def _is_older(one: CheckpointRow, other: CheckpointRow) -> bool:
+    """Saved before `other`: a later generation may pass the same steps again, with another outcome."""
+    return one.id != other.id and one.step <= other.step and one.generation <= other.generation
 
 
 async def _assignment(session: AsyncSession, node: NodeRow, job_id: str, number: int, mine: Sequence[RankRow]) -> DesiredAssignment:
@@ -78,7 +93,7 @@ async def _restore(session: AsyncSession, job: JobRow, generation: int) -> tuple
         each.state is CheckpointState.DAMAGED and each.generation < generation
         for each in await checkpoint_rows.present_of_job(session, job.id)
     )
-    return tuple(each.directory for each in candidates), bool(candidates) or damaged
+    return tuple(each.directory for each in candidates), bool(candidates) or damaged or job.restored_from is not None
 
 
 def _world(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -69,12 +68,12 @@ def node_views(nodes: Sequence[NodeRow], holders: Sequence[tuple[RankRow, str]])
     ]
 
 
-def describe_failure(ranks: Sequence[RankRow], node_names: Mapping[str, str], stopped_at: datetime | None) -> dict[str, Any] | None:
+def describe_failure(ranks: Sequence[RankRow], node_names: Mapping[str, str]) -> dict[str, Any] | None:
     """The culprit with its victims folded under it, as stored with the job; None when no rank has failed."""
     reports = [report for rank in ranks if (report := _report(rank)) is not None]
     by_rank = {rank.rank: rank for rank in ranks}
     lost = [_lost(rank, node_names) for rank in ranks if rank.state is RankState.LOST]
-    culprit, victims = root_cause(reports, stopped_at.timestamp() if stopped_at else None)
+    culprit, victims = root_cause(reports)
     named = [_failure(report, by_rank[report.rank], node_names) for report in ([culprit, *victims] if culprit else [])]
     lost_first = lost and (culprit is None or culprit.kind in ("peer_lost", "signal"))
     failures = [*lost, *named] if lost_first else [*named, *lost]

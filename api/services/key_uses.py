@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.services.background import in_background
 from db.errors import DatabaseError
 from db.repositories import identity as repository
 from db.session import Database
@@ -36,14 +36,8 @@ class KeyUses:
             async with self.database.write() as session:
                 await repository.touch_keys(session, uses)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._run(), name="key-uses")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return in_background("key-uses", self._run)
 
     async def _run(self) -> None:
         while True:

@@ -122,7 +122,7 @@ async def start_generation(
     await session.flush()
     await _reconsider_nodes(session, job)
     names = ", ".join(nodes[share.node_id].name for share in placement.shares)
-    cause = f"{job.world_size} slot(s) are free on {names}"
+    cause = f"room for {job.world_size} {'rank' if job.world_size == 1 else 'ranks'} on {names}"
     from_step = f" from step {source.step}" if source else ""
     data = {"from": before.value, "to": to.value, "generation": number, "nodes": [share.node_id for share in placement.shares]}
     await _job_event(session, job, "job.placed", SYSTEM, cause, f"generation {number} starts on {names}{from_step}", now, data)

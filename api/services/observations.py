@@ -12,6 +12,7 @@ from api.deps import nudge_after_commit
 from api.services import bus, events, lifecycle
 from api.services.assignments import action_of
 from api.services.identity import node_actor
+from cluster.failures import is_victim
 from cluster.protocol import Observed, ObservedRank
 from cluster.states import CheckpointState, RankState
 from db.models.jobs import GenerationRow, RankRow
@@ -108,11 +109,16 @@ async def _forget(session: AsyncSession, node: NodeRow, rank: RankRow, now: date
 
 
 async def _exit_event(session: AsyncSession, node: NodeRow, rank: RankRow, now: datetime) -> None:
+    """A rank that was to stop and was stopped has not failed, whatever its exit code says."""
+    generation = await job_rows.generation(session, rank.job_id, rank.generation)
+    to_stop = generation is not None and generation.ended_at is not None
+    stopped = to_stop and rank.outcome == "failed" and not _broke_by_itself(rank)
+    outcome = "stopped" if stopped else rank.outcome
     how = rank.signal or (f"exit code {rank.exit_code}" if rank.exit_code is not None else "exit unknown")
-    message = f"rank {rank.rank} on {node.name}: {rank.outcome or 'ended'} ({how})"
+    message = f"rank {rank.rank} on {node.name}: {outcome or 'ended'} ({how})"
     data: dict[str, Any] = {
         "rank": rank.rank,
-        "outcome": rank.outcome,
+        "outcome": outcome,
         "exit_code": rank.exit_code,
         "signal": rank.signal,
         "step": rank.step,
@@ -121,7 +127,7 @@ async def _exit_event(session: AsyncSession, node: NodeRow, rank: RankRow, now: 
         session,
         type="rank.exited",
         actor=node_actor(node),
-        cause=(rank.failure or {}).get("message") or how,
+        cause=f"generation {rank.generation} was to stop" if stopped else (rank.failure or {}).get("message") or how,
         message=message,
         job_id=rank.job_id,
         node_id=node.id,
@@ -129,6 +135,11 @@ async def _exit_event(session: AsyncSession, node: NodeRow, rank: RankRow, now: 
         data=data,
         time=now,
     )
+
+
+def _broke_by_itself(rank: RankRow) -> bool:
+    """A culprit may be heard of later than its victims, whose reports made the generation stop."""
+    return rank.failure is not None and not is_victim(msgspec.convert(rank.failure, FailureReport))
 
 
 async def _confirm_deletions(session: AsyncSession, node: NodeRow, checkpoint_ids: tuple[str, ...], now: datetime) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.deps import Services
+from api.services.background import in_background
 from db.errors import DatabaseError
 from db.repositories import progress as repository
 from monitoring.points import MetricRecord, RankBatch
@@ -88,14 +89,8 @@ class ProgressKeeper:
         self._dirty.add(batch.job_id)
         self._work.set()
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._run(), name="job-progress")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return in_background("job-progress", self._run)
 
     async def _run(self) -> None:
         while True:

@@ -12,6 +12,7 @@ import random
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import NoReturn
 
@@ -21,6 +22,7 @@ from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from api.services.background import in_background
 from api.services.bus import Bus
 from db.base import new_id
 
@@ -54,7 +56,7 @@ _decoder = msgspec.json.Decoder(Nudge)
 
 
 def connect(url: str) -> Redis:
-    """Raises ValueError for a URL that is none. The library's own retries are off: they multiply every timeout."""
+    """Raises ValueError for a URL that is none. The library's own retries stay off, whatever its defaults: they multiply every timeout."""
     return Redis.from_url(
         url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=SOCKET_SECONDS, retry=Retry(NoBackoff(), 0), health_check_interval=0
     )
@@ -106,15 +108,9 @@ class RedisBus:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        client = connect(self.url)
-        task = asyncio.create_task(self._run(client), name="redis-bus")
-        try:
+        async with connect(self.url) as client, in_background("redis-bus", partial(self._run, client)):
             with self.bus.forwarding_to(self._outbox.add):
                 yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await client.aclose()
 
     async def _run(self, client: Redis) -> NoReturn:
         while True:

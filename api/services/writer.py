@@ -6,11 +6,12 @@ reply = await writer.store(batches)      returns once it is durable, with the ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from api.services import bus
+from api.services.background import in_background
 from api.services.bus import Bus
 from api.services.ingest import Changes, add_batch, streams_of
 from db.repositories import ingest as repository
@@ -55,14 +56,8 @@ class Writer:
         await self._queue.put(Pending(batches, stored))
         return await stored
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._run(), name="metrics-writer")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return in_background("metrics-writer", self._run)
 
     async def _run(self) -> None:
         while True:

@@ -16,19 +16,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli import exits
+from cli.commands.jobs import change_job
 from cli.commands.stack import Agents, Data, Port, Slots
 from cli.commands.submit import ending
 from cli.errors import StackError
-from cli.output import note
+from cli.output import note, say
 from cli.session import command
 
 if TYPE_CHECKING:
+    from cli.client import Client
     from cli.local.stack import Plan, Stack
     from cli.views import Job
 
 EXAMPLE = Path("examples/gpt_stdlib.yaml")
 PR_SET_PDEATHSIG = 1
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+LABEL, LABEL_VALUE = "started-by", "demo"
+HOLDING_STATES = "queued,starting,running,recovering,resizing,stopping"
 
 
 @command
@@ -59,14 +63,24 @@ def _train(stack: Stack, file: Path) -> Job:
     from cli.views import Job, view
 
     spec = read_spec(str(file), [])
+    spec["labels"] = {**(spec.get("labels") or {}), LABEL: LABEL_VALUE}
     with stack.client() as client:
-        print(f"dashboard: {login_link(client)}  (signs in once)", flush=True)
+        if stack.started:
+            _cancel_leftovers(client)
+        say(f"dashboard: {login_link(client)}  (signs in once)")
         job = view(client.create("/training/jobs", spec), Job)
         job = watch(client, job.id)
-        print(ending(job), flush=True)
+        say(ending(job))
         if job.seconds_to_first_step is not None:
-            print(f"submission to first committed step: {job.seconds_to_first_step:.2f} s", flush=True)
+            say(f"submission to first committed step: {job.seconds_to_first_step:.2f} s")
     return job
+
+
+def _cancel_leftovers(client: Client) -> None:
+    """The job of a demo that was interrupted still wants to run, and would keep this one waiting for its slots."""
+    for document in client.pages("/training/jobs", None, **{"status": HOLDING_STATES, f"label.{LABEL}": LABEL_VALUE}):
+        note(f"cancelling {document['name']}, which an earlier demo left unfinished")
+        change_job(client, document["id"], "cancel")
 
 
 def _look_around() -> None:

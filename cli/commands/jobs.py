@@ -10,12 +10,13 @@ import typer
 
 from cli import exits, formats
 from cli.commands.submit import ending
+from cli.completion import job_references
 from cli.errors import ProblemError, WaitTimedOutError
 from cli.output import fields, note, table
 from cli.session import Session, with_session
 from cli.views import TERMINAL_STATES, Job, view
 
-JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False)]
+JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False, autocompletion=job_references)]
 WAIT_POLL_S = 0.5
 CHANGE_ATTEMPTS = 5
 
@@ -90,13 +91,13 @@ def _awaited(client: Any, job_id: str, wanted: set[str], timeout: float) -> Any:
 
 def _act(session: Session, reference: str, verb: str, following: str) -> None:
     with session.client() as client:
-        document = _changed(client, client.job_id(reference), verb)
+        document = change_job(client, client.job_id(reference), verb)
     job = view(document, Job)
     session.emit(document, lambda: f"{job.name}: {verb} asked for; it is {job.state}")
     session.next_steps(following)
 
 
-def _changed(client: Any, job_id: str, verb: str) -> Any:
+def change_job(client: Any, job_id: str, verb: str) -> Any:
     """Read the revision, then act on it; begin again when somebody was faster (412), a few times."""
     for left in reversed(range(CHANGE_ATTEMPTS)):
         revision = client.job(job_id).revision
@@ -143,7 +144,7 @@ def _details(job: Job) -> str:
         ),
         ("world", f"{job.world_size} ranks, generation {job.generation}, {job.restarts} restarts"),
         ("checkpoint", f"step {progress.last_checkpoint_step}" if progress.last_checkpoint_step is not None else "none yet"),
-        ("first step", f"{formats.number(job.seconds_to_first_step, 2)} s after submission"),
+        ("first step", "none yet" if job.seconds_to_first_step is None else f"{job.seconds_to_first_step:.2f} s after submission"),
         *_waiting(job),
         *_failure(job),
     ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.commands.jobs import JobRef
 from cli.exits import ExitCode
-from cli.output import Format, note
+from cli.output import Format, note, say
 from cli.session import Session, with_session
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @with_session
 def logs(
     session: Session,
-    job: Annotated[str, typer.Argument(help="id or name", show_default=False)],
+    job: JobRef,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="until the job and its log have ended; Ctrl-C detaches")] = False,
     rank: Annotated[str | None, typer.Option(help="only these ranks, e.g. 0 or 0,3")] = None,
     level: Annotated[str | None, typer.Option(help="only this level")] = None,
@@ -79,16 +79,16 @@ def _pages(client: Client, job_id: str, after: int, only: LogFilter) -> Iterable
 
 def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:
     """Lines as they come; --json and --output yaml collect one document, jsonl prints a document a line."""
-    out = sys.stderr if to_stderr else sys.stdout
+    show = note if to_stderr else say
     if to_stderr or form is Format.TABLE:
         for entry in entries:
-            print(_line(entry), file=out, flush=True)
+            show(_line(entry))
         return
     import msgspec
 
     if form is Format.JSONL:
         for entry in entries:
-            print(msgspec.json.encode(entry).decode(), file=out, flush=True)
+            say(msgspec.json.encode(entry).decode())
         return
     from cli.output import emit
 
@@ -96,5 +96,6 @@ def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:
 
 
 def _line(entry: LogEntry) -> str:
-    mark = "" if entry.level == "info" else f"{entry.level.upper()} "
+    level = entry.level.upper()
+    mark = "" if level == "INFO" or entry.text.startswith(level) else f"{level} "
     return f"{entry.time:%H:%M:%S} [{entry.rank}] {mark}{entry.text}"

@@ -9,15 +9,17 @@ import typer
 
 from cli.output import Format, emit, fields, note
 from cli.session import Json, command
+from cli.settings import CREDENTIALS, PROJECT_FOLDER
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="of the coordinator; when it is used, the next free one is taken")]
 Agents = Annotated[int, typer.Option(min=0, max=64, help="local agents to start")]
 Slots = Annotated[int, typer.Option(min=1, max=64, help="slots of each local agent")]
+DATA = Path(PROJECT_FOLDER)
 Data = Annotated[Path, typer.Option(help="folder for all state; it survives")]
 
 
 @command
-def up(port: Port = 8000, agents: Agents = 2, slots_per_agent: Slots = 1, data: Data = Path(".paceline"), json: Json = False) -> None:
+def up(port: Port = 8000, agents: Agents = 2, slots_per_agent: Slots = 1, data: Data = DATA, json: Json = False) -> None:
     """Start a coordinator and local agents in the background; print a login link."""
     from cli.local.layout import Layout
     from cli.local.stack import Plan, bring_up, login_link
@@ -31,11 +33,21 @@ def up(port: Port = 8000, agents: Agents = 2, slots_per_agent: Slots = 1, data: 
     pairs = [("server", stack.url), ("login", f"{link} (works once)"), ("data", str(stack.layout.data))]
     emit(document, Format.JSON if json else Format.TABLE, lambda: fields(pairs))
     if not json:
-        note("next: paceline submit examples/gpt_stdlib.yaml --follow", "next: paceline down")
+        note(*_next_steps(data))
+
+
+def _next_steps(data: Path) -> list[str]:
+    """Other commands find a stack in .paceline by themselves; one elsewhere has to be named."""
+    if data == DATA:
+        return ["next: paceline submit examples/gpt_stdlib.yaml --follow", "next: paceline down"]
+    return [
+        f"other commands need the server and api_key of {data / CREDENTIALS}: see 'paceline login'",
+        f"next: paceline down --data {data}",
+    ]
 
 
 @command
-def down(data: Data = Path(".paceline"), json: Json = False) -> None:
+def down(data: Data = DATA, json: Json = False) -> None:
     """Stop what 'up' started, agents and their ranks first; data stays."""
     from cli.local.layout import Layout
     from cli.local.stack import take_down

@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cli.client import Client
 from cli.errors import CliError, ProblemError, StackError
 from cli.local.layout import Layout
 from cli.local.processes import CODE, Program, alive, find, log_tail, recorded, start, stop, sweep
-from cli.settings import JOIN_TOKEN, Setting, Settings, child_environment, store
+from cli.settings import JOIN_TOKEN, Setting, Settings, child_environment, store, write_private
 from cli.views import Node, view
 
 COORDINATOR = "coordinator"
@@ -189,8 +190,18 @@ def _agent(layout: Layout, plan: Plan, client: Client, name: str) -> Program:
     """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
     arguments = ["-m", "cluster.agent.main", "--server", client.settings.url, "--name", name]
     arguments += ["--slots", str(plan.slots_per_agent), "--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
-    known = (layout.agent(name) / "credential.json").exists()
+    known = _follow_coordinator(layout.agent(name) / "credential.json", client.settings.url)
     return Program(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
+
+
+def _follow_coordinator(credential: Path, url: str) -> bool:
+    """Whether the agent has a credential. It names the address it was made for; the coordinator of this data folder may have moved."""
+    if not credential.exists():
+        return False
+    document = json.loads(credential.read_text())
+    if document.get("server") != url:
+        write_private(credential, {**document, "server": url})
+    return True
 
 
 def _is_ready(layout: Layout, client: Client, name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,9 @@ from training.link import FailureReport, RankFolder, Result
 
 LAST_LINES = 30
 _LAST_BYTES = 64 << 10
+UNCAUGHT = 1  # what Python exits with after an exception that nobody caught
+_FRAME = re.compile(r'^  File ".*", line \d+')
+_RAISED = re.compile(r"^(?P<exception>[^\W\d]\w*(?:\.\w+)*)(?:: (?P<message>.*))?$")
 
 
 def read_ending(folder: RankFolder, rank: int, *, is_script: bool, step: int) -> Ending | None:
@@ -29,15 +34,30 @@ def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], 
         return Ending(outcome=result.outcome, exit_code=status.exit_code, signal=status.signal, step=step, time=status.time)
     if result is None and is_script and status.exit_code == 0:
         return Ending(outcome="completed", exit_code=0, step=step, time=status.time)
-    failure = (result.failure if result else None) or _from_exit(status, rank, step)
+    failure = (result.failure if result else None) or _from_exit(status, lines, rank, step)
     failure = msgspec.structs.replace(
-        failure, exit_code=status.exit_code, signal=status.signal, last_lines=failure.last_lines or lines, time=failure.time or status.time
+        failure,
+        exit_code=status.exit_code,
+        signal=status.signal,
+        ordered=status.ordered,
+        last_lines=failure.last_lines or lines,
+        time=failure.time or status.time,
     )
     return Ending(outcome="failed", exit_code=status.exit_code, signal=status.signal, step=step, time=status.time, failure=failure)
 
 
-def _from_exit(status: ExitStatus, rank: int, step: int) -> FailureReport:
-    """In the agent's words, for a rank that had none."""
+def raised(lines: Sequence[str]) -> tuple[str, str] | None:
+    """(exception, message) of the last Python traceback in a rank's output: the first line after its frames that is not indented."""
+    frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
+    if not frames:
+        return None
+    rest = (line for line in lines[frames[-1] + 1 :] if line and not line[0].isspace())
+    found = _RAISED.match(next(rest, ""))
+    return (found["exception"], (found["message"] or "").strip()) if found else None
+
+
+def _from_exit(status: ExitStatus, lines: Sequence[str], rank: int, step: int) -> FailureReport:
+    """In the agent's words, for a rank that had none; a script's uncaught exception speaks from its output."""
     if status.out_of_memory:
         message = (
             "killed by SIGKILL: the kernel's out-of-memory killer struck; use a smaller micro-batch or model, or a larger memory limit"
@@ -45,6 +65,10 @@ def _from_exit(status: ExitStatus, rank: int, step: int) -> FailureReport:
         return FailureReport(kind="out_of_memory", rank=rank, message=message, step=step, time=status.time)
     if status.signal is not None:
         return FailureReport(kind="signal", rank=rank, message=f"killed by {status.signal}", step=step, time=status.time)
+    uncaught = raised(lines) if status.exit_code == UNCAUGHT else None
+    if uncaught is not None:
+        exception, text = uncaught
+        return FailureReport(kind="exception", rank=rank, message=text or exception, exception=exception, step=step, time=status.time)
     if status.exit_code is None:
         message = "could not be started: the node has too many processes, too little memory, or a full disk"
     elif status.exit_code == 0:

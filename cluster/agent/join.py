@@ -59,17 +59,25 @@ def _read(folder: AgentFolder) -> Credential | None:
 
 async def _join(settings: AgentSettings, token: str) -> Credential:
     deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
+    warned = False
     async with httpx.AsyncClient(base_url=settings.server, timeout=REQUEST_TIMEOUT_SECONDS) as http:
         while True:
             try:
                 return await _exchange(http, settings, token)
             except httpx.HTTPError as error:
+                if not warned:
+                    log.warning("no answer from %s yet (%s); trying for %g s", settings.server, _named(error), JOIN_TIMEOUT_SECONDS)
+                    warned = True
                 if time.monotonic() > deadline:
                     raise JoinRefusedError(
-                        f"{settings.server} cannot be reached for {JOIN_TIMEOUT_SECONDS:g} s ({error or type(error).__name__}); "
+                        f"{settings.server} cannot be reached for {JOIN_TIMEOUT_SECONDS:g} s ({_named(error)}); "
                         "check --server and that the coordinator runs"
                     ) from error
             await asyncio.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))
+
+
+def _named(error: httpx.HTTPError) -> str:
+    return str(error) or type(error).__name__
 
 
 async def _exchange(http: httpx.AsyncClient, settings: AgentSettings, token: str) -> Credential:

@@ -123,6 +123,7 @@ class Agent:
     async def on_welcome(self, welcome: Welcome) -> None:
         self._heartbeat_seconds, self._observe_seconds = welcome.heartbeat_seconds, welcome.observe_seconds
         self._expect_any_revision, self._last_observed = True, None
+        self._ranks.retry_uploads()
         self._welcomed.set()
         self._changed.set()
 

@@ -52,6 +52,9 @@ class NodeRanks:
     def any_alive(self) -> bool:
         return any(rank.phase is not Phase.EXITED for rank in self.ranks.values())
 
+    def retry_uploads(self) -> None:
+        self._uploader.retry()
+
     def backlog(self) -> int:
         return self._uploader.backlog()
 

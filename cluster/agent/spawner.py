@@ -38,6 +38,8 @@ DEFAULT_ORPHAN_SECONDS = 900.0
 ORPHAN_GRACE_SECONDS = 10.0
 STOP_SIGNAL_GRACE_SECONDS = 3.0
 RECORD_RETRY_SECONDS = 1.0
+#: A process that ends by one of these has broken by itself, whatever else it was told: it may take long to dump its core.
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS})
 
 
 @dataclass
@@ -223,6 +225,7 @@ class Spawner:
             exit_code=code if code >= 0 else None,
             signal=signal.Signals(-code).name if code < 0 else None,
             time=time.time(),
+            ordered=rank.kill_at is not None and -code not in CRASHES,
             out_of_memory=code == -signal.SIGKILL and not rank.killed and kills > before,
         )
 

@@ -64,6 +64,7 @@ class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
     signal: str | None
     time: float
     out_of_memory: bool = False
+    ordered: bool = False  # we had told it to end, and it did not crash instead
 
 
 ToSpawner = Spawn | Terminate | Shutdown

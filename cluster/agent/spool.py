@@ -1,11 +1,13 @@
 """What one rank left on disk and the coordinator has not yet: collected after the acknowledged marks, dropped by moving them.
 
 The marks are the only state. They are saved now and then; losing the newest means sending something twice, which the
-coordinator ignores. Cuts through lines are saved before they are sent: see `output`.
+coordinator ignores. Cuts through lines are saved before they are sent: see `output`. A coordinator that holds less than it
+once acknowledged (its database was lost, or restored from an older copy) is sent everything again.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +25,8 @@ from training.link import RankFolder
 _FRAME_BYTES = len(frame(b""))
 _GUESSED_RECORD_BYTES = 128
 
+log = logging.getLogger(__name__)
+
 
 class Mark(msgspec.Struct, frozen=True):
     """Everything up to `seq`, which ends at byte `offset`, is acknowledged."""
@@ -38,6 +42,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     events: Mark = Mark()
     logs: Mark = Mark()
     cuts: tuple[int, ...] = ()  # in the output, after the mark
+    damage_told: bool = False
 
 
 R = TypeVar("R", MetricRecord, RankEvent, LogLine)
@@ -100,6 +105,21 @@ class RankSpool:
             self._remember(self.marks)
             self.save()
 
+    def tell_damage(self) -> bool:
+        """Of a rank that has exited and is otherwise drained: end its output with what cannot be read of its records, once."""
+        files = ((self.folder.metrics, self.marks.metrics), (self.folder.events, self.marks.events))
+        damaged = [(path, mark, rest) for path, mark in files if (rest := _bytes_behind(path, mark))]
+        if self.marks.damage_told or not damaged:
+            return False
+        for path, mark, rest in damaged:
+            text = f"{path} is damaged at byte {mark.offset}: the records in its last {rest} bytes, after number {mark.seq}, are lost"
+            log.error("%s", text)
+            with open(self.folder.output, "a") as output:
+                output.write(f"ERROR {text}\n")
+        self.marks = msgspec.structs.replace(self.marks, damage_told=True)
+        self.save()
+        return True
+
     def batch(self, parcel: Parcel) -> RankBatch:
         return RankBatch(
             job_id=self._key.job_id,
@@ -154,6 +174,10 @@ def _read_spool(path: Path, mark: Mark, kind: type[R]) -> list[Item[R]]:
 
 
 def _advance(mark: Mark, sent: Sequence[Item[R]], acknowledged: int) -> Mark:
+    """Back to the start where the coordinator has forgotten something; of what it still holds it takes nothing twice."""
+    if sent and acknowledged < mark.seq:
+        log.warning("the coordinator holds %d records of the %d it had acknowledged; sending all again", acknowledged, mark.seq)
+        return Mark()
     for item in reversed(sent):
         if mark.seq < item.record.seq <= acknowledged:
             return Mark(item.record.seq, item.end)
@@ -161,9 +185,12 @@ def _advance(mark: Mark, sent: Sequence[Item[R]], acknowledged: int) -> Mark:
 
 
 def _records_behind(path: Path, mark: Mark) -> int:
+    mean = mark.offset / mark.seq if mark.seq else _GUESSED_RECORD_BYTES
+    return math.ceil(_bytes_behind(path, mark) / mean)
+
+
+def _bytes_behind(path: Path, mark: Mark) -> int:
     try:
-        behind = path.stat().st_size - mark.offset
+        return max(0, path.stat().st_size - mark.offset)
     except FileNotFoundError:
         return 0
-    mean = mark.offset / mark.seq if mark.seq else _GUESSED_RECORD_BYTES
-    return math.ceil(max(0, behind) / mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -44,6 +45,7 @@ class Uploader:
         self._spools: dict[RankKey, RankSpool] = {}
         self._exited: set[RankKey] = set()
         self._news = asyncio.Event()
+        self._reachable = asyncio.Event()
         self._in_flight = asyncio.Lock()
         self._saved_at = 0.0
         self._failing = False
@@ -63,6 +65,10 @@ class Uploader:
     def nudge(self) -> None:
         self._news.set()
 
+    def retry(self) -> None:
+        """The coordinator has just been heard: whoever waits to try again need not."""
+        self._reachable.set()
+
     def backlog(self) -> int:
         return sum(spool.backlog() for spool in self._spools.values())
 
@@ -75,8 +81,14 @@ class Uploader:
                 retry = FIRST_RETRY_SECONDS
             except (UploadFailedError, OSError) as error:  # OSError: a full disk, where a cut line cannot be remembered
                 self._report_failure(error)
-                await asyncio.sleep(retry * random.uniform(0.5, 1.0))
+                await self._rest(retry * random.uniform(0.5, 1.0))
                 retry = min(2 * retry, LONGEST_RETRY_SECONDS)
+
+    async def _rest(self, seconds: float) -> None:
+        self._reachable.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._reachable.wait()
 
     async def finish(self) -> None:
         """Send all there is now. Raises UploadFailedError."""
@@ -145,11 +157,11 @@ class Uploader:
             self._on_drained(key)
 
     def _is_empty(self, key: RankKey) -> bool:
-        """Looked at again on its own: a full upload may have left a rank out."""
+        """Looked at again on its own: a full upload may have left a rank out. A word about damage is still to be sent."""
         parcel, budget = Parcel(), Budget(1, MAX_BYTES)
         self._spools[key].collect_records(parcel, budget)
         self._spools[key].collect_logs(parcel, budget, time.time(), final=True)
-        return parcel.is_empty()
+        return parcel.is_empty() and not self._spools[key].tell_damage()
 
     def save(self) -> None:
         """Marks that cannot be saved cost sending something twice, nothing else."""

@@ -34,6 +34,18 @@ async def test_field_errors_point_into_the_body(client: httpx.AsyncClient) -> No
     }
 
 
+async def test_a_bad_name_is_refused_in_words_not_by_a_regular_expression(client: httpx.AsyncClient) -> None:
+    answer = (await client.post("/api/v1/training/plan", json={"name": "Bad Name!", "labels": {"A b": "x"}})).json()
+    name, label = answer["errors"]
+    assert (
+        name["message"]
+        == "'Bad Name!' does not fit: 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit"
+    )
+    assert name["hint"] == "for example gpt-small"
+    assert label["message"].startswith("'A b' does not fit: 1 to 63 lower-case letters")
+    assert "^" not in str(answer)
+
+
 @pytest.mark.parametrize(
     ("location", "missing", "expected"),
     [

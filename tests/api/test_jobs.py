@@ -62,9 +62,11 @@ async def test_submit_takes_yaml(client: httpx.AsyncClient) -> None:
     [
         ("{", "application/json", (400, "malformed_body")),
         ("a: [", "application/yaml", (400, "malformed_body")),
+        ("name: a\nname: b\n", "application/yaml", (400, "malformed_body")),
         ("!!python/object:os.system {}", "application/yaml", (400, "malformed_body")),
         ("- a\n", "application/yaml", (422, "invalid_spec")),
         ("name: x\n", "application/yaml", (422, "invalid_spec")),
+        ("name: x\n", "text/plain", (415, "unsupported_media_type")),
     ],
 )
 async def test_a_body_that_is_no_spec(client: httpx.AsyncClient, body: str, content_type: str, expected: tuple[int, str]) -> None:
@@ -269,3 +271,12 @@ async def test_an_intent_is_in_the_history_with_who_and_why(client: httpx.AsyncC
         "admin",
         "pause",
     )
+
+
+async def test_refused_value_is_named(client: httpx.AsyncClient) -> None:
+    wrong = document()
+    wrong["training"]["steps"] = "soon"
+    answer = await client.post(JOBS, json=wrong)
+    assert code(answer) == (422, "invalid_spec")
+    assert answer.json()["errors"][0]["pointer"] == "/training/steps"
+    assert answer.json()["detail"].endswith("; got 'soon'")

@@ -38,7 +38,9 @@ def test_source_is_not_changed() -> None:
     assert source == {"a": {"b": 1}}
 
 
-@pytest.mark.parametrize(("text", "reason"), [("- 1", "holds a list"), ("a: [", "is not YAML"), ("", "holds a NoneType")])
+@pytest.mark.parametrize(
+    ("text", "reason"), [("- 1", "holds a list"), ("a: [", "is not YAML"), ("a: 1\na: 2", "'a' on line 2"), ("", "holds a NoneType")]
+)
 def test_files_that_are_no_spec(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(text)

@@ -60,12 +60,27 @@ def test_problem_decides_the_exit_code(paceline: Paceline, coordinator: FakeCoor
     assert code in done.stderr
 
 
+def test_full_disk_behind_stdout_is_one_line_and_exit_1(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": [], "next_cursor": None}))
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            paceline.command("jobs"), cwd=paceline.folder, env=paceline.full({}), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "error: stdout cannot be written: No space left on device\n")
+
+
 def test_field_errors_are_printed_with_their_hints(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     fields = [{"pointer": "/resources/nodes", "code": "too_big", "message": "9999 is over 4096", "hint": "use 4096"}]
     coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", "1 field is wrong", errors=fields))
     done = paceline("submit", "-", stdin="name: x")
     assert done.returncode == 2
     assert "/resources/nodes: 9999 is over 4096 -> use 4096" in done.stderr
+
+
+def test_single_field_error_is_printed_once(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    fields = [{"pointer": "/precision", "code": "not_available_yet", "message": "fp16 is not yet; use bf16", "hint": "use bf16"}]
+    coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", "/precision: fp16 is not yet; use bf16", errors=fields))
+    assert paceline("submit", "-", stdin="name: x").stderr.count("use bf16") == 1
 
 
 def test_nobody_there_exits_7_and_says_where_the_address_came_from(stranger: Paceline) -> None:

@@ -69,7 +69,7 @@ def test_a_cluster_that_is_too_small_says_so() -> None:
     code, text = reason(place([request("job", 2, 8)], [node("a", 8), node("b", 4)]))
     assert (code, text) == (
         "cluster_too_small",
-        "needs 2 nodes with 8 slots each; the cluster has 1 such node(s): the largest ready is 8 (node a)",
+        "needs 2 nodes with 8 slots each; the cluster has 1 such node: the largest ready is 8 (node a)",
     )
 
 

@@ -98,6 +98,8 @@ async def test_restarts_end_and_the_failure_names_the_culprit_not_its_victims(cl
     assert (job["failure"]["rank"], job["failure"]["node_name"], job["failure"]["message"]) == (1, "b", "CUDA out of memory")
     assert [victim["rank"] for victim in job["failure"]["victims"]] == [0]
     assert job["restarts"] == 1
+    exits = [event for event in await cluster.events(job_id) if event["type"] == "rank.exited" and event["data"]["rank"] == 1]
+    assert {(event["cause"], event["data"]["outcome"]) for event in exits} == {("CUDA out of memory", "failed")}
 
 
 async def test_invalid_input_is_not_retried(cluster: Cluster) -> None:
@@ -164,6 +166,8 @@ async def test_cancel_stops_the_ranks(cluster: Cluster) -> None:
     job = await cluster.until_job(job_id, "cancelled")
     assert job["ranks"][0]["signal"] == "SIGTERM"
     assert job["failure"] is None
+    (exited,) = [event for event in await cluster.events(job_id) if event["type"] == "rank.exited"]
+    assert (exited["message"], exited["data"]["outcome"]) == ("rank 0 on a: stopped (SIGTERM)", "stopped"), "as asked is not a failure"
     await cluster.until(lambda: not a.ranks, "the rank is forgotten")
 
 
@@ -362,6 +366,24 @@ async def test_a_restored_job_starts_from_the_checkpoint_of_another(cluster: Clu
     refused = await cluster.client.delete(f"/api/v1/checkpoints/{checkpoint['id']}")
     assert (refused.status_code, refused.json()["code"]) == (409, "checkpoint_in_use")
     assert restored["id"] in refused.json()["detail"]
+
+
+async def test_a_restore_from_a_damaged_checkpoint_falls_back_to_that_jobs_older_ones(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    folders = {step: await a.save_checkpoint(job_id, step) for step in (10, 20, 30)}
+    chosen = next(each["id"] for each in await cluster.checkpoints(job_id) if each["step"] == 20)
+    restored = (await cluster.client.post(f"/api/v1/checkpoints/{chosen}/restore", json={})).json()["id"]
+    await cluster.until_job(restored, "running", generation=1)
+    assert a.worlds(restored)[0].restore_from == (folders[20], folders[10])
+    rank = next(rank for (job, _, _), rank in a.ranks.items() if job == restored)
+    for step in (20, 10):
+        await a.tell(rank, "checkpoint_damaged", {"directory": folders[step], "reason": "hash differs"})
+    await a.crash(restored, 0)
+    await cluster.until_job(restored, "running", generation=2)
+    world = a.worlds(restored)[-1]
+    assert (world.restore_from, world.restore_required) == ((), True)
 
 
 async def test_a_heartbeat_shows_on_the_node(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -45,6 +45,7 @@ pytestmark = pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
 class Replica:
     app: FastAPI
     client: httpx.AsyncClient
+    agents: list[SimulatedAgent] = field(default_factory=list)
 
     @property
     def services(self) -> Services:
@@ -68,6 +69,7 @@ class Replica:
 
     async def agent(self, credential: str) -> SimulatedAgent:
         agent = SimulatedAgent(self.app, credential)
+        self.agents.append(agent)
         await agent.connect()
         await until(lambda: agent.desired is not None, "the agent is welcomed")
         return agent
@@ -95,7 +97,12 @@ async def replica(settings: Settings, *, with_loops: bool) -> AsyncIterator[Repl
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=BASE_URL) as client,
     ):
-        yield Replica(app, client)
+        replica = Replica(app, client)
+        try:
+            yield replica
+        finally:
+            for agent in replica.agents:
+                await agent.disconnect()
 
 
 @asynccontextmanager
@@ -172,7 +179,6 @@ async def test_a_job_submitted_at_one_replica_runs_on_an_agent_of_the_other(two:
     await two.a.until_job(job_id, "running")
     await agent.complete(job_id)
     await two.a.until_job(job_id, "completed")
-    await agent.disconnect()
 
 
 async def test_a_second_connection_supersedes_the_first_at_another_replica(two: Pair) -> None:
@@ -184,8 +190,6 @@ async def test_a_second_connection_supersedes_the_first_at_another_replica(two: 
     assert first.refused.code == "superseded"
     await two.a.submit()
     await asyncio.wait_for(second.first_start.wait(), ARRIVES_SECONDS)
-    await first.disconnect()
-    await second.disconnect()
 
 
 async def test_a_key_revoked_at_one_replica_closes_streams_of_the_other(two: Pair) -> None:

@@ -36,6 +36,7 @@ def test_finds(path: str, text: str, expected: str) -> None:
         ("api/a.py", "try:\n    f()\nexcept KeyError:\n    pass\n"),
         ("api/a.py", "try:\n    f()\nexcept Exception:\n    log()\n"),
         ("tests/test_a.py", "import time\nwhile not done():\n    time.sleep(0.1)\n"),
+        ("tests/e2e/user_code/a.py", "import time\ntime.sleep(1)\n"),
         ("scripts/a.py", "import os, time\ntime.sleep(1)\nos.environ['A']\n"),
         ("cluster/a.py", "import os\nchild = {**os.environ, 'A': '1'}\nos.environ['B'] = '2'\n"),
         ("cli/settings.py", "import os\nos.environ['A']\n"),

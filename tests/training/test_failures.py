@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from distributed.errors import StoreRefusedError
 from tests.ranks import RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.failures import describe, kind_of
+from training.failures import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS, describe, kind_of
 from training.link import FailureReport
 
 STEPPING_TIMEOUT_SECONDS = 30.0
@@ -133,6 +134,22 @@ def test_a_killed_peer_is_noticed_at_once_and_a_killed_rank_makes_no_noise(make_
 )
 def test_kinds(error: BaseException, kind: str) -> None:
     assert kind_of(error) == kind
+
+
+@pytest.mark.parametrize(("status", "code"), [(3, 3), (None, 0), (-1, 255), ("why", 1)])
+def test_sys_exit_decides_the_exit_code(status: int | str | None, code: int) -> None:
+    report = describe(SystemExit(status), rank=0, step=0)
+    assert (report.exit_code, report.kind) == (code, "exit")
+    assert report.message == ("why" if status == "why" else f"sys.exit with code {code} before it had finished")
+
+
+def test_a_message_that_is_no_text_or_endless_still_makes_a_report() -> None:
+    report = describe(ValueError("bad \udcff \0 name"), rank=0, step=0)
+    assert report.message == "bad \\udcff \ufffd name"
+    assert msgspec.json.encode(report)
+    long = describe(ValueError("x" * 5_000_000), rank=0, step=0)
+    assert len(long.message) <= MAX_MESSAGE_CHARACTERS + 2
+    assert len(long.traceback) <= MAX_TRACEBACK_CHARACTERS
 
 
 def test_an_error_without_words_is_named() -> None:

@@ -82,8 +82,10 @@ function useCommands(text: string): Command[] {
     { id: "cluster", label: "Cluster", hint: "page", run: () => void navigate({ to: "/cluster", search: {} }) },
     { id: "add", label: "Add a node", hint: "action", run: () => void navigate({ to: "/cluster", search: { add: true } }) },
   ];
-  const matching = pages.filter(({ label }) => label.toLowerCase().includes(text.trim().toLowerCase()));
-  const found = (jobs.data?.items ?? []).slice(0, 8).map((job) => ({
+  const typed = (name: string) => name.toLowerCase().includes(text.trim().toLowerCase());
+  const matching = pages.filter(({ label }) => typed(label));
+  // The answer may still be the one to an earlier text: Enter must never open what does not match.
+  const found = (jobs.data?.items ?? []).filter(({ name }) => typed(name)).slice(0, 8).map((job) => ({
     id: job.id, label: job.name, hint: `job, ${job.state}`, run: () => void navigate({ to: "/jobs/$jobId", params: { jobId: job.id }, search: {} }),
   }));
   return [...matching, ...found];

@@ -10,6 +10,7 @@ const dark: MantineColorsTuple = [
 
 /** Dense and quiet; the tokens that carry meaning are in styles.css, checked for contrast in both schemes. */
 export const theme = createTheme({
+  respectReducedMotion: true,
   colors: { pace, dark },
   primaryColor: "pace",
   primaryShade: { light: 7, dark: 7 },

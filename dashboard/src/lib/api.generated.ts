@@ -1379,7 +1379,7 @@ export interface components {
             model?: (components["schemas"]["GptModel"] | components["schemas"]["MlpModel"] | components["schemas"]["ResnetModel"]) | null;
             /**
              * Name
-             * @description lower-case letters, digits, '.', '_', '-'
+             * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
              */
             name: string;
             /**
@@ -1420,7 +1420,7 @@ export interface components {
             priority: number;
             /**
              * Project
-             * @description lower-case letters, digits, '.', '_', '-'
+             * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
              * @default default
              */
             project: string;
@@ -2157,7 +2157,10 @@ export interface components {
         };
         /** UserCreate */
         UserCreate: {
-            /** Name */
+            /**
+             * Name
+             * @description 1 to 63 letters, digits, spaces, '.', '_', '@' and '-'; first a letter or digit
+             */
             name: string;
             /**
              * Role

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { bytes, duration, measured, MISSING, si } from "./format";
+import { bytes, duration, measured, MISSING, si, tickLabels } from "./format";
 import { lossOfStopping } from "./jobs";
 import { jobSummary } from "@/testing/fixtures";
 
@@ -7,6 +7,13 @@ describe("formats", () => {
   it("writes magnitudes with SI prefixes and sizes with binary ones", () => {
     expect([12, 999, 1000, 12_400, 3_100_000].map((n) => si(n))).toEqual(["12", "999", "1.0k", "12.4k", "3.1M"]);
     expect([0, 1023, 1024, 5 * 1024 ** 3].map(bytes)).toEqual(["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]);
+  });
+
+  it("writes an axis in one notation, with labels that differ", () => {
+    expect(tickLabels([0, 0.0005, 0.001])).toEqual(["0", "5e-4", "1e-3"]);
+    expect(tickLabels([0.00029994, 0.00029996, 0.00029998])).toEqual(["2.9994e-4", "2.9996e-4", "2.9998e-4"]);
+    expect(tickLabels([277_100_000, 277_150_000])).toEqual(["277.1M", "277.15M"]);
+    expect(tickLabels([1, null, 10, 100, 1000])).toEqual(["1", "", "10", "100", "1k"]);
   });
 
   it("writes measured values without losing small ones", () => {

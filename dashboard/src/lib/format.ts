@@ -45,6 +45,23 @@ export function measured(value: AnyFloat | null | undefined): string {
   return size >= 1000 ? count(number) : String(Number(number.toPrecision(4)));
 }
 
+const TINY = 0.01;
+
+/** An axis in one notation (2e-4, 1e-3 rather than 2e-4, 0.001), with the digits that tell neighbours apart. */
+export function tickLabels(ticks: readonly (number | null)[]): string[] {
+  const shown = ticks.filter((tick) => tick !== null);
+  const largest = Math.max(...shown.map(Math.abs));
+  const apart = Math.min(...shown.slice(1).map((tick, index) => Math.abs(tick - shown[index]!)).filter(Boolean), largest);
+  const digits = Math.min(9, Math.max(4, Math.ceil(Math.log10(largest / apart)) + 1));
+  return ticks.map((tick) => {
+    if (tick === null) return "";
+    const rounded = Number(tick.toPrecision(digits));
+    if (rounded !== 0 && largest < TINY) return rounded.toExponential();
+    const power = scale(Math.abs(rounded), 1000, SI.length);
+    return `${Number((rounded / 1000 ** power).toPrecision(digits))}${SI[power]}`;
+  });
+}
+
 /** A length of time: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
 export function duration(seconds: number | null | undefined): string {
   if (seconds == null || !Number.isFinite(seconds)) return MISSING;
@@ -89,4 +106,9 @@ export function plural(amount: number, noun: string): string {
 export function title(name: string): string {
   const words = name.replaceAll("_", " ");
   return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** The coordinator's texts begin in lower case, to stand behind a colon; alone, they are sentences. */
+export function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }

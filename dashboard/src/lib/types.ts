@@ -18,6 +18,7 @@ export type Failure = Schemas["Failure"];
 export type Rank = Schemas["Rank"];
 export type Generation = Schemas["Generation"];
 export type Plan = Schemas["Plan"];
+export type Memory = NonNullable<Plan["memory_per_rank"]>;
 export type RankPlacement = Schemas["RankPlacement"];
 export type LogEntry = Schemas["LogEntry"];
 export type LogPage = Schemas["LogPage"];

@@ -1,6 +1,6 @@
 import "@testing-library/jest-dom/vitest";
 import { cleanup, configure } from "@testing-library/react";
-import { afterEach, beforeEach, vi } from "vitest";
+import { afterEach, beforeEach, expect, vi, type MockInstance } from "vitest";
 import { FakeSocket } from "./fakeSocket";
 
 // A deadline, not a pause: generous, since a loaded machine draws a page slowly.
@@ -24,7 +24,11 @@ window.scrollTo = () => {};
 Range.prototype.getClientRects = () => [] as unknown as DOMRectList;
 HTMLCanvasElement.prototype.getContext = () => null;
 
+// React warns through console.error; a warning is a defect.
+let complaints: MockInstance<typeof console.error>;
+
 beforeEach(() => {
+  complaints = vi.spyOn(console, "error");
   FakeSocket.all = [];
   vi.stubGlobal("WebSocket", FakeSocket);
 });
@@ -32,4 +36,7 @@ beforeEach(() => {
 afterEach(() => {
   cleanup();
   vi.useRealTimers();
+  const calls = complaints.mock.calls;
+  complaints.mockRestore();
+  expect(calls, "a test may not print errors").toEqual([]);
 });

@@ -48,13 +48,14 @@ async def test_a_lease_has_one_holder_until_it_expires(services: Services) -> No
         assert await leases.take(session, "x", "one", expires, expires, by_force=True)
 
 
-async def test_only_the_holder_steps(services: Services) -> None:
-    first, second = Steps(), Steps()
-    one, two = loop(services, first), loop(services, second, "two")
+@pytest.mark.parametrize(("interval_seconds", "term_seconds"), [(1.0, LEASE_SECONDS), (30.0, 45.0)])
+async def test_only_the_holder_steps(services: Services, interval_seconds: float, term_seconds: float) -> None:
+    one, two = loop(services, Steps(), "one", interval_seconds), loop(services, Steps(), "two", interval_seconds)
     assert await one.step_once(START)
     alone = services.control.is_sqlite
     assert await two.step_once(START) is alone, "on SQLite there is only one process, whose earlier life may have held it"
-    assert await two.step_once(START + timedelta(seconds=LEASE_SECONDS + 1))
+    assert await two.step_once(START + timedelta(seconds=term_seconds - 1)) is alone, "the holder has until its next turn to renew"
+    assert await two.step_once(START + timedelta(seconds=term_seconds + 1))
 
 
 async def test_a_nudge_wakes_it_and_a_stop_ends_and_releases_it(services: Services) -> None:

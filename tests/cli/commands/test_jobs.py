@@ -90,6 +90,11 @@ def test_jobs_follows_cursors_up_to_the_limit(paceline: Paceline, coordinator: F
     assert (queries[1]["cursor"], queries[1]["limit"]) == ("c2", "18")
 
 
+def test_queued_job_has_no_time_to_its_first_step(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(state="queued", generations=[])))
+    assert re.search(r"^first step +none yet$", paceline("show", ID).stdout, re.MULTILINE)
+
+
 def test_table_shows_nan_and_units_without_colour(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", "/training/jobs", Answer(200, {"items": [job()], "next_cursor": None}))
     done = paceline("jobs")

@@ -63,6 +63,13 @@ def test_up_is_idempotent_and_down_leaves_nothing(stranger: Paceline, layout: La
     assert json.loads(stranger("down", "--json").stdout) == {"stopped": 0}
 
 
+def test_next_steps_name_a_data_folder_that_is_not_the_default(stranger: Paceline, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    done = stranger("up", *NO_AGENTS, "--port", str(free_port()), "--data", str(folder))
+    assert f"paceline down --data {folder}" in done.stderr
+    assert json.loads(stranger("down", "--data", str(folder), "--json").stdout) == {"stopped": 1}
+
+
 def test_used_port_is_passed_over_and_said(stranger: Paceline, layout: Layout) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -82,6 +89,14 @@ def test_state_survives_down_and_up(stranger: Paceline, layout: Layout) -> None:
     up(stranger, "--port", str(free_port()))
     listed = json.loads(stranger("jobs", "--json").stdout)
     assert [job["id"] for job in listed] == [json.loads(submitted.stdout)["id"]]
+
+
+def test_agents_follow_the_coordinator_to_another_port(stranger: Paceline, layout: Layout) -> None:
+    """Their credentials name the old address; a second token would be refused, for the node's name is known."""
+    for _ in range(2):
+        done = stranger("up", "--json", "--agents", "1", "--port", str(free_port()))
+        assert done.returncode == 0, done.stderr
+        assert stranger("down").returncode == 0
 
 
 def test_killed_coordinator_comes_back_on_its_port(stranger: Paceline, layout: Layout) -> None:
@@ -139,6 +154,18 @@ def test_killed_demo_leaves_nothing(demo: subprocess.Popen[str], layout: Layout)
     demo.kill()
     wait_until("everything stopped", lambda: marked(layout) == [])
     wait_until("the watchdog has ended", lambda: not watchdogs(layout))
+
+
+def test_demo_does_not_wait_for_the_job_of_an_interrupted_one(demo: subprocess.Popen[str], stranger: Paceline, layout: Layout) -> None:
+    demo.kill()
+    wait_until("everything stopped", lambda: marked(layout) == [])
+    again = stranger.start("demo", str(ROOT / "examples" / "digits_mlp.yaml"), "--port", str(free_port()), *NO_AGENTS)
+    assert again.stdout is not None
+    wait_for_line(again.stdout, "queued")
+    jobs = json.loads(stranger("jobs", "--json").stdout)
+    again.kill()
+    again.communicate(timeout=WAIT_S)
+    assert sorted(job["state"] for job in jobs) == ["cancelled", "queued"]
 
 
 def test_demo_uses_a_stack_that_is_up_and_leaves_it(stranger: Paceline, layout: Layout) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -118,7 +118,7 @@ def world(job_id: str, rank: int = 0, world_size: int = 1, generation: int = 1, 
 
 
 def assignment(
-    job_id: str, *worlds: World, action: str = "run", grace: float = 3.0, spec: dict[str, Any] | None = None
+    job_id: str, *worlds: World, action: Literal["run", "pause", "stop"] = "run", grace: float = 3.0, spec: dict[str, Any] | None = None
 ) -> DesiredAssignment:
     worlds = worlds or (world(job_id),)
     return DesiredAssignment(

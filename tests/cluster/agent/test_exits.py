@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.agent.exits import LAST_LINES, conclude, last_lines, read_ending
+from cluster.agent.exits import LAST_LINES, conclude, last_lines, raised, read_ending
 from cluster.agent.spawner_link import ExitStatus
 from training.link import FailureReport, RankFolder, Result
 
@@ -38,6 +38,36 @@ def test_a_rank_without_a_last_word_is_spoken_for(exit_status: ExitStatus, kind:
 def test_a_scripts_exit_code_is_its_last_word() -> None:
     assert conclude(status(0), None, LINES, rank=0, is_script=True, step=0).outcome == "completed"
     assert conclude(status(1), None, LINES, rank=0, is_script=True, step=0).outcome == "failed"
+
+
+TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    main()", "    ~~~~^^")
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ((*TRACEBACK, "ValueError: no column 'y': see --help"), ("ValueError", "no column 'y': see --help")),
+        ((*TRACEBACK, "KeyboardInterrupt"), ("KeyboardInterrupt", "")),
+        ((*TRACEBACK, "shop.errors.OutOfStock: 3 left", "[W] process group was not destroyed"), ("shop.errors.OutOfStock", "3 left")),
+        ((*TRACEBACK, "KeyError: 'a'", "", "During handling ...", "", *TRACEBACK, "OSError: full"), ("OSError", "full")),
+        ((*TRACEBACK[1:], "ValueError: the top has scrolled away"), ("ValueError", "the top has scrolled away")),
+        (TRACEBACK, None),
+        (("epoch 3", "Loss: 0.5"), None),
+        ((), None),
+    ],
+)
+def test_a_tracebacks_exception_is_found_in_the_output(lines: tuple[str, ...], found: tuple[str, str] | None) -> None:
+    assert raised(lines) == found
+
+
+def test_an_uncaught_exception_of_a_script_is_not_called_exited_with_code_1() -> None:
+    lines = (*TRACEBACK, "ValueError: no column 'y'")
+    failure = conclude(status(1), None, lines, rank=1, is_script=True, step=0).failure
+    assert failure is not None
+    assert (failure.kind, failure.exception, failure.message) == ("exception", "ValueError", "no column 'y'")
+    other = conclude(status(3), None, lines, rank=1, is_script=True, step=0).failure
+    assert other is not None
+    assert (other.kind, other.message) == ("exit", "exited with code 3")
 
 
 def test_the_ranks_own_report_is_kept_and_completed() -> None:

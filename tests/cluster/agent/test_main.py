@@ -88,6 +88,9 @@ async def test_a_second_agent_on_the_same_data_is_turned_away(agent: AgentProces
 async def test_waits_for_a_coordinator_that_comes_later(agent: AgentProcess, coordinator: Coordinator) -> None:
     await coordinator.stop()
     agent.start()
+    async with asyncio.timeout(SPAWNER_TIMEOUT_SECONDS):
+        while "no answer from" not in agent.log:  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.05)
     await coordinator.start()
     await coordinator.until(lambda c: c.hellos)
     await agent.end()

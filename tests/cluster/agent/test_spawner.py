@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import socket
 import time
@@ -185,6 +187,26 @@ def test_an_end_that_cannot_be_written_stays_in_the_roster_until_it_is(node: Nod
     successor.until(lambda ranks: key not in ranks)
     assert node.exit_status(spawn).signal == "SIGTERM"
     successor.close()
+
+
+@pytest.mark.parametrize(("crash", "ordered"), [(signal.SIGKILL, True), (signal.SIGSEGV, False)])
+def test_a_crash_after_the_order_to_end_is_still_the_ranks_own(node: Node, crash: signal.Signals, ordered: bool) -> None:
+    spawn = node.order(ignore_sigterm=1)
+    key = key_of(spawn.order.world)
+    node.agent.say(spawn)
+    pid = node.agent.until(lambda ranks: key in ranks)[key]
+    wait_for(lambda: ignores_sigterm(pid))
+    node.agent.say(Terminate(key=key, grace_seconds=TIMEOUT_SECONDS))
+    node.agent.say(spawn)  # answered with a roster: the order before it has been carried out
+    node.agent.read()
+    os.kill(pid, crash)
+    node.agent.until(lambda ranks: key not in ranks)
+    assert (node.exit_status(spawn).signal, node.exit_status(spawn).ordered) == (crash.name, ordered)
+
+
+def ignores_sigterm(pid: int) -> bool:
+    ignored = re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return ignored is not None and bool(int(ignored[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def test_a_second_spawner_leaves_the_first_alone(node: Node) -> None:

@@ -67,6 +67,24 @@ def test_an_answer_that_acknowledges_nothing_moves_nothing(folder: RankFolder) -
     assert not spool.acknowledge(collect(spool), high())
 
 
+def test_a_coordinator_that_lost_what_it_had_is_sent_everything_again(folder: RankFolder) -> None:
+    write_steps(folder, 1, 3)
+    spool = RankSpool(folder, KEY)
+    spool.acknowledge(collect(spool), high(metrics=3))
+    write_steps(folder, 4, 5)
+    assert spool.acknowledge(collect(spool), high(metrics=1))
+    assert steps(collect(spool)) == [1, 2, 3, 4, 5]
+
+
+def test_a_stream_of_which_nothing_was_sent_is_not_sent_again(folder: RankFolder) -> None:
+    write_steps(folder, 1, 3)
+    spool = RankSpool(folder, KEY)
+    spool.acknowledge(collect(spool), high(metrics=3))
+    folder.output.write_text("only a line\n")
+    spool.acknowledge(collect(spool), high(logs=1))
+    assert collect(spool).is_empty()
+
+
 def test_a_new_agent_goes_on_from_the_saved_mark(folder: RankFolder) -> None:
     write_steps(folder, 1, 5)
     folder.output.write_text("one\ntwo\nthree\n")

@@ -83,6 +83,22 @@ async def test_a_rank_that_left_nothing_is_drained_too(setup: Setup) -> None:
     assert setup.drained == [KEY]
 
 
+async def test_records_that_are_damaged_are_not_lost_in_silence(setup: Setup, coordinator: Coordinator) -> None:
+    folder = setup.rank(steps=9, lines=1)
+    content = bytearray(folder.metrics.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    folder.metrics.write_bytes(content)
+    setup.uploader.exited(KEY)
+    await setup.uploader.finish()
+    await setup.uploader.finish()
+    assert len(coordinator.of("job").streams["metrics"]) == 4
+    last = coordinator.of("job").streams["logs"][-1]
+    assert last.level == "error"
+    assert f"{folder.metrics} is damaged at byte" in last.text
+    assert len(coordinator.of("job").streams["logs"]) == 2
+    assert setup.drained == [KEY]
+
+
 async def test_nothing_is_lost_while_the_coordinator_refuses(setup: Setup, coordinator: Coordinator) -> None:
     setup.rank(steps=5)
     coordinator.accept_uploads = False
@@ -103,6 +119,23 @@ async def test_an_absent_coordinator_is_tried_again(setup: Setup, coordinator: C
         await setup.uploader.upload_once()
     running = asyncio.create_task(setup.uploader.run())
     await coordinator.start()
+    await coordinator.until(lambda c: len(c.of("job").streams["metrics"]) == 5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_uploads_do_not_wait_out_their_pause_when_the_coordinator_is_back(
+    setup: Setup, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploader_module, "FIRST_RETRY_SECONDS", 3600.0)
+    setup.rank(steps=5)
+    await coordinator.stop()
+    failed = asyncio.Event()
+    monkeypatch.setattr(setup.uploader, "_report_failure", lambda error: failed.set())
+    running = asyncio.create_task(setup.uploader.run())
+    await asyncio.wait_for(failed.wait(), TIMEOUT_SECONDS)
+    await coordinator.start()
+    setup.uploader.retry()
     await coordinator.until(lambda c: len(c.of("job").streams["metrics"]) == 5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

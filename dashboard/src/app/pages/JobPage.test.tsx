@@ -101,7 +101,7 @@ describe("the job page", () => {
     renderApp("/jobs/job1?tab=spec");
     const panel = await screen.findByRole("region", { name: "Failure" });
     expect(panel).toHaveTextContent("Caused by rank 1 on node-b");
-    expect(panel).toHaveTextContent("ValueError boom");
+    expect(panel).toHaveTextContent("ValueError: boom");
     expect(within(panel).getByText("about to fail")).toBeVisible();
     expect(within(panel).getByText(/peer closed/)).not.toBeVisible();
   });
@@ -110,7 +110,7 @@ describe("the job page", () => {
     mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "queued", pending: { code: "no_slots", text: "needs 4 slots", missing: "2 slots", nearest_fit: "node b has 2", next_step: "add a node" } })) });
     renderApp("/jobs/job1?tab=spec");
     const panel = await screen.findByRole("region", { name: "Why this job is waiting" });
-    for (const text of ["needs 4 slots", "2 slots", "node b has 2", "add a node"]) expect(panel).toHaveTextContent(text);
+    for (const text of ["Needs 4 slots", "2 slots", "node b has 2", "add a node"]) expect(panel).toHaveTextContent(text);
   });
 
   it("names what depends on a checkpoint before deleting it, and confirms it", async () => {

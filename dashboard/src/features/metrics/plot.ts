@@ -1,6 +1,6 @@
 /** uPlot options and data from series: everything about drawing that is not React. */
 import uPlot from "uplot";
-import { measured, si } from "@/lib/format";
+import { si, tickLabels } from "@/lib/format";
 import { align, bridged, smooth, undefinedSteps, type Column, type Series } from "./curves";
 
 export interface Mark {
@@ -88,21 +88,9 @@ export function baseOptions(palette: Palette, { log }: { log: boolean }, range: 
     },
     axes: [
       { ...axis, size: 26, gap: 4, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? si(tick) : "")) },
-      { ...axis, size: 56, gap: 4, values: (_, ticks) => tickLabels(ticks) },
+      { ...axis, size: 56, gap: 4, values: (_, ticks) => tickLabels(ticks as (number | null)[]) },
     ],
   };
-}
-
-const TINY = 0.01;
-
-/** One notation for a whole axis: 2e-4, 1e-3 rather than 2e-4, 0.001. */
-function tickLabels(ticks: readonly (number | null)[]): string[] {
-  const largest = Math.max(...ticks.map((tick) => Math.abs(tick ?? 0)));
-  return ticks.map((tick) => {
-    if (tick == null) return "";
-    if (tick !== 0 && largest < TINY) return Number(tick.toPrecision(3)).toExponential();
-    return Math.abs(tick) >= 1000 ? si(tick) : measured(tick);
-  });
 }
 
 /** Dashed lines where a generation began, and a tick at the foot where a value was NaN or infinite. */

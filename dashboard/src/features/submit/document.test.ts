@@ -62,7 +62,7 @@ describe("validation against the published schema", () => {
   it("names the value and the limit", () => {
     expect(issuesOf(`${TEXT}priority: 101\n`)).toEqual(["/priority 101 is above 100"]);
     expect(issuesOf(TEXT.replace("steps: 10", "steps: many"))).toEqual(['/training/steps must be an integer, not "many"']);
-    expect(issuesOf(TEXT.replace("name: one", "name: One!"))[0]).toContain('/name "One!" does not fit: lower-case letters');
+    expect(issuesOf(TEXT.replace("name: one", "name: One!"))[0]).toContain('/name "One!" does not fit: 1 to 63 lower-case letters');
   });
 
   it("reports a wrong field of one variant once, and an unknown variant by its choices", () => {

@@ -18,6 +18,7 @@ export interface Schema {
   discriminator?: { propertyName: string; mapping: Record<string, string> };
   properties?: Record<string, Schema>;
   patternProperties?: Record<string, Schema>;
+  propertyNames?: Schema;
   additionalProperties?: boolean | Schema;
   required?: string[];
   items?: Schema;
@@ -114,7 +115,7 @@ function checkObject(root: Schema, schema: Resolved, value: Record<string, unkno
   const inside = Object.entries(value).flatMap(([name, child]) => {
     const known = schema.properties?.[name] ?? matching(schema.patternProperties, name);
     if (known) return check(root, known, child, [...path, name]);
-    if (schema.patternProperties) return [issue([...path, name], `the name does not match ${Object.keys(schema.patternProperties).join(" or ")}`)];
+    if (schema.patternProperties) return [issue([...path, name], `${JSON.stringify(name)} does not fit: ${schema.propertyNames?.description ?? Object.keys(schema.patternProperties).join(" or ")}`)];
     return schema.additionalProperties === false ? [issue([...path, name], unknownField(name, schema))] : [];
   });
   return [...missing, ...inside];

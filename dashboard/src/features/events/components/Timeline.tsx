@@ -1,7 +1,7 @@
-import { Button } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
+import { useEffect } from "react";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
-import { dateTime, title } from "@/lib/format";
+import { dateTime, sentence } from "@/lib/format";
 import type { Event } from "@/lib/types";
 import { jobEventsQuery } from "../api/events";
 import classes from "./Timeline.module.css";
@@ -9,11 +9,13 @@ import classes from "./Timeline.module.css";
 /** Everything that happened to a job, with who did it and why; newest first. */
 export function Timeline({ jobId }: { jobId: string }) {
   const query = useInfiniteQuery(jobEventsQuery(jobId));
-  const more = query.hasNextPage && (
-    <Button size="compact-xs" variant="default" loading={query.isFetchingNextPage} onClick={() => query.fetchNextPage()}>Load newer</Button>
-  );
+  const { hasNextPage, isFetching, isError, fetchNextPage } = query;
+  // The newest stand on the last page, and the newest are what one comes for.
+  useEffect(() => {
+    if (hasNextPage && !isFetching && !isError) void fetchNextPage();
+  }, [hasNextPage, isFetching, isError, fetchNextPage]);
   return (
-    <Panel title="Timeline" actions={more} flush>
+    <Panel title="Timeline" flush>
       <PanelStates source={query} what="the timeline" rows={6} isEmpty={(data) => data.pages[0]!.items.length === 0} empty={<EmptyState title="Nothing has happened yet" />}>
         {(data) => (
           <ol className={classes.list} aria-label="Events, newest first">
@@ -25,13 +27,19 @@ export function Timeline({ jobId }: { jobId: string }) {
   );
 }
 
+/** By what the event says happened, not by its words: a job may be called "failure". */
+function toneOf({ type, data }: Event): "bad" | "good" | "neutral" {
+  const { outcome, to } = (data ?? {}) as { outcome?: string; to?: string };
+  if (outcome === "failed" || to === "failed" || to === "lost" || type === "checkpoint.damaged") return "bad";
+  return type === "checkpoint.committed" || to === "completed" ? "good" : "neutral";
+}
+
 function TimelineItem({ event }: { event: Event }) {
-  const tone = /fail|crash|lost|damaged/.test(`${event.type} ${event.message} ${event.cause}`) ? "bad" : event.type.startsWith("checkpoint") ? "good" : "neutral";
   return (
-    <li className={classes.item} data-tone={tone}>
+    <li className={classes.item} data-tone={toneOf(event)}>
       <time className={classes.time} dateTime={event.time}>{dateTime(event.time)}</time>
       <div className={classes.body}>
-        <div className={classes.message}>{event.message || title(event.type.replaceAll(".", " "))}</div>
+        <div className={classes.message}>{sentence(event.message || event.type.replaceAll(".", " "))}</div>
         <div className={classes.meta}>
           <code>{event.type}</code> by {event.actor.kind === "system" ? "Paceline" : event.actor.name}
           {event.cause && <> · {event.cause}</>}

@@ -12,7 +12,7 @@ export function FailurePanel({ failure, ended }: { failure: Failure; ended: bool
       <IconAlertOctagon size={18} aria-hidden />
       <div>
         <strong>{ended ? "Caused by" : "Last failure:"} rank {failure.rank} on {failure.node_name}</strong>, step {failure.step ?? 0}, generation {failure.generation} · {exitOf(failure)}
-        <div><code>{failure.exception || failure.kind}</code> {failure.message}</div>
+        <div><code>{failure.exception || failure.kind}</code>{failure.message && `: ${failure.message}`}</div>
         {failure.traceback && <Folded title="Traceback" text={failure.traceback} open={ended} />}
         {lines.length > 0 && <Folded title={`Last ${plural(lines.length, "line")} of rank ${failure.rank}`} text={lines.join("\n")} open={ended && !failure.traceback} />}
         {victims.length > 0 && <Victims victims={victims} />}
@@ -26,11 +26,17 @@ function exitOf(failure: Failure): string {
   return failure.exit_code == null ? failure.kind.replaceAll("_", " ") : `exit code ${failure.exit_code}`;
 }
 
+/** The last lines say what happened. */
+function showEnd(element: HTMLPreElement | null) {
+  element?.scrollTo(0, element.scrollHeight);
+}
+
 function Folded({ title, text, open }: { title: string; text: string; open: boolean }) {
   return (
     <details className={classes.details} open={open}>
       <summary>{title}</summary>
-      <pre className={classes.lines}>{text}</pre>
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a region that scrolls must be reachable by keyboard */}
+      <pre ref={showEnd} className={classes.lines} tabIndex={0} role="region" aria-label={title}>{text}</pre>
     </details>
   );
 }

@@ -3,7 +3,7 @@ import { Facts, type Fact } from "@/components/ui/Facts";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { ProgressBar } from "@/components/ui/ProgressBar";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { age, count, dateTime, duration, measured, MISSING, percent, si } from "@/lib/format";
+import { age, count, dateTime, duration, measured, MISSING, percent, plural, si } from "@/lib/format";
 import { isTerminal, progressTone, shareDone } from "@/lib/jobs";
 import type { Job, JobProgress } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
@@ -39,6 +39,10 @@ function StatusLine({ job }: { job: Job }) {
   );
 }
 
+function since(steps: number): string {
+  return steps > 0 ? `${plural(steps, "step")} ago` : "nothing since";
+}
+
 function factsOf(job: Job, progress: JobProgress, now: number): Fact[] {
   const done = isTerminal(job.state);
   const started = job.started_at ? Date.parse(job.started_at) : null;
@@ -47,12 +51,12 @@ function factsOf(job: Job, progress: JobProgress, now: number): Fact[] {
   return [
     { name: "Step", value: count(progress.step), hint: progress.total_steps ? `of ${count(progress.total_steps)} (${percent(shareDone(progress))})` : undefined },
     { name: "Loss", value: measured(progress.loss) },
-    { name: "Throughput", value: si(progress.tokens_per_second ?? progress.samples_per_second), hint: progress.tokens_per_second != null ? "tokens/s" : "samples/s" },
+    { name: "Throughput", value: si(progress.tokens_per_second ?? progress.samples_per_second), hint: progress.tokens_per_second != null ? "tokens/s" : progress.samples_per_second != null ? "samples/s" : undefined },
     done
       ? { name: "Duration", value: started ? duration((until - started) / 1000) : MISSING, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined }
       : { name: "ETA", value: duration(progress.eta_seconds), hint: started ? `running for ${duration((until - started) / 1000)}` : undefined },
     { name: "World", value: job.world_size, hint: `${job.strategy}, generation ${job.generation}` },
     { name: "Restarts", value: job.restarts, hint: `of ${job.spec.fault_tolerance?.max_restarts ?? MISSING} allowed` },
-    { name: "Last checkpoint", value: saved == null ? "none" : count(saved), hint: saved == null ? undefined : `${count(Math.max(0, progress.step - saved))} steps ago` },
+    { name: "Last checkpoint", value: saved == null ? "none" : count(saved), hint: saved == null ? undefined : since(progress.step - saved) },
   ];
 }

@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { ProgressBar } from "@/components/ui/ProgressBar";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { age, count, duration, measured, MISSING, percent, si } from "@/lib/format";
+import { age, count, duration, measured, MISSING, percent, plural, si } from "@/lib/format";
 import { isTerminal, progressTone, shareDone } from "@/lib/jobs";
 import type { JobSummary } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
@@ -25,12 +25,12 @@ export function JobsTable({ jobs, sort, onSort }: Props) {
             <SortHeader name="name" label="Job" {...heading} />
             <th scope="col">State</th>
             <th scope="col" className={classes.progressColumn}>Progress</th>
-            <th scope="col" data-numeric>Loss</th>
-            <th scope="col" data-numeric>Throughput</th>
-            <th scope="col" data-numeric>ETA</th>
-            <th scope="col" data-numeric>World</th>
-            <SortHeader name="priority" label="Priority" numeric {...heading} />
-            <SortHeader name="created_at" label="Submitted" numeric {...heading} />
+            <th scope="col" data-numeric data-wide="3">Loss</th>
+            <th scope="col" data-numeric data-wide="3">Throughput</th>
+            <th scope="col" data-numeric data-wide="2">ETA</th>
+            <th scope="col" data-numeric data-wide="1">World</th>
+            <SortHeader name="priority" label="Priority" wide="1" numeric {...heading} />
+            <SortHeader name="created_at" label="Submitted" wide="3" numeric {...heading} />
           </tr>
         </thead>
         <tbody>
@@ -46,7 +46,7 @@ function JobRow({ job, now }: { job: JobSummary; now: number }) {
     <tr>
       <td className={classes.nameCell}>
         <Link to="/jobs/$jobId" params={{ jobId: job.id }} className={classes.name}>{job.name}</Link>
-        <div className={classes.under}>{job.project} · {job.model} · {job.strategy}</div>
+        <div className={classes.under}>{[...new Set([job.project, job.model, job.strategy])].join(" · ")}</div>
       </td>
       <td>
         <StateBadge state={job.state} />
@@ -54,12 +54,12 @@ function JobRow({ job, now }: { job: JobSummary; now: number }) {
         {job.state === "failed" && job.end_reason && <div className={classes.under}>{job.end_reason.replaceAll("_", " ")}</div>}
       </td>
       <td><ProgressCell job={job} /></td>
-      <td data-numeric>{measured(job.progress.loss)}</td>
-      <td data-numeric>{isTerminal(job.state) ? MISSING : throughput(job)}</td>
-      <td data-numeric>{isTerminal(job.state) ? MISSING : duration(job.progress.eta_seconds)}</td>
-      <td data-numeric>{job.world_size}</td>
-      <td data-numeric>{job.priority}</td>
-      <td data-numeric title={job.created_at}>{age(now - Date.parse(job.created_at))} ago</td>
+      <td data-numeric data-wide="3">{measured(job.progress.loss)}</td>
+      <td data-numeric data-wide="3">{isTerminal(job.state) ? MISSING : throughput(job)}</td>
+      <td data-numeric data-wide="2">{isTerminal(job.state) ? MISSING : duration(job.progress.eta_seconds)}</td>
+      <td data-numeric data-wide="1">{job.world_size}</td>
+      <td data-numeric data-wide="1">{job.priority}</td>
+      <td data-numeric data-wide="3" title={job.created_at}>{age(now - Date.parse(job.created_at))} ago</td>
     </tr>
   );
 }
@@ -67,12 +67,13 @@ function JobRow({ job, now }: { job: JobSummary; now: number }) {
 function ProgressCell({ job }: { job: JobSummary }) {
   const { progress, state } = job;
   const share = shareDone(progress);
+  const unknown = progress.step === 0 && !progress.total_steps;
   return (
     <div className={classes.progress}>
       <ProgressBar share={share} tone={progressTone(state)} label={`Progress of ${job.name}`} />
       <div className={classes.steps}>
-        <span>{count(progress.step)}{progress.total_steps ? ` / ${count(progress.total_steps)}` : " steps"}</span>
-        <span>{percent(share)}</span>
+        <span>{unknown ? MISSING : progress.total_steps ? `${count(progress.step)} / ${count(progress.total_steps)}` : plural(progress.step, "step")}</span>
+        <span>{share != null && percent(share)}</span>
       </div>
     </div>
   );
@@ -88,15 +89,17 @@ interface SortHeaderProps {
   name: "name" | "priority" | "created_at";
   label: string;
   numeric?: boolean;
+  /** Of the columns that a narrow window leaves out, how soon: 1 goes first. */
+  wide?: "1" | "3";
   sort: Sort;
   onSort(sort: Sort): void;
 }
 
-function SortHeader({ name, label, numeric, sort, onSort }: SortHeaderProps) {
+function SortHeader({ name, label, numeric, wide, sort, onSort }: SortHeaderProps) {
   const direction = sort === name ? "ascending" : sort === `-${name}` ? "descending" : undefined;
   const next: Sort = direction === "descending" ? name : direction === "ascending" ? `-${name}` : name === "name" ? name : `-${name}`;
   return (
-    <th scope="col" aria-sort={direction} data-numeric={numeric || undefined}>
+    <th scope="col" aria-sort={direction} data-numeric={numeric || undefined} data-wide={wide}>
       <button type="button" className={classes.sort} onClick={() => onSort(next)}>
         {label}
         <span aria-hidden>{direction === "ascending" ? " ↑" : direction === "descending" ? " ↓" : ""}</span>

@@ -1,4 +1,5 @@
 import { IconHourglass } from "@tabler/icons-react";
+import { sentence } from "@/lib/format";
 import type { Reason } from "@/lib/types";
 import classes from "./Notices.module.css";
 
@@ -8,10 +9,10 @@ export function PendingPanel({ reason }: { reason: Reason }) {
     <section className={classes.notice} data-tone="neutral" aria-label="Why this job is waiting">
       <IconHourglass size={18} aria-hidden />
       <div>
-        <strong>{reason.text}</strong>
+        <strong>{sentence(reason.text)}</strong>
         <ul className={classes.points}>
           {reason.missing && <li><span className="muted">Missing</span> {reason.missing}</li>}
-          {reason.nearest_fit && <li><span className="muted">Nearest fit</span> {reason.nearest_fit}</li>}
+          {reason.nearest_fit && !reason.text.includes(reason.nearest_fit) && <li><span className="muted">Nearest fit</span> {reason.nearest_fit}</li>}
           {reason.next_step && <li><span className="muted">Next</span> {reason.next_step}</li>}
         </ul>
         <code className="muted">{reason.code}</code>

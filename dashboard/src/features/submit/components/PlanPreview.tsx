@@ -4,8 +4,8 @@ import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { EmptyState, ErrorState, LoadingState, Panel } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { bytes, count, plural, si } from "@/lib/format";
-import type { Plan, RankPlacement } from "@/lib/types";
+import { bytes, count, plural, sentence, si } from "@/lib/format";
+import type { Memory, Plan, RankPlacement } from "@/lib/types";
 import type { Draft } from "../useDraft";
 import classes from "./Submit.module.css";
 
@@ -57,13 +57,13 @@ function PlanFacts({ plan }: { plan: Plan }) {
     <div className={classes.plan}>
       {plan.pending && (
         <div className={classes.alert} role="note">
-          <strong>It would wait:</strong> {plan.pending.text}
+          {sentence(plan.pending.text)}
           {plan.pending.next_step && <div>Next: {plan.pending.next_step}</div>}
         </div>
       )}
-      {(plan.warnings ?? []).map((warning) => <div key={warning} className={classes.alert} role="note">{warning}</div>)}
+      {(plan.warnings ?? []).map((warning) => <div key={warning} className={classes.alert} role="note">{sentence(warning)}</div>)}
       <Facts size="sm" facts={factsOf(plan)} />
-      {plan.memory_per_rank && <p className={classes.note}>Memory: parameters {bytes(plan.memory_per_rank.parameters)}, gradients {bytes(plan.memory_per_rank.gradients)}, optimizer {bytes(plan.memory_per_rank.optimizer)}. {plan.memory_per_rank.note}</p>}
+      {plan.memory_per_rank && <p className={classes.note}>{memoryNote(plan.memory_per_rank)}</p>}
       {plan.placement && <DataTable label="Placement" rows={plan.placement} columns={PLACEMENT} rowId={(row) => String(row.rank)} />}
       <EffectiveSpec plan={plan} />
     </div>
@@ -81,13 +81,18 @@ function factsOf(plan: Plan): Fact[] {
   ];
 }
 
+function memoryNote({ parameters, gradients, optimizer, note }: Memory): string {
+  return `${bytes(parameters)} of parameters, ${bytes(gradients)} of gradients, ${bytes(optimizer)} of optimizer state; ${note}.`;
+}
+
 function EffectiveSpec({ plan }: { plan: Plan }) {
   const text = stringify(plan.spec);
   return (
     <details className={classes.effective}>
       <summary>Effective spec, every default filled in</summary>
       <div className={classes.copy}><CopyAction value={text} label="Copy YAML" /></div>
-      <pre className={classes.yaml}>{text}</pre>
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a region that scrolls must be reachable by keyboard */}
+      <pre className={classes.yaml} tabIndex={0} role="region" aria-label="Effective spec">{text}</pre>
     </details>
   );
 }

@@ -4,6 +4,9 @@ import { title } from "@/lib/format";
 import { issueAt } from "../issues";
 import { isRecord, pointerOf, type Issue, type Path, type Resolved } from "../schema";
 
+/** The hint stands below its input, so that the inputs of a row are level. */
+const LABEL_FIRST: ("label" | "input" | "description" | "error")[] = ["label", "input", "description", "error"];
+
 interface Props {
   path: Path;
   schema: Resolved;
@@ -20,26 +23,26 @@ export function SchemaField({ path, schema, value, issues, onChange }: Props) {
     description: schema.description,
     error: issueAt(issues, pointer) ?? null,
     name: pointer,
-    inputWrapperOrder: ["label", "input", "description", "error"] as ("label" | "input" | "description" | "error")[],
   };
+  const field = { ...common, inputWrapperOrder: LABEL_FIRST };
   const placeholder = schema.default == null ? undefined : JSON.stringify(schema.default).replaceAll('"', "");
   const set = (next: unknown) => onChange(path, next);
   const choices = choicesOf(schema);
   if (choices) {
-    return <Select {...common} data={choices.map(String)} value={value == null ? null : String(value)} placeholder={placeholder} clearable clearButtonProps={{ "aria-label": `Clear ${common.label}` }} onChange={(next) => set(choices.find((choice) => String(choice) === next))} />;
+    return <Select {...field} data={choices.map(String)} value={value == null ? null : String(value)} placeholder={placeholder} clearable clearButtonProps={{ "aria-label": `Clear ${common.label}` }} onChange={(next) => set(choices.find((choice) => String(choice) === next))} />;
   }
   switch (schema.type) {
     case "boolean":
       return <Checkbox {...common} mt={22} checked={Boolean(value ?? schema.default)} onChange={(event) => set(event.currentTarget.checked)} />;
     case "integer":
     case "number":
-      return <NumberInput {...common} placeholder={placeholder} value={typeof value === "number" ? value : ""} allowDecimal={schema.type === "number"} hideControls onChange={(next) => set(next === "" ? undefined : Number(next))} />;
+      return <NumberInput {...field} placeholder={placeholder} value={typeof value === "number" ? value : ""} allowDecimal={schema.type === "number"} hideControls onChange={(next) => set(next === "" ? undefined : Number(next))} />;
     case "array":
-      return <TextField {...common} placeholder={placeholder} text={Array.isArray(value) ? value.join(", ") : ""} onText={(text) => set(listOf(text))} />;
+      return <TextField {...field} placeholder={placeholder} text={Array.isArray(value) ? value.join(", ") : ""} onText={(text) => set(listOf(text))} />;
     case "object":
-      return <TextField {...common} description="one NAME=VALUE a line" multiline text={isRecord(value) ? linesOf(value) : ""} onText={(text) => set(mapOf(text))} />;
+      return <TextField {...field} description="one NAME=VALUE a line" multiline text={isRecord(value) ? linesOf(value) : ""} onText={(text) => set(mapOf(text))} />;
     default:
-      return <TextInput {...common} placeholder={placeholder} value={typeof value === "string" ? value : value == null ? "" : String(value)} onChange={(event) => set(event.currentTarget.value || undefined)} />;
+      return <TextInput {...field} placeholder={placeholder} value={typeof value === "string" ? value : value == null ? "" : String(value)} onChange={(event) => set(event.currentTarget.value || undefined)} />;
   }
 }
 
@@ -57,6 +60,7 @@ interface TextFieldProps {
   placeholder?: string;
   text: string;
   multiline?: boolean;
+  inputWrapperOrder: typeof LABEL_FIRST;
   onText(text: string): void;
 }
 

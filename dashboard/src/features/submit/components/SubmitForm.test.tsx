@@ -75,7 +75,7 @@ describe("the submit page", () => {
 
   it("says why a job would wait", async () => {
     await openForm({ "POST /api/v1/training/plan": () => ok(plan({ placement: null, pending: { code: "no_slots", text: "needs 4 slots; the largest free is 2", missing: null, nearest_fit: null, next_step: "add a node" } })) });
-    expect(await screen.findByText(/needs 4 slots; the largest free is 2/)).toBeVisible();
+    expect(await screen.findByText(/Needs 4 slots; the largest free is 2/)).toBeVisible();
     expect(screen.getByText("would wait")).toBeVisible();
   });
 });

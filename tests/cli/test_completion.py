@@ -1,0 +1,58 @@
+"""TAB after a command that takes a JOB, as bash asks for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, Request, job, problem
+
+INSTALLED = "import sys; sys.argv = ['paceline']; from cli.main import main; main()"
+NEWER, OLDER, OTHER = "01JD0000000000000000000003", "01JD0000000000000000000002", "01JD0000000000000000000001"
+PAGE = {"items": [job(id=NEWER, name="gpt"), job(id=OLDER, name="gpt"), job(id=OTHER, name="digits")], "next_cursor": None}
+
+
+def offered(paceline: Paceline, line: str) -> list[str]:
+    request = {"_PACELINE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    environment = paceline.full(request)
+    done = subprocess.run(
+        [sys.executable, "-c", INSTALLED], cwd=paceline.folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("paceline show ", ["gpt", "digits"]),
+        ("paceline logs g", ["gpt"]),
+        ("paceline cancel 01JD", [NEWER, OLDER, OTHER]),
+        ("paceline pause nothing", []),
+    ],
+)
+def test_tab_offers_names_then_ids(paceline: Paceline, coordinator: FakeCoordinator, line: str, expected: list[str]) -> None:
+    coordinator.on("GET", "/training/jobs", Answer(200, PAGE))
+    assert offered(paceline, line) == expected
+
+
+def test_tab_is_silent_where_nobody_answers_or_refuses(stranger: Paceline, paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/training/jobs", problem(401, "not_authenticated", "sign in"))
+    assert offered(paceline, "paceline show ") == []
+    assert offered(stranger, "paceline show --server http://127.0.0.1:9 ") == []
+
+
+def test_tab_does_not_wait_for_a_coordinator_that_hangs(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    over = threading.Event()
+
+    def hang(_: Request) -> Answer:
+        over.wait(60)
+        return Answer(200, PAGE)
+
+    coordinator.handlers["GET", "/api/v1/training/jobs"] = hang
+    assert offered(paceline, "paceline show ") == []
+    over.set()
