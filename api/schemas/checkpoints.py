@@ -8,6 +8,11 @@ from api.schemas.common import AnyFloat, Schema, Timestamp
 from cluster.states import CheckpointState
 
 
+class CheckpointUser(Schema):
+    job_id: str
+    job_name: str
+
+
 class Checkpoint(Schema):
     id: str
     job_id: str
@@ -22,7 +27,7 @@ class Checkpoint(Schema):
     latest: bool
     pinned: bool
     deleted_next: bool = Field(description="what retention would delete when the next one is saved")
-    used_by: list[str] = Field(description="ids of jobs that were started from it and have not ended")
+    used_by: list[CheckpointUser] = Field(description="jobs that were started from it and have not ended")
     damage: str | None = None
     created_at: Timestamp
 

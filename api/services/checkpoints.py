@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import nudge_after_commit
 from api.errors import ProblemError, not_found
-from api.schemas.checkpoints import Checkpoint, RestoreRequest
+from api.schemas.checkpoints import Checkpoint, CheckpointUser, RestoreRequest
 from api.schemas.common import Actor
 from api.services import bus, lifecycle
 from api.services.specs import parse_spec
@@ -68,7 +68,7 @@ async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
             latest=row.id in latest,
             pinned=row.pinned,
             deleted_next=row.id in doomed,
-            used_by=users.get(row.id, []),
+            used_by=[CheckpointUser(job_id=job_id, job_name=name) for job_id, name in users.get(row.id, [])],
             damage=row.damage,
             created_at=row.created_at,
         )
@@ -115,7 +115,8 @@ async def delete(session: AsyncSession, checkpoint_id: str, actor: Actor, now: d
 
 
 async def _dependants(session: AsyncSession, row: CheckpointRow) -> list[str]:
-    reasons = [f"job {job_id} was started from it" for job_id in (await checkpoint_rows.users_of(session, [row.id])).get(row.id, [])]
+    users = (await checkpoint_rows.users_of(session, [row.id])).get(row.id, [])
+    reasons = [f"job {name} ({job_id}) was started from it" for job_id, name in users]
     job = await job_rows.get(session, row.job_id)
     views = await views_of(session, await checkpoint_rows.present_of_job(session, row.job_id))
     newest = next((view.id for view in verified(views)), None)

@@ -134,6 +134,7 @@ class Agent:
         await self._serve_stores(store_namespaces(desired))
         self._changed.set()
         if desired.leave:
+            log.info("the coordinator removed this node: to come back, join anew with a new token and an empty --data")
             self._leave.set()
 
     async def _serve_stores(self, namespaces: frozenset[StoreNamespace]) -> None:

@@ -52,14 +52,14 @@ async def being_deleted(session: AsyncSession) -> Sequence[CheckpointRow]:
     return (await session.scalars(select(CheckpointRow).where(CheckpointRow.state == CheckpointState.DELETING))).all()
 
 
-async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> dict[str, list[str]]:
-    """Ids of the jobs that were started from each of these checkpoints and have not ended."""
-    query = select(JobRow.restored_from, JobRow.id).where(
+async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> dict[str, list[tuple[str, str]]]:
+    """Id and name of the jobs that were started from each of these checkpoints and have not ended."""
+    query = select(JobRow.restored_from, JobRow.id, JobRow.name).where(
         JobRow.restored_from.in_(checkpoint_ids), JobRow.state.not_in(TERMINAL_JOB_STATES)
     )
-    users: dict[str, list[str]] = {}
-    for checkpoint_id, job_id in await session.execute(query.order_by(JobRow.id)):
-        users.setdefault(str(checkpoint_id), []).append(job_id)
+    users: dict[str, list[tuple[str, str]]] = {}
+    for checkpoint_id, job_id, name in await session.execute(query.order_by(JobRow.id)):
+        users.setdefault(str(checkpoint_id), []).append((job_id, name))
     return users
 
 

@@ -128,7 +128,7 @@ async def test_restoring_makes_a_job_that_uses_it(saved: Saved) -> None:
     assert (first.status_code, job["name"], job["restored_from"], job["state"]) == (201, "again", saved.ids[1], "queued")
     assert job["spec"]["training"]["steps"] == 500
     assert second.json()["id"] == job["id"]
-    assert (await saved.client.get(f"{CHECKPOINTS}/{saved.ids[1]}")).json()["used_by"] == [job["id"]]
+    assert (await saved.client.get(f"{CHECKPOINTS}/{saved.ids[1]}")).json()["used_by"] == [{"job_id": job["id"], "job_name": "again"}]
 
 
 @pytest.mark.parametrize(

@@ -773,9 +773,9 @@ export interface components {
             step: number;
             /**
              * Used By
-             * @description ids of jobs that were started from it and have not ended
+             * @description jobs that were started from it and have not ended
              */
-            used_by: string[];
+            used_by: components["schemas"]["CheckpointUser"][];
         };
         /** CheckpointPolicy */
         CheckpointPolicy: {
@@ -823,6 +823,13 @@ export interface components {
          * @enum {string}
          */
         CheckpointState: "committed" | "damaged" | "deleting" | "deleted";
+        /** CheckpointUser */
+        CheckpointUser: {
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+        };
         /**
          * Cifar10
          * @description CIFAR-10 from a local folder (`path`, the python-version batches) or from a Hugging Face dataset (`dataset`).

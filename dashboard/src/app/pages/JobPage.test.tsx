@@ -114,13 +114,30 @@ describe("the job page", () => {
   });
 
   it("names what depends on a checkpoint before deleting it, and confirms it", async () => {
-    const seen = mockApi({ "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint({ used_by: ["job9"] })])), "DELETE /api/v1/checkpoints/c1": () => ok(checkpoint({ state: "deleting" }), 202) });
+    const seen = mockApi({ "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint({ used_by: [{ job_id: "job9", job_name: "gpt-again" }] })])), "DELETE /api/v1/checkpoints/c1": () => ok(checkpoint({ state: "deleting" }), 202) });
     renderApp("/jobs/job1?tab=checkpoints");
     await userEvent.click(await screen.findByRole("button", { name: "Delete the checkpoint of step 100" }));
     const dialog = await screen.findByRole("dialog");
-    expect(dialog).toHaveTextContent("1 unfinished job started from it: job9");
+    expect(dialog).toHaveTextContent("1 unfinished job started from it: gpt-again");
     await userEvent.click(within(dialog).getByRole("button", { name: "Delete checkpoint" }));
     await waitFor(() => expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("confirm")).toBe("true"));
+  });
+
+  it("confirms what the dialog said of a pinned checkpoint, which the coordinator would otherwise refuse for ever", async () => {
+    const seen = mockApi({ "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint({ pinned: true, latest: false })])), "DELETE /api/v1/checkpoints/c1": () => ok(checkpoint({ state: "deleting" }), 202) });
+    renderApp("/jobs/job1?tab=checkpoints");
+    await userEvent.click(await screen.findByRole("button", { name: "Delete the checkpoint of step 100" }));
+    const dialog = await screen.findByRole("dialog");
+    expect(dialog).toHaveTextContent("It is pinned.");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Delete checkpoint" }));
+    await waitFor(() => expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("confirm")).toBe("true"));
+  });
+
+  it("shows no step, loss or throughput of a script, which reports none", async () => {
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ spec: { ...job().spec, model: null, data: null, training: null, script: { path: "train.py", args: [] } }, progress: { ...job().progress, step: 0, total_steps: null, loss: null } })) });
+    renderApp("/jobs/job1?tab=spec");
+    expect(await screen.findByText("World")).toBeVisible();
+    for (const name of ["Step", "Loss", "Throughput", "ETA", "Last checkpoint"]) expect(screen.queryByText(name)).toBeNull();
   });
 
   it("refreshes when an event says that something changed", async () => {

@@ -24,10 +24,10 @@ export function usePin(jobId: string) {
   });
 }
 
-/** Deletes; `confirm` says that the user has seen what depends on it. */
+/** Deletes; `confirm` says that the user has seen what depends on it: the coordinator asks for it in these three cases. */
 export function useDelete(jobId: string) {
-  return useChange(jobId, ({ id, used_by }: Checkpoint) =>
-    unwrap(api.DELETE("/api/v1/checkpoints/{checkpoint_id}", { params: { path: { checkpoint_id: id }, query: { confirm: used_by.length > 0 } } })),
+  return useChange(jobId, ({ id, used_by, pinned, latest }: Checkpoint) =>
+    unwrap(api.DELETE("/api/v1/checkpoints/{checkpoint_id}", { params: { path: { checkpoint_id: id }, query: { confirm: pinned || latest || used_by.length > 0 } } })),
   );
 }
 

@@ -54,7 +54,7 @@ function DeletionLoss({ checkpoint }: { checkpoint: Checkpoint }) {
     checkpoint.latest && "It is the newest one: a restart would fall back to an older step.",
     checkpoint.best && "It is the best one of this job.",
     checkpoint.pinned && "It is pinned.",
-    checkpoint.used_by.length > 0 && `${plural(checkpoint.used_by.length, "unfinished job")} started from it: ${checkpoint.used_by.join(", ")}.`,
+    checkpoint.used_by.length > 0 && `${plural(checkpoint.used_by.length, "unfinished job")} started from it: ${checkpoint.used_by.map(({ job_name }) => job_name).join(", ")}.`,
   ].filter(Boolean);
   return <>{facts.map((fact) => <p key={String(fact)} className={classes.fact}>{fact}</p>)}</>;
 }

@@ -16,6 +16,9 @@ describe("adding a node", () => {
     const { client } = renderApp("/cluster?add=true");
     expect(await screen.findByText("paceline worker --token t")).toBeVisible();
     expect(screen.getByText(/Waiting for it to join/)).toBeVisible();
+    nodes = [node(), node({ id: "n2", name: "node-b", slots: [] })];
+    await act(() => client.invalidateQueries({ queryKey: keys.nodes }));
+    expect(await screen.findByText(/is getting ready/)).toHaveTextContent("node-b");
     nodes = [node(), node({ id: "n2", name: "node-b" })];
     await act(() => client.invalidateQueries({ queryKey: keys.nodes }));
     expect(await screen.findByText(/joined with 1 slot\./)).toHaveTextContent("node-b");
@@ -37,7 +40,7 @@ describe("removing a node", () => {
     renderApp("/cluster");
     await userEvent.click(await screen.findByRole("button", { name: "Actions for node-a" }));
     await userEvent.click(await screen.findByRole("menuitem", { name: "Remove now" }));
-    expect(await screen.findByRole("dialog")).toHaveTextContent("1 job (gpt-stdlib) lose their ranks here at once");
+    expect(await screen.findByRole("dialog")).toHaveTextContent("1 job (gpt-stdlib) loses its ranks here at once");
     await userEvent.click(screen.getByRole("button", { name: "Remove now" }));
     expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("force")).toBe("true");
   });

@@ -23,10 +23,17 @@ export function AddNode({ known, onClose }: { known: readonly Node[]; onClose():
           <p className={classes.step}>Run this on the new machine. The token is single-use, shown once, and ends at {clock(data.expires_at)}.</p>
           <CopyBox value={data.command} />
           <p className={classes.step} role="status" aria-live="polite">
-            {joined ? <><IconCircleCheck size={16} color="var(--good)" aria-hidden /> <strong>{joined.name}</strong> joined with {plural(joined.slots.length, "slot")}.</> : <><Loader size={14} aria-hidden /> Waiting for it to join</>}
+            <Progress node={joined} />
           </p>
         </div>
       )}
     </Modal>
   );
+}
+
+/** A node is known from its token on; what it has to offer it says when it has warmed up. */
+function Progress({ node }: { node: Node | undefined }) {
+  if (!node) return <><Loader size={14} aria-hidden /> Waiting for it to join</>;
+  if (node.slots.length === 0) return <><Loader size={14} aria-hidden /> <strong>{node.name}</strong> is getting ready</>;
+  return <><IconCircleCheck size={16} color="var(--good)" aria-hidden /> <strong>{node.name}</strong> joined with {plural(node.slots.length, "slot")}.</>;
 }

@@ -22,9 +22,9 @@ function GpuTile({ gpu }: { gpu: GpuReading }) {
       <Gauge name="Utilization" share={used === null ? null : used / 100} text={used === null ? MISSING : `${used} %`} />
       <Gauge name="Memory" share={memory === null || total === null ? null : memory / total} text={`${bytes(memory)} of ${bytes(total)}`} />
       <span className={classes.note}>
-        {withUnit(gpu.temperature_celsius, "°C")} · {withUnit(gpu.power_watts, "W")} of {withUnit(gpu.power_limit_watts, "W")} · SM {withUnit(gpu.sm_clock_mhz, "MHz")} · memory {withUnit(gpu.memory_clock_mhz, "MHz")}
+        Temperature {withUnit(gpu.temperature_celsius, "°C")} · power {withUnit(gpu.power_watts, "W")} of {withUnit(gpu.power_limit_watts, "W")} · SM {withUnit(gpu.sm_clock_mhz, "MHz")} · memory {withUnit(gpu.memory_clock_mhz, "MHz")}
       </span>
-      <span className={classes.note}>ECC uncorrected {gpu.ecc_uncorrected ?? MISSING}{(gpu.throttle_reasons ?? []).length > 0 && ` · throttled: ${gpu.throttle_reasons!.join(", ")}`}</span>
+      <span className={classes.note}>ECC uncorrected {gpu.ecc_uncorrected ?? MISSING}{(gpu.throttle_reasons ?? []).length > 0 && ` · throttled: ${gpu.throttle_reasons!.map((reason) => reason.replaceAll("_", " ")).join(", ")}`}</span>
     </div>
   );
 }

@@ -47,6 +47,6 @@ function consequence(node: Node, change: Destructive): string {
   if (jobs.length === 0) return `${node.name} runs nothing. Its credential ends; to come back it must join anew.`;
   const named = `${plural(jobs.length, "job")} (${jobs.join(", ")})`;
   return change === "drain"
-    ? `Nothing new is placed on ${node.name}; it leaves when ${named} no longer use it.`
-    : `${named} lose their ranks here at once, and every step since the last checkpoint.`;
+    ? `Nothing new is placed on ${node.name}; it leaves once these have ended or moved: ${jobs.join(", ")}.`
+    : `${named} ${jobs.length === 1 ? "loses its" : "lose their"} ranks here at once, and every step since the last checkpoint.`;
 }

@@ -13,6 +13,7 @@ import classes from "./JobHeader.module.css";
 export function JobHeader({ job, progress }: { job: Job; progress: JobProgress }) {
   const now = useNow();
   const share = shareDone(progress);
+  const steps = job.spec.script == null || progress.step > 0;
   return (
     <>
       <PageHeader
@@ -21,8 +22,8 @@ export function JobHeader({ job, progress }: { job: Job; progress: JobProgress }
         actions={<JobActions job={job} />}
       />
       <div className={classes.strip}>
-        <Facts facts={factsOf(job, progress, now)} />
-        <ProgressBar share={share} label="Job progress" tone={progressTone(job.state)} />
+        <Facts facts={steps ? [...trainingFacts(progress), ...runFacts(job, progress, now), checkpointFact(progress)] : runFacts(job, progress, now)} />
+        {steps && <ProgressBar share={share} label="Job progress" tone={progressTone(job.state)} />}
       </div>
     </>
   );
@@ -43,20 +44,31 @@ function since(steps: number): string {
   return steps > 0 ? `${plural(steps, "step")} ago` : "nothing since";
 }
 
-function factsOf(job: Job, progress: JobProgress, now: number): Fact[] {
-  const done = isTerminal(job.state);
-  const started = job.started_at ? Date.parse(job.started_at) : null;
-  const until = job.ended_at ? Date.parse(job.ended_at) : now;
-  const saved = progress.last_checkpoint_step;
+function trainingFacts(progress: JobProgress): Fact[] {
   return [
     { name: "Step", value: count(progress.step), hint: progress.total_steps ? `of ${count(progress.total_steps)} (${percent(shareDone(progress))})` : undefined },
     { name: "Loss", value: measured(progress.loss) },
     { name: "Throughput", value: si(progress.tokens_per_second ?? progress.samples_per_second), hint: progress.tokens_per_second != null ? "tokens/s" : progress.samples_per_second != null ? "samples/s" : undefined },
-    done
-      ? { name: "Duration", value: started ? duration((until - started) / 1000) : MISSING, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined }
-      : { name: "ETA", value: duration(progress.eta_seconds), hint: started ? `running for ${duration((until - started) / 1000)}` : undefined },
+  ];
+}
+
+function runFacts(job: Job, progress: JobProgress, now: number): Fact[] {
+  return [
+    timeFact(job, progress, now),
     { name: "World", value: job.world_size, hint: `${job.strategy}, generation ${job.generation}` },
     { name: "Restarts", value: job.restarts, hint: `of ${job.spec.fault_tolerance?.max_restarts ?? MISSING} allowed` },
-    { name: "Last checkpoint", value: saved == null ? "none" : count(saved), hint: saved == null ? undefined : since(progress.step - saved) },
   ];
+}
+
+/** What is left, where that is known; else how long it has run. */
+function timeFact(job: Job, progress: JobProgress, now: number): Fact {
+  const started = job.started_at ? Date.parse(job.started_at) : null;
+  const until = job.ended_at ? Date.parse(job.ended_at) : now;
+  const ran = started ? duration((until - started) / 1000) : MISSING;
+  if (isTerminal(job.state) || job.spec.script) return { name: "Duration", value: ran, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined };
+  return { name: "ETA", value: duration(progress.eta_seconds), hint: started ? `running for ${ran}` : undefined };
+}
+
+function checkpointFact({ last_checkpoint_step: saved, step }: JobProgress): Fact {
+  return { name: "Last checkpoint", value: saved == null ? "none" : count(saved), hint: saved == null ? undefined : since(step - saved) };
 }
