@@ -33,6 +33,8 @@ def memory(
     note = "activations and communication buffers come on top"
     if precision != "fp32":
         note = f"{precision} halves activations only: parameters, gradients and optimizer state stay fp32; {note}"
+    if gradient_buffers > 1:
+        note = f"gradients: {gradient_buffers:.1f} copies while the fixed tree adds them up, one with reproducible: false; {note}"
     return Memory(
         parameters=state, gradients=round(gradient_buffers * state), optimizer=OPTIMIZER_TENSORS[optimizer_kind] * state, note=note
     )
