@@ -6,9 +6,12 @@ import torch
 from torch import nn
 
 from parallelism.data_parallel import Alone, Replicated, Wrapped
-from parallelism.plan import Degrees
+from parallelism.plan import Deal, Degrees
+from parallelism.reproducible import Reproducible
 
 
-def parallelize(model: nn.Module, degrees: Degrees, device: torch.device) -> Wrapped:
+def parallelize(model: nn.Module, degrees: Degrees, device: torch.device, deal: Deal, *, reproducible: bool) -> Wrapped:
     """Needs the process group of the world that `degrees` describe."""
+    if reproducible:
+        return Reproducible(model, deal)
     return Replicated(model, device) if degrees.replicate > 1 else Alone(model)

@@ -30,6 +30,10 @@ class Wrapped(Protocol):
         """Seconds that the last backward spent only waiting for other ranks; `backward_ended` by `time.perf_counter`."""
         ...
 
+    def settle_buffers(self) -> None:
+        """Make running statistics the same on every rank: before they are read or saved."""
+        ...
+
 
 class Alone:
     def __init__(self, model: nn.Module) -> None:
@@ -40,6 +44,9 @@ class Alone:
 
     def exposed_communication(self, backward_ended: float) -> float:
         return 0.0
+
+    def settle_buffers(self) -> None:
+        """They are nobody else's."""
 
 
 class Replicated:
@@ -60,6 +67,9 @@ class Replicated:
 
     def exposed_communication(self, backward_ended: float) -> float:
         return max(0.0, backward_ended - self.last_bucket_at)
+
+    def settle_buffers(self) -> None:
+        average_buffers(self._ddp.module, dist.get_world_size())
 
 
 def add_up(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:

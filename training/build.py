@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distributed.process_group import Group, join
 from parallelism.apply import parallelize
-from parallelism.plan import degrees
+from parallelism.plan import Deal, degrees
 from training import checkpoint
 from training.checkpoint import Vault
 from training.errors import CheckpointCorruptError, NoUsableCheckpointError
@@ -44,7 +44,9 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     vault = Vault(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
     checkpoint.open_vault(vault)
     restore(vault, world, state, telemetry)
-    wrapped = parallelize(state.task.model, degrees(spec.parallelism.strategy, world.world_size), state.device)
+    deal = Deal(spec.micro_batches, group.rank, group.world_size)
+    sizes = degrees(spec.parallelism.strategy, world.world_size)
+    wrapped = parallelize(state.task.model, sizes, state.device, deal, reproducible=spec.is_reproducible)
     return Generation(spec, state, group, Stepper(spec, state, group, wrapped), vault, telemetry)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from distributed.process_group import join
 from parallelism.apply import parallelize
 from parallelism.data_parallel import Alone, average_buffers
-from parallelism.plan import degrees, share
+from parallelism.plan import Deal, degrees
 from tests.ranks import run_ranks
 from training.link import World
 
@@ -25,8 +25,9 @@ def make_model() -> nn.Module:
 def gradients(world: World) -> list[list[float]]:
     """Of the mean over five micro-batches, shared out over the ranks as they come."""
     group, model = join(world), make_model()
-    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU)
-    mine = share(MICRO_BATCHES, world.rank, world.world_size).indices
+    deal = Deal(MICRO_BATCHES, world.rank, world.world_size)
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, deal, reproducible=False)
+    mine = deal.own.indices
     for index in mine:
         inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(index))
         with wrapped.accumulate(final=index == mine[-1]):
@@ -61,7 +62,7 @@ def test_running_statistics_are_averaged_over_the_ranks() -> None:
 
 def test_alone_nothing_is_wrapped() -> None:
     model = make_model()
-    wrapped = parallelize(model, degrees("ddp", 1), CPU)
+    wrapped = parallelize(model, degrees("ddp", 1), CPU, Deal(1), reproducible=False)
     assert isinstance(wrapped, Alone)
     assert wrapped.module is model
     assert wrapped.exposed_communication(1.0) == 0.0
