@@ -162,7 +162,8 @@ class Plan(msgspec.Struct, frozen=True):
     strategy: str
     global_batch_size: int | None = None
     micro_batch_size: int | None = None
-    gradient_accumulation_steps: int | None = None
+    micro_batches: int | None = None
+    reproducible: bool = False
     parameter_count: int | None = None
     memory_per_rank: Memory | None = None
     placement: list[Placement] | None = None

@@ -12,7 +12,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -61,10 +61,10 @@ class Fence:
         work.get_future().add_done_callback(lambda theirs: self._keep(promise, outcome_of(theirs)))
         return promise.then(unwrap)
 
-    def wait(self, work: Any) -> None:
-        """The same for a point-to-point transfer: gloo gives no futures for those, so a thread of its own waits for it."""
+    def wait(self, works: Sequence[Any]) -> None:
+        """The same for point-to-point transfers: gloo gives no futures for those, so a thread of its own waits for them."""
         promise = self._promise()
-        threading.Thread(target=lambda: self._keep(promise, end_of(work)), name="transfer", daemon=True).start()
+        threading.Thread(target=lambda: self._keep(promise, end_of(works)), name="transfer", daemon=True).start()
         promise.then(unwrap).wait()
 
     def _promise(self) -> Future[Any]:
@@ -103,9 +103,14 @@ def outcome_of(theirs: Future[Any]) -> Any:
         return error
 
 
-def end_of(work: Any) -> RuntimeError | None:
-    try:
+def wait_for(works: Sequence[Any]) -> None:
+    for work in works:
         work.wait()
+
+
+def end_of(works: Sequence[Any]) -> RuntimeError | None:
+    try:
+        wait_for(works)
     except RuntimeError as error:
         return error
     return None

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.futures import Future
 
-from distributed.abort import Fence
+from distributed.abort import Fence, wait_for
 from distributed.errors import StoreRefusedError
 from distributed.store import Address, RendezvousStore
 
@@ -57,6 +57,10 @@ class Group(Protocol):
         """Into `tensor`, contiguous, what `source` sends."""
         ...
 
+    def transfer(self, operations: list[dist.P2POp]) -> None:
+        """Start all, wait for all. A dead peer raises; a silent one is the fence's to name."""
+        ...
+
     def process_group(self) -> dist.ProcessGroup | None:
         """torch's handle; None when alone."""
         ...
@@ -86,6 +90,9 @@ class SoloGroup:
 
     def receive(self, tensor: Tensor, source: int) -> None:
         """Nobody to receive from."""
+
+    def transfer(self, operations: list[dist.P2POp]) -> None:
+        """Nothing to transfer."""
 
     def process_group(self) -> dist.ProcessGroup | None:
         return None
@@ -149,16 +156,17 @@ class WorldGroup:
         return found
 
     def send(self, tensor: Tensor, target: int) -> None:
-        self._wait(dist.isend(tensor, target), tensor)
+        self.transfer([dist.P2POp(dist.isend, tensor, target)])
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        self._wait(dist.irecv(tensor, source), tensor)
+        self.transfer([dist.P2POp(dist.irecv, tensor, source)])
 
-    def _wait(self, work: Any, tensor: Tensor) -> None:
-        if tensor.device.type == "cpu":
-            self._fence.wait(work)
+    def transfer(self, operations: list[dist.P2POp]) -> None:
+        works = dist.batch_isend_irecv(operations)
+        if all(operation.tensor.device.type == "cpu" for operation in operations):
+            self._fence.wait(works)
         else:
-            work.wait()
+            wait_for(works)
 
     def process_group(self) -> dist.ProcessGroup | None:
         return dist.group.WORLD

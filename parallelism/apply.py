@@ -5,10 +5,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from parallelism.data_parallel import Alone, Replicated, Sum, Wrapped
-from parallelism.plan import Degrees
+from distributed.process_group import Group
+from parallelism.data_parallel import Alone, Replicated, Wrapped
+from parallelism.plan import Deal, Degrees
+from parallelism.reproducible import Reproducible
 
 
-def parallelize(model: nn.Module, degrees: Degrees, device: torch.device, add_up: Sum) -> Wrapped:
+def parallelize(model: nn.Module, degrees: Degrees, device: torch.device, deal: Deal, group: Group, *, reproducible: bool) -> Wrapped:
     """Needs the process group of the world that `degrees` describe."""
-    return Replicated(model, device, add_up) if degrees.replicate > 1 else Alone(model)
+    if reproducible:
+        return Reproducible(model, deal, group)
+    return Replicated(model, device, group) if degrees.replicate > 1 else Alone(model)

@@ -7,7 +7,6 @@ Torch looks at the hook's annotations, so they are not postponed in this file.
 
 import contextlib
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -16,8 +15,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-#: Adds a tensor up over the ranks, in place.
-Sum = Callable[[Tensor], torch.futures.Future[Tensor]]
+from distributed.process_group import Group
 
 
 class Wrapped(Protocol):
@@ -33,6 +31,10 @@ class Wrapped(Protocol):
         """Seconds that the last backward spent only waiting for other ranks; `backward_ended` by `time.perf_counter`."""
         ...
 
+    def settle_buffers(self) -> None:
+        """Make running statistics the same on every rank: before they are read or saved."""
+        ...
+
 
 class Alone:
     def __init__(self, model: nn.Module) -> None:
@@ -44,9 +46,12 @@ class Alone:
     def exposed_communication(self, backward_ended: float) -> float:
         return 0.0
 
+    def settle_buffers(self) -> None:
+        """They are nobody else's."""
+
 
 class Replicated:
-    def __init__(self, model: nn.Module, device: torch.device, add_up: Sum) -> None:
+    def __init__(self, model: nn.Module, device: torch.device, group: Group) -> None:
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
             model,
@@ -54,7 +59,7 @@ class Replicated:
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
         )
-        self._add_up = add_up
+        self.group = group
         self._ddp.register_comm_hook(self, exchange)
         self.module: nn.Module = self._ddp
         self.last_bucket_at = 0.0
@@ -65,16 +70,19 @@ class Replicated:
     def exposed_communication(self, backward_ended: float) -> float:
         return max(0.0, backward_ended - self.last_bucket_at)
 
+    def settle_buffers(self) -> None:
+        average_buffers(self._ddp.module, self.group)
+
 
 def exchange(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     state.last_bucket_at = time.perf_counter()
-    return state._add_up(bucket.buffer())
+    return state.group.sum(bucket.buffer())
 
 
 @torch.no_grad()
-def average_buffers(model: nn.Module, world_size: int, add_up: Sum) -> None:
+def average_buffers(model: nn.Module, group: Group) -> None:
     """Replace running statistics by their mean over the ranks. An average of moving averages does not depend on when it is taken."""
     for buffer in model.buffers():
-        if world_size > 1 and buffer.is_floating_point():
-            add_up(buffer).wait()
-            buffer.div_(world_size)
+        if group.world_size > 1 and buffer.is_floating_point():
+            group.sum(buffer).wait()
+            buffer.div_(group.world_size)

@@ -25,10 +25,16 @@ class Memory:
         return self.parameters + self.gradients + self.optimizer
 
 
-def memory(parameters: int, optimizer_kind: Literal["adamw", "sgd"], precision: Literal["fp32", "bf16", "fp16"]) -> Memory:
-    """The state that lives between steps; activations depend on the micro-batch and come on top."""
+def memory(
+    parameters: int, optimizer_kind: Literal["adamw", "sgd"], precision: Literal["fp32", "bf16", "fp16"], gradient_buffers: float = 1.0
+) -> Memory:
+    """Parameters, their gradients' buffers and the optimizer's state; activations depend on the micro-batch and come on top."""
     state = parameters * MASTER_BYTES
     note = "activations and communication buffers come on top"
     if precision != "fp32":
         note = f"{precision} halves activations only: parameters, gradients and optimizer state stay fp32; {note}"
-    return Memory(parameters=state, gradients=state, optimizer=OPTIMIZER_TENSORS[optimizer_kind] * state, note=note)
+    if gradient_buffers > 1:
+        note = f"gradients: {gradient_buffers:.1f} copies while the fixed tree adds them up, one with reproducible: false; {note}"
+    return Memory(
+        parameters=state, gradients=round(gradient_buffers * state), optimizer=OPTIMIZER_TENSORS[optimizer_kind] * state, note=note
+    )

@@ -46,3 +46,24 @@ def share(total: int, replica: int, replicas: int) -> Share:
     """Cut `total` items into contiguous ranges whose sizes differ by one at most, the larger ones first."""
     base, extra = divmod(total, replicas)
     return Share(first=replica * base + min(replica, extra), count=base + (replica < extra))
+
+
+@dataclass(frozen=True)
+class Deal:
+    """How a step's micro-batches are dealt out to the ranks, seen from one of them."""
+
+    micro_batches: int
+    rank: int = 0
+    ranks: int = 1
+
+    def of(self, rank: int) -> Share:
+        return share(self.micro_batches, rank, self.ranks)
+
+    @property
+    def own(self) -> Share:
+        return self.of(self.rank)
+
+    @property
+    def largest(self) -> int:
+        """Micro-batches of the busiest rank, which the others wait for."""
+        return self.of(0).count

@@ -12,7 +12,7 @@ from pathlib import Path
 from distributed.abort import Fence
 from distributed.process_group import Group, join
 from parallelism.apply import parallelize
-from parallelism.plan import degrees
+from parallelism.plan import Deal, degrees
 from training import checkpoint, elastic
 from training.checkpoint import Vault
 from training.elastic import Rebuilt
@@ -60,7 +60,9 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
         elastic.take(state, group, agreement)
         rebuilt = Rebuilt(agreement, entered_at, joined_at, agreed_at=time.time())
     state.begun = True
-    wrapped = parallelize(state.task.model, degrees(spec.parallelism.strategy, world.world_size), state.device, group.sum)
+    deal = Deal(spec.micro_batches, group.rank, group.world_size)
+    sizes = degrees(spec.parallelism.strategy, world.world_size)
+    wrapped = parallelize(state.task.model, sizes, state.device, deal, group, reproducible=spec.is_reproducible)
     return Generation(spec, state, group, Stepper(spec, state, group, wrapped), vault, telemetry, rebuilt)
 
 

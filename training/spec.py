@@ -15,6 +15,8 @@ from pydantic_core import PydanticCustomError
 from training.spelling import Spelling
 
 SPEC_VERSION: Literal[1] = 1
+#: Micro-batches of a reproducible job's global batch, unless micro_batch_size says otherwise: even on 1, 2, 4 and 8 ranks.
+DEFAULT_MICRO_BATCHES = 8
 
 Name = Annotated[
     str,
@@ -208,7 +210,9 @@ class TrainingLength(Part):
     steps: PositiveInt | None = None
     epochs: PositiveInt | None = None
     global_batch_size: int = Field(32, ge=1, description="samples per optimizer step over all ranks")
-    micro_batch_size: PositiveInt | None = Field(None, description="samples per forward; default: global batch / world size")
+    micro_batch_size: PositiveInt | None = Field(
+        None, description="samples per forward; default: global batch / 8 (not reproducible: / world size), rounded up"
+    )
     gradient_clip_norm: float | None = Field(1.0, gt=0)
     eval_every_steps: PositiveInt | None = 100
     eval_samples: PositiveInt | None = Field(512, description="held-out samples per evaluation; null: all")
@@ -219,9 +223,9 @@ class TrainingLength(Part):
     def consistent(self) -> TrainingLength:
         if (self.steps is None) == (self.epochs is None):
             raise inconsistent("give exactly one of steps and epochs")
-        if self.micro_batch_size is not None and self.global_batch_size % self.micro_batch_size:
+        if self.micro_batch_size is not None and self.micro_batch_size > self.global_batch_size:
             raise inconsistent(
-                "micro_batch_size={micro} does not divide global_batch_size={total}",
+                "micro_batch_size={micro} is larger than global_batch_size={total}; use {total} or less",
                 micro=self.micro_batch_size,
                 total=self.global_batch_size,
             )
@@ -294,6 +298,9 @@ class JobSpec(Part):
     schedule: Schedule = Schedule()
     parallelism: Parallelism = Parallelism()
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    reproducible: bool | None = Field(
+        None, description="losses and parameters are the same to the last bit on any number of ranks; default: true, false for script"
+    )
     training: TrainingLength | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     fault_tolerance: FaultTolerance = FaultTolerance()
@@ -314,16 +321,22 @@ class JobSpec(Part):
         return 1 if self.resources.min_nodes is None else self.resources.min_nodes * self.resources.slots_per_node
 
     @property
+    def is_reproducible(self) -> bool:
+        """True unless refused: it costs too little to be worth a question. A script adds up its gradients by itself."""
+        return self.script is None if self.reproducible is None else self.reproducible
+
+    @property
     def micro_batch_size(self) -> int:
-        """Samples per forward pass; only for specs with a `training` part."""
+        """Samples per forward pass; only for specs with a `training` part. A reproducible job's does not depend on its resources."""
         assert self.training is not None
-        return self.training.micro_batch_size or self.training.global_batch_size // self.world_size
+        parts = DEFAULT_MICRO_BATCHES if self.is_reproducible else self.world_size
+        return self.training.micro_batch_size or -(-self.training.global_batch_size // parts)
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches in one global batch; a multiple of the world size."""
+        """Micro-batches in one global batch; the last one may be smaller."""
         assert self.training is not None
-        return self.training.global_batch_size // self.micro_batch_size
+        return -(-self.training.global_batch_size // self.micro_batch_size)
 
     @field_validator("precision")
     @classmethod
@@ -350,6 +363,8 @@ class JobSpec(Part):
             )
         if (self.training is None) != (self.script is not None):
             raise inconsistent("training is required, except for script, where the script itself decides")
+        if self.script is not None and self.reproducible:
+            raise inconsistent("reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint")
         return self
 
     @model_validator(mode="after")
@@ -365,26 +380,21 @@ class JobSpec(Part):
             raise inconsistent(
                 "strategy single is one process, but resources ask for {world} slots; use ddp or one slot", world=self.world_size
             )
-        if self.training is None:
-            return self
-        total, world = self.training.global_batch_size, self.world_size
-        if total % world:
+        if self.training is not None and self.micro_batches < self.world_size:
             raise inconsistent(
-                "global_batch_size={total} does not divide evenly over {world} ranks; use {above}",
-                total=total,
-                world=world,
-                above=(total // world + 1) * world,
-            )
-        if self.micro_batches % world:
-            raise inconsistent(
-                "global_batch_size={total} in micro-batches of {micro} makes {count}, not a multiple of {world} ranks; use micro_batch_size={fit}",
-                total=total,
+                "global_batch_size={total} in micro-batches of {micro} makes {count}, fewer than {world} ranks; {way_out}",
+                total=self.training.global_batch_size,
                 micro=self.micro_batch_size,
                 count=self.micro_batches,
-                world=world,
-                fit=total // world,
+                world=self.world_size,
+                way_out=self._enough_micro_batches(),
             )
         return self
+
+    def _enough_micro_batches(self) -> str:
+        assert self.training is not None
+        total, world = self.training.global_batch_size, self.world_size
+        return f"use micro_batch_size={total // world}" if total >= world else f"use global_batch_size={world} or more"
 
 
 def json_schema() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from typing import Protocol
 
@@ -10,14 +11,15 @@ from torch import Tensor
 
 from distributed.process_group import Group
 from monitoring.points import STEP_PARTS
-from parallelism.data_parallel import Wrapped, average_buffers
-from parallelism.plan import Share, share
+from parallelism.data_parallel import Wrapped
+from parallelism.plan import Deal, share
 from parallelism.precision import autocast
+from parallelism.tree import tree_sum
 from training.data.sampler import Sampler, evaluation_indices
 from training.optim import clip_gradients, learning_rate, set_learning_rate
 from training.spec import JobSpec
 from training.state import StepReport, TrainState, seed_everything, training_of
-from training.task import Batch
+from training.task import Batch, Dataset
 
 
 class Requests(Protocol):
@@ -47,12 +49,12 @@ class StepClock:
 
 
 class Stepper:
-    """Steps of one generation: `share` of the micro-batches of every global batch is this rank's."""
+    """Steps of one generation: `indices` are this rank's micro-batches of every global batch."""
 
     def __init__(self, spec: JobSpec, state: TrainState, group: Group, wrapped: Wrapped) -> None:
         self.spec, self.state, self.group, self.wrapped = spec, state, group, wrapped
         self.training = training_of(spec)
-        self.share: Share = share(spec.micro_batches, group.rank, group.world_size)
+        self.indices = Deal(spec.micro_batches, group.rank, group.world_size).own.indices
         self.sampler = Sampler(len(state.task.train), self.training.seed, self.training.global_batch_size, spec.micro_batch_size)
 
     def run(self, requests: Requests) -> StepReport:
@@ -64,7 +66,8 @@ class Stepper:
         clock.lap("optimizer_seconds")
         agreed = self.accumulate(step, clock, requests)
         norm = self.update(clock)
-        loss, pause, checkpoint = agreed.tolist()
+        pause, checkpoint, *losses = agreed.tolist()
+        loss = tree_sum(losses, operator.add)
         clock.lap("other_seconds")
         report = StepReport(
             step=step,
@@ -81,21 +84,22 @@ class Stepper:
         return report
 
     def accumulate(self, step: int, clock: StepClock, requests: Requests) -> Tensor:
-        """Global gradients, and [mean loss, pauses wanted, checkpoints wanted] over all ranks."""
-        wanted = [0.0, float(requests.pause_wanted), float(requests.checkpoint_wanted)]
-        news = torch.tensor(wanted, dtype=torch.float64, device=self.state.device)
-        for index in self.share.indices:
-            final = index == self.share.indices[-1]
+        """Global gradients, and over all ranks [pauses wanted, checkpoints wanted, each micro-batch's part of the loss]."""
+        wanted = [float(requests.pause_wanted), float(requests.checkpoint_wanted)]
+        news = torch.tensor(wanted + [0.0] * self.spec.micro_batches, dtype=torch.float64, device=self.state.device)
+        losses = news[len(wanted) :]
+        for index in self.indices:
+            final = index == self.indices[-1]
             batch = self.fetch(step, index)
             clock.lap("data_seconds")
             with self.wrapped.accumulate(final=final):
-                loss = self.forward(batch)
-                news[0] += loss.detach()
+                loss = self.forward(index, batch)
+                losses[index] = loss.detach()
                 if final:  # travels while backward computes
                     finish = self.group.start_sum(news)
                 clock.lap("forward_seconds")
                 loss.backward()  # type: ignore[no-untyped-call]
-                clock.lap("backward_seconds")
+            clock.lap("backward_seconds")
         clock.move(self.wrapped.exposed_communication(clock.now), "backward_seconds", "communication_seconds")
         agreed = finish()
         clock.lap("communication_seconds")
@@ -106,11 +110,11 @@ class Stepper:
         batch = self.state.task.train.batch(self.sampler.micro_batch(step, index), generator)
         return to_device(batch, self.state.device)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, index: int, batch: Batch) -> Tensor:
         """This micro-batch's part of the mean over the global batch."""
         with autocast(self.spec.precision, self.state.device):
             loss, _ = self.state.task.loss(self.wrapped.module, batch)
-        return loss / self.spec.micro_batches
+        return loss * (self.sampler.size(index) / self.training.global_batch_size)
 
     def update(self, clock: StepClock) -> float:
         norm = clip_gradients(self.state.task.model.parameters(), self.training.gradient_clip_norm)
@@ -120,36 +124,32 @@ class Stepper:
         clock.lap("optimizer_seconds")
         return gradient_norm
 
+    @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Means over the held-out samples, shared out over the ranks; the same numbers on every rank."""
+        """Means over the held-out samples, a fixed list of batches shared out over the ranks; the same numbers on every rank and world."""
         held_out, model = self.state.task.evaluation, self.state.task.model
         if held_out is None:
             return {}
-        average_buffers(model, self.group.world_size, self.group.sum)
-        indices = evaluation_indices(len(held_out), self.training.eval_samples)
-        mine = share(len(indices), self.group.rank, self.group.world_size)
+        self.wrapped.settle_buffers()
+        batches = torch.split(evaluation_indices(len(held_out), self.training.eval_samples), self.spec.micro_batch_size)
+        mine = share(len(batches), self.group.rank, self.group.world_size).indices
         model.eval()
-        totals = self.sum_losses(indices[mine.first : mine.first + mine.count])
+        sums = {number: self.sums_of(held_out, batches[number]) for number in mine}
+        names = list(sums[mine[0]] if mine else self.sums_of(held_out, batches[0][:1]))  # who has no batch must still know the names
         model.train()
-        names, values = list(totals), torch.stack(list(totals.values()))
-        samples, *sums = self.group.start_sum(values)().tolist()
-        return {name: total / samples for name, total in zip(names[1:], sums, strict=True)}
+        table = torch.zeros(len(batches), len(names), dtype=torch.float64, device=self.state.device)
+        for number, values in sums.items():
+            table[number] = torch.stack(list(values.values()))
+        samples, *totals = tree_sum(self.group.start_sum(table)().unbind(), torch.add).tolist()
+        return {name: total / samples for name, total in zip(names[1:], totals, strict=True)}
 
-    @torch.no_grad()
-    def sum_losses(self, indices: Tensor) -> dict[str, Tensor]:
-        """Sums over `indices`: `samples` first, then each metric. A rank without samples adds zeros under the same names."""
+    def sums_of(self, held_out: Dataset, indices: Tensor) -> dict[str, Tensor]:
+        """Of one batch: `samples` first, then each metric times samples."""
         task, device = self.state.task, self.state.device
-        assert task.evaluation is not None
-        totals: dict[str, Tensor] = {}
-        chunks = torch.split(indices, self.spec.micro_batch_size) if len(indices) else (torch.zeros(1, dtype=torch.int64),)
-        for chunk in chunks:
-            weight = float(min(len(chunk), len(indices)))
-            with autocast(self.spec.precision, device):
-                loss, extras = task.loss(task.model, to_device(task.evaluation.batch(chunk, None), device))
-            values = {"samples": torch.ones_like(loss), "eval_loss": loss} | {f"eval_{name}": value for name, value in extras.items()}
-            for name, value in values.items():
-                totals[name] = totals.get(name, torch.zeros((), dtype=torch.float64, device=device)) + weight * value.double()
-        return totals
+        with autocast(self.spec.precision, device):
+            loss, extras = task.loss(task.model, to_device(held_out.batch(indices, None), device))
+        means = {"samples": torch.ones_like(loss), "eval_loss": loss} | {f"eval_{name}": value for name, value in extras.items()}
+        return {name: len(indices) * mean.double() for name, mean in means.items()}
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

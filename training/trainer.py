@@ -86,6 +86,7 @@ def save(generation: Generation, metrics: dict[str, float], *, required: bool) -
     state, telemetry = generation.state, generation.telemetry
     state.improve(generation.spec.checkpoint, metrics)
     telemetry.link.checkpoint_done()
+    generation.stepper.wrapped.settle_buffers()
     try:
         committed = checkpoint.save(generation.vault, state, metrics)
     except CheckpointSaveError as error:

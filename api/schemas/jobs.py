@@ -122,7 +122,9 @@ class Plan(Schema):
     strategy: str
     global_batch_size: int | None
     micro_batch_size: int | None
-    gradient_accumulation_steps: int | None
+    micro_batches: int | None = Field(description="in a global batch, shared out over the ranks; the last one may be smaller")
+    gradient_accumulation_steps: int | None = Field(description="micro-batches of the busiest rank")
+    reproducible: bool = Field(description="losses and parameters are the same to the last bit on any number of ranks")
     parameter_count: int | None
     memory_per_rank: MemoryEstimate | None
     placement: list[RankPlacement] | None

@@ -20,6 +20,8 @@ from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
 from parallelism.estimate import memory
+from parallelism.plan import Deal
+from parallelism.tree import gradient_buffers
 from training.sizes import parameter_count
 from training.spec import JobSpec
 
@@ -43,7 +45,9 @@ async def plan(session: AsyncSession, spec: JobSpec, now: datetime) -> Plan:
         strategy=strategy_of(spec),
         global_batch_size=spec.training.global_batch_size if spec.training else None,
         micro_batch_size=spec.micro_batch_size if spec.training else None,
-        gradient_accumulation_steps=spec.micro_batches // spec.world_size if spec.training else None,
+        micro_batches=spec.micro_batches if spec.training else None,
+        gradient_accumulation_steps=_deal(spec).largest if spec.training else None,
+        reproducible=spec.is_reproducible,
         parameter_count=_parameters(spec),
         memory_per_rank=estimate,
         placement=placement,
@@ -98,11 +102,16 @@ def _parameters(spec: JobSpec) -> int | None:
     return parameter_count(spec.model, spec.data) if spec.model is not None else None
 
 
+def _deal(spec: JobSpec) -> Deal:
+    return Deal(spec.micro_batches, ranks=spec.world_size)
+
+
 def _memory(spec: JobSpec) -> MemoryEstimate | None:
     parameters = _parameters(spec)
     if parameters is None:
         return None
-    estimate = memory(parameters, spec.optimizer.kind, spec.precision)
+    buffers = gradient_buffers(_deal(spec)) if spec.is_reproducible else 1.0
+    estimate = memory(parameters, spec.optimizer.kind, spec.precision, buffers)
     return MemoryEstimate(
         parameters=estimate.parameters, gradients=estimate.gradients, optimizer=estimate.optimizer, total=estimate.total, note=estimate.note
     )
@@ -111,7 +120,13 @@ def _memory(spec: JobSpec) -> MemoryEstimate | None:
 def _warnings(spec: JobSpec, estimate: MemoryEstimate | None, nodes: Sequence[NodeRow]) -> list[str]:
     return [
         warning
-        for warning in (_too_little_memory(estimate, nodes), _no_checkpoint(spec), _no_evaluation(spec), _several_roots(spec))
+        for warning in (
+            _too_little_memory(estimate, nodes),
+            _uneven_shares(spec),
+            _no_checkpoint(spec),
+            _no_evaluation(spec),
+            _several_roots(spec),
+        )
         if warning
     ]
 
@@ -121,6 +136,15 @@ def _too_little_memory(estimate: MemoryEstimate | None, nodes: Sequence[NodeRow]
     if estimate is None or not cards or estimate.total <= min(cards):
         return None
     return f"parameters, gradients and optimizer state take {estimate.total:,} bytes a rank; the smallest GPU here has {min(cards):,}"
+
+
+def _uneven_shares(spec: JobSpec) -> str | None:
+    if spec.training is None or spec.micro_batches % spec.world_size == 0:
+        return None
+    return (
+        f"{spec.micro_batches} micro-batches over {spec.world_size} ranks: the others wait for those that compute {_deal(spec).largest}; "
+        f"training.micro_batch_size decides their number, and a multiple of {spec.world_size} keeps every rank busy"
+    )
 
 
 def _no_checkpoint(spec: JobSpec) -> str | None:

@@ -26,6 +26,7 @@ def _report(answer: Plan) -> str:
     pairs = [
         ("strategy", f"{answer.strategy} over {answer.world_size} ranks"),
         ("batch", _batch(answer)),
+        ("reproducible", "to the last bit, on any number of ranks" if answer.reproducible else "to rounding"),
         ("parameters", formats.quantity(answer.parameter_count)),
         ("memory", f"{formats.quantity(answer.memory_per_rank.total, 'B')} a rank" if answer.memory_per_rank else formats.UNKNOWN),
         ("placement", _placement(answer)),
@@ -39,8 +40,8 @@ def _report(answer: Plan) -> str:
 def _batch(answer: Plan) -> str:
     if answer.global_batch_size is None:
         return "as the script decides"
-    parts = f"{answer.world_size} ranks x {answer.gradient_accumulation_steps} accumulated x {answer.micro_batch_size}"
-    return f"{answer.global_batch_size} samples a step = {parts}"
+    count = "1 micro-batch" if answer.micro_batches == 1 else f"{answer.micro_batches} micro-batches"
+    return f"{answer.global_batch_size} samples a step in {count} of {answer.micro_batch_size}"
 
 
 def _placement(answer: Plan) -> str:

@@ -39,7 +39,7 @@ TARGET = 0.97
 TIMEOUT_SECONDS = 400.0
 
 
-def bare_loop(world_size: int) -> Callable[[], None]:
+def bare_loop(world_size: int, batch: int = MICRO_BATCH) -> Callable[[], None]:
     """What one would write by hand for one job: no telemetry, no seeds, no schedule."""
     spec = GptModel.model_validate(MODEL)
     model: nn.Module = gpt.build(spec)
@@ -48,7 +48,7 @@ def bare_loop(world_size: int) -> Callable[[], None]:
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True) if world_size > 1 else model
 
     def step() -> None:
-        starts = torch.randint(0, len(text) - spec.context - 1, (MICRO_BATCH,))
+        starts = torch.randint(0, len(text) - spec.context - 1, (batch,))
         windows = text[starts[:, None] + torch.arange(spec.context + 1)]
         loss: Tensor = F.cross_entropy(wrapped(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
         loss.backward()  # type: ignore[no-untyped-call]
@@ -67,7 +67,11 @@ def our_loop(world: World, folder: Path) -> Callable[[], None]:
             "resources": {"nodes": world.world_size},
             "model": MODEL,
             "data": {"kind": "stdlib_text"},
-            "training": {"steps": 1_000_000, "global_batch_size": MICRO_BATCH * world.world_size},
+            "training": {
+                "steps": 1_000_000,
+                "global_batch_size": MICRO_BATCH * world.world_size,
+                "micro_batch_size": MICRO_BATCH,  # the same portions as the bare loop's
+            },
         }
     )
     state = new_state(spec, torch.device("cpu"), env.cache_directory())

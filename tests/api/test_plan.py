@@ -36,9 +36,11 @@ async def test_a_plan_tells_the_placement_and_the_arithmetic(client: httpx.Async
     ]
     assert (found["world_size"], found["strategy"], found["pending"]) == (2, "ddp", None)
     assert (found["global_batch_size"], found["micro_batch_size"], found["gradient_accumulation_steps"]) == (8, 2, 2)
+    assert (found["micro_batches"], found["reproducible"]) == (4, True)
     assert found["parameter_count"] == 64 * 16 + 16 + 16 * 10 + 10
     memory = found["memory_per_rank"]
     assert memory["parameters"] == 4 * found["parameter_count"]
+    assert memory["gradients"] > memory["parameters"]  # sums of the tree are held beside them
     assert memory["total"] == memory["parameters"] + memory["gradients"] + memory["optimizer"]
     assert found["spec"]["optimizer"]["betas"] == [0.9, 0.95]
 
@@ -75,6 +77,7 @@ async def test_a_plan_changes_nothing(client: httpx.AsyncClient) -> None:
         ({"script": {"path": "t.py"}, "model": None, "data": None, "training": None}, "a script saves its own checkpoints"),
         ({"training": {"steps": 500, "global_batch_size": 8, "eval_every_steps": None}}, "there will be no best checkpoint"),
         (DDP, "must be one that they share"),
+        (DDP | {"resources": {"nodes": 3}}, "4 micro-batches over 3 ranks: the others wait for those that compute 2"),
     ],
 )
 async def test_warnings(client: httpx.AsyncClient, changes: dict[str, Any], warning: str) -> None:

@@ -128,7 +128,7 @@ class Stack:
             raise AssertionError(f"{error}; it is {self.job(job_id)}\n{self.logs()}") from error
 
     def wait_for_step(self, job_id: str, step: int, timeout: float = 60) -> int:
-        return wait_until(f"step {step} of {job_id}", lambda: (s := self.job(job_id)["progress"]["step"]) >= step and s, timeout)
+        return wait_until(f"step {step} of {job_id}", lambda: (s := int(self.job(job_id)["progress"]["step"])) >= step and s, timeout)
 
     def raw_curve(self, job_id: str, name: str = "loss") -> list[tuple[int, float]]:
         """Every raw point of rank 0, over all generations, as stored."""

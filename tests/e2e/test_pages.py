@@ -138,3 +138,36 @@ def test_without_a_session_there_is_only_the_sign_in(browser: Browser, stack: St
     expect(page.get_by_text("paceline login-link", exact=False).first).to_be_visible()
     assert "local-1" not in page.content()
     context.close()
+
+
+def signed_in(stack: Stack, browser: Browser, path: str) -> Page:
+    """A page with a session of its own, at `path`."""
+    page = browser.new_context().new_page()
+    page.context.set_default_timeout(20_000)
+    page.goto(stack.login_link())
+    page.wait_for_url("**/jobs*")
+    page.goto(stack.server + path)
+    return page
+
+
+def test_a_page_left_open_leads_to_the_sign_in_when_its_session_ends_elsewhere(browser: Browser, stack: Stack) -> None:
+    page = signed_in(stack, browser, "/jobs/new")  # asks for nothing by itself
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    end = "async () => fetch('/api/v1/auth/logout', {method: 'POST', headers: {'X-CSRF-Token': (await (await fetch('/api/v1/auth/me')).json()).csrf_token}})"
+    page.evaluate(f"({end})().then((answer) => answer.status)")
+    page.wait_for_url("**/login?next=%2Fjobs%2Fnew", timeout=20_000)
+    page.context.close()
+
+
+def test_an_open_page_says_that_it_is_stale_while_the_coordinator_is_dead_and_recovers_by_itself(browser: Browser, stack: Stack) -> None:
+    page = signed_in(stack, browser, "/cluster")
+    node = page.get_by_label("Node local-1")
+    expect(node).to_be_visible()
+    stack.kill_coordinator()
+    stale = page.get_by_text("Stale: last news")
+    expect(stale.first).to_be_visible(timeout=20_000)
+    expect(node).to_be_visible()
+    stack.up(int(stack.server.rpartition(":")[2]))
+    expect(stale).to_have_count(0, timeout=30_000)
+    expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=30_000)
+    page.context.close()

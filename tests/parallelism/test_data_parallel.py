@@ -10,7 +10,7 @@ from distributed.abort import Fence
 from distributed.process_group import SoloGroup, join
 from parallelism.apply import parallelize
 from parallelism.data_parallel import Alone, average_buffers
-from parallelism.plan import degrees, share
+from parallelism.plan import Deal, degrees
 from tests.ranks import run_ranks
 from training.link import World
 
@@ -26,8 +26,9 @@ def make_model() -> nn.Module:
 def gradients(world: World) -> list[list[float]]:
     """Of the mean over five micro-batches, shared out over the ranks as they come."""
     group, model = join(world, Fence()), make_model()
-    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group.sum)
-    mine = share(MICRO_BATCHES, world.rank, world.world_size).indices
+    deal = Deal(MICRO_BATCHES, world.rank, world.world_size)
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, deal, group, reproducible=False)
+    mine = deal.own.indices
     for index in mine:
         inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(index))
         with wrapped.accumulate(final=index == mine[-1]):
@@ -50,7 +51,7 @@ def test_shares_may_be_uneven() -> None:
 def running_mean(world: World) -> float:
     group, model = join(world, Fence()), nn.BatchNorm1d(1, momentum=1.0)
     model(torch.full((4, 1), float(world.rank)))
-    average_buffers(model, world.world_size, group.sum)
+    average_buffers(model, group)
     group.close()
     assert isinstance(model.running_mean, torch.Tensor)
     return model.running_mean.item()
@@ -62,7 +63,7 @@ def test_running_statistics_are_averaged_over_the_ranks() -> None:
 
 def test_alone_nothing_is_wrapped() -> None:
     model = make_model()
-    wrapped = parallelize(model, degrees("ddp", 1), CPU, SoloGroup().sum)
+    wrapped = parallelize(model, degrees("ddp", 1), CPU, Deal(1), SoloGroup(), reproducible=False)
     assert isinstance(wrapped, Alone)
     assert wrapped.module is model
     assert wrapped.exposed_communication(1.0) == 0.0

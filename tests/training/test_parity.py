@@ -1,30 +1,19 @@
-"""The world a job runs on must not show in its numbers: DDP against one process, on the same global batches."""
+"""The world a job runs on must not show in its numbers: plain DDP against one process, on the same global batches."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import torch
 
-from distributed.process_group import SoloGroup
 from tests.ranks import Job, RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training import checkpoint
-from training import manifest as manifests
-from training.spec import JobSpec
-from training.state import new_state
+from tests.training.states import final_state
 
 TOLERANCE = 1e-6
 
 
-def parameters(job: Job) -> dict[str, torch.Tensor]:
-    """Of the newest checkpoint."""
-    folder = Path(job.newest_first()[0])
-    state = new_state(JobSpec.model_validate(job.spec), torch.device("cpu"), job.folder)
-    checkpoint.load(SoloGroup(), state, folder, manifests.read(folder))
-    return dict(state.task.model.state_dict())
+FAST = {"reproducible": False}
 
 
 def assert_same_training(one: tuple[Job, RankEnd], other: tuple[Job, RankEnd]) -> None:
@@ -33,7 +22,7 @@ def assert_same_training(one: tuple[Job, RankEnd], other: tuple[Job, RankEnd]) -
         assert first.keys() == second.keys()
         assert len(first) > 1
         assert max(abs(first[step] - second[step]) for step in first) < TOLERANCE, name
-    mine, theirs = parameters(one[0]), parameters(other[0])
+    mine, theirs = final_state(one[0]), final_state(other[0])
     assert mine.keys() == theirs.keys()
     for name in mine:
         torch.testing.assert_close(mine[name], theirs[name], atol=TOLERANCE * 10, rtol=0)  # AdamW divides by small numbers
@@ -41,20 +30,20 @@ def assert_same_training(one: tuple[Job, RankEnd], other: tuple[Job, RankEnd]) -
 
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_ddp_trains_as_one_process_does(make_job: MakeJob, world_size: int) -> None:
-    alone, together = make_job(tiny_gpt(), "alone"), make_job(tiny_gpt(world_size), "together")
+    alone, together = make_job(tiny_gpt() | FAST, "alone"), make_job(tiny_gpt(world_size) | FAST, "together")
     ends = together.run(world_size)
     assert [end.exit_code for end in ends] == [0] * world_size, ends[0].output
     assert_same_training((alone, alone.run()[0]), (together, ends[0]))
 
 
 def test_bf16_and_sgd_ddp_train_as_one_process_does(make_job: MakeJob) -> None:
-    changes = {"precision": "bf16", "optimizer": {"kind": "sgd", "lr": 0.1, "nesterov": True}}
+    changes = FAST | {"precision": "bf16", "optimizer": {"kind": "sgd", "lr": 0.1, "nesterov": True}}
     alone, together = make_job(tiny_gpt() | changes, "alone"), make_job(tiny_gpt(2) | changes, "together")
     assert_same_training((alone, alone.run()[0]), (together, together.run(2)[0]))
 
 
 def test_loss_falls_and_the_time_parts_add_up(make_job: MakeJob) -> None:
-    end = make_job(tiny_gpt(2, steps=40)).run(2)[1]
+    end = make_job(tiny_gpt(2, steps=40) | FAST).run(2)[1]
     parts = ("data", "forward", "backward", "communication", "optimizer", "other")
     curves = [end.curve(f"{part}_seconds") for part in parts]
     for step, seconds in end.curve("step_seconds").items():

@@ -36,7 +36,7 @@ def test_one_process_continues_to_the_last_bit(make_job: MakeJob) -> None:
 
 
 def test_ddp_continues_within_rounding(make_job: MakeJob) -> None:
-    spec = tiny_gpt(2, steps=STEPS)
+    spec = tiny_gpt(2, steps=STEPS) | {"reproducible": False}
     straight, ends = make_job(spec, "straight").run(2)[0], paused_twice(make_job(spec), 2)
     for name in ("loss", "gradient_norm", "eval_loss"):
         curve = straight.curve(name)

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from tests.training.specs import tiny_gpt
 from training.spec import JobSpec, json_schema
 
+SCRIPT = {"model": None, "data": None, "training": None, "script": {"path": "train.py"}}
+
 
 def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
     with pytest.raises(ValidationError) as caught:
@@ -41,8 +43,10 @@ def test_what_later_versions_implement_is_refused_not_ignored(change: dict[str, 
     ("change", "message"),
     [
         ({"parallelism": {"strategy": "single"}, "resources": {"nodes": 2}}, "strategy single is one process"),
-        ({"resources": {"nodes": 3}}, "does not divide evenly over 3 ranks; use 9"),
-        ({"resources": {"nodes": 8}}, "use micro_batch_size=1"),
+        ({"resources": {"nodes": 8}}, "in micro-batches of 2 makes 4, fewer than 8 ranks; use micro_batch_size=1"),
+        ({"resources": {"nodes": 9}}, "fewer than 9 ranks; use global_batch_size=9 or more"),
+        ({"training": {"steps": 1, "global_batch_size": 4, "micro_batch_size": 5}}, "larger than global_batch_size=4; use 4 or less"),
+        (SCRIPT | {"reproducible": True}, "reproducible=true needs Paceline's trainer"),
         ({"data": {"kind": "digits"}}, "model gpt does not train on data digits; it takes stdlib_text"),
         ({"data": None}, "model and data belong together"),
         ({"entrypoint": "module:function"}, "got model, entrypoint"),
@@ -67,3 +71,20 @@ def test_a_spec_survives_json() -> None:
 def test_the_schema_is_published_with_its_discriminators() -> None:
     properties = json_schema()["properties"]
     assert {"name", "model", "training", "checkpoint"} <= set(properties)
+
+
+@pytest.mark.parametrize(("batch", "micro", "count"), [(32, 4, 8), (8, 1, 8), (9, 2, 5), (100, 13, 8), (3, 1, 3)])
+def test_a_reproducible_jobs_micro_batches_do_not_depend_on_its_resources(batch: int, micro: int, count: int) -> None:
+    for nodes in (1, 2, 3):
+        spec = JobSpec.model_validate(tiny_gpt(nodes, global_batch_size=batch, micro_batch_size=None))
+        assert spec.is_reproducible
+        assert (spec.micro_batch_size, spec.micro_batches) == (micro, count)
+
+
+def test_a_fast_jobs_micro_batch_is_a_ranks_share() -> None:
+    spec = JobSpec.model_validate(tiny_gpt(3, global_batch_size=10, micro_batch_size=None) | {"reproducible": False})
+    assert (spec.micro_batch_size, spec.micro_batches) == (4, 3)
+
+
+def test_a_script_is_not_said_to_be_reproducible() -> None:
+    assert not JobSpec.model_validate(tiny_gpt() | SCRIPT).is_reproducible

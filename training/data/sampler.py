@@ -45,7 +45,11 @@ class Sampler:
     def micro_batch(self, step: int, index: int) -> Tensor:
         """Sample numbers of micro-batch `index` of step `step` (from 1)."""
         first = (step - 1) * self.global_batch_size + index * self.micro_batch_size
-        return self.line(first, first + self.micro_batch_size)
+        return self.line(first, first + self.size(index))
+
+    def size(self, index: int) -> int:
+        """Samples in micro-batch `index` of any step: the last one may be smaller."""
+        return min(self.micro_batch_size, self.global_batch_size - index * self.micro_batch_size)
 
     def line(self, start: int, end: int) -> Tensor:
         pieces = []

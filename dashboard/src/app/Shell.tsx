@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet, useNavigate } from "@tanstack/react-router";
+import { Link, Outlet, useRouter } from "@tanstack/react-router";
 import { IconListDetails, IconPlus, IconServer2 } from "@tabler/icons-react";
 import { useEffect } from "react";
 import { meQuery } from "@/features/auth/api/session";
 import { useLiveEvents } from "@/features/events/useLiveEvents";
+import type { StreamStatus } from "@/lib/stream";
 import { Mark } from "@/components/ui/Mark";
 import { Palette } from "./Palette";
 import classes from "./Shell.module.css";
@@ -17,7 +18,7 @@ const NAVIGATION = [
 
 export function Shell() {
   const status = useLiveEvents();
-  useSignOutWhenExpired();
+  useSignOutWhenExpired(status);
   return (
     <div className={classes.shell}>
       <a href="#content" className="skip-link">Skip to content</a>
@@ -44,11 +45,16 @@ export function Shell() {
   );
 }
 
-/** A session may end while the page is open: any 401 asks `me` again, and a null answer leads here. */
-function useSignOutWhenExpired() {
-  const { data: me } = useQuery(meQuery);
-  const navigate = useNavigate();
+const ASK_AGAIN_MS = 2_000;
+
+/**
+ * A session may end while the page is open: any 401 asks `me` again, and a null answer leads here. A refused stream does not
+ * tell its 401 to the page, so while it waits `me` is asked too: most pages request nothing else by themselves.
+ */
+function useSignOutWhenExpired(status: StreamStatus) {
+  const { data: me } = useQuery({ ...meQuery, refetchInterval: status === "waiting" && ASK_AGAIN_MS });
+  const router = useRouter();
   useEffect(() => {
-    if (me === null) void navigate({ to: "/login", search: { next: location.pathname + location.search } });
-  }, [me, navigate]);
+    if (me === null) void router.navigate({ to: "/login", search: { next: router.state.location.href } });
+  }, [me, router]);
 }

@@ -1501,6 +1501,11 @@ export interface components {
              */
             project: string;
             /**
+             * Reproducible
+             * @description losses and parameters are the same to the last bit on any number of ranks; default: true, false for script
+             */
+            reproducible?: boolean | null;
+            /**
              * @default {
              *       "nodes": 1,
              *       "slots_per_node": 1
@@ -1881,11 +1886,19 @@ export interface components {
         Plan: {
             /** Global Batch Size */
             global_batch_size: number | null;
-            /** Gradient Accumulation Steps */
+            /**
+             * Gradient Accumulation Steps
+             * @description micro-batches of the busiest rank
+             */
             gradient_accumulation_steps: number | null;
             memory_per_rank: components["schemas"]["MemoryEstimate"] | null;
             /** Micro Batch Size */
             micro_batch_size: number | null;
+            /**
+             * Micro Batches
+             * @description in a global batch, shared out over the ranks; the last one may be smaller
+             */
+            micro_batches: number | null;
             /** Parameter Count */
             parameter_count: number | null;
             /** @description why it could not be placed now */
@@ -1897,6 +1910,11 @@ export interface components {
              * @description submit with it to get a 409 if the answer would differ by then
              */
             plan_hash: string;
+            /**
+             * Reproducible
+             * @description losses and parameters are the same to the last bit on any number of ranks
+             */
+            reproducible: boolean;
             /** @description the effective spec: every default filled in */
             spec: components["schemas"]["JobSpec"];
             /** Strategy */
@@ -2193,7 +2211,7 @@ export interface components {
             gradient_clip_norm: number | null;
             /**
              * Micro Batch Size
-             * @description samples per forward; default: global batch / world size
+             * @description samples per forward; default: global batch / 8 (not reproducible: / world size), rounded up
              */
             micro_batch_size?: number | null;
             /**

@@ -33,8 +33,8 @@ describe("formats", () => {
 describe("what stopping would lose", () => {
   it("names the steps since the last checkpoint", () => {
     const { progress } = jobSummary();
-    expect(lossOfStopping(progress)).toBe("34 steps since the last checkpoint (step 100) will be lost.");
-    expect(lossOfStopping({ ...progress, last_checkpoint_step: null })).toContain("All 134 steps are lost");
-    expect(lossOfStopping({ ...progress, last_checkpoint_step: 134 })).toContain("Nothing is lost");
+    expect(lossOfStopping({ strategy: "ddp", progress })).toBe("34 steps since the last checkpoint (step 100) will be lost.");
+    expect(lossOfStopping({ strategy: "ddp", progress: { ...progress, last_checkpoint_step: null } })).toContain("All 134 steps are lost");
+    expect(lossOfStopping({ strategy: "ddp", progress: { ...progress, last_checkpoint_step: 134 } })).toContain("Nothing is lost");
   });
 });

@@ -10,8 +10,9 @@ export function isTerminal(state: JobState): boolean {
   return TERMINAL.has(state);
 }
 
+/** A script cannot be asked to save, so the coordinator refuses to pause it. */
 export function canPause(job: JobSummary): boolean {
-  return job.desired === "run" && !isTerminal(job.state) && job.state !== "stopping" && job.state !== "paused";
+  return job.strategy !== "script" && job.desired === "run" && !isTerminal(job.state) && job.state !== "stopping" && job.state !== "paused";
 }
 
 export function canResume(job: JobSummary): boolean {
@@ -35,8 +36,9 @@ export function progressTone(state: JobState): "active" | "good" | "bad" | "neut
 }
 
 /** What would be lost if the ranks stopped now without saving. */
-export function lossOfStopping(progress: JobProgress): string {
+export function lossOfStopping({ strategy, progress }: Pick<Job, "strategy" | "progress">): string {
   const saved = progress.last_checkpoint_step;
+  if (strategy === "script" && progress.step === 0) return "What the script has not saved itself is lost.";
   if (progress.step === 0) return "It has not trained a step yet.";
   if (saved == null) return `All ${progress.step} steps are lost: there is no checkpoint.`;
   const lost = progress.step - saved;

@@ -1,4 +1,4 @@
-import { QueryCache, QueryClient } from "@tanstack/react-query";
+import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
 import { ApiError, asApiError } from "./errors";
 import { keys } from "./keys";
 
@@ -11,13 +11,12 @@ export function worthRetrying(count: number, error: unknown): boolean {
 }
 
 export function createQueryClient(): QueryClient {
+  const noticeExpiry = (error: unknown) => {
+    if (error instanceof ApiError && error.status === 401) void client.invalidateQueries({ queryKey: keys.me });
+  };
   const client: QueryClient = new QueryClient({
-    queryCache: new QueryCache({
-      onError: (error, query) => {
-        const expired = error instanceof ApiError && error.status === 401;
-        if (expired && query.queryKey[0] !== keys.me[0]) void client.invalidateQueries({ queryKey: keys.me });
-      },
-    }),
+    queryCache: new QueryCache({ onError: (error, query) => { if (query.queryKey[0] !== keys.me[0]) noticeExpiry(error); } }),
+    mutationCache: new MutationCache({ onError: noticeExpiry }),
     defaultOptions: {
       queries: { retry: worthRetrying, staleTime: 1_000, refetchOnWindowFocus: true, networkMode: "always" },
       mutations: { retry: false, networkMode: "always" },

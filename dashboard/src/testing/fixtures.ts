@@ -56,7 +56,7 @@ export const clusterSummary: ClusterSummary = {
 
 export function plan(part: Partial<Plan> = {}): Plan {
   return {
-    spec: job().spec, plan_hash: "hash-1", world_size: 2, strategy: "ddp", global_batch_size: 32, micro_batch_size: 16, gradient_accumulation_steps: 1, parameter_count: 1_000_000,
+    spec: job().spec, plan_hash: "hash-1", world_size: 2, strategy: "ddp", global_batch_size: 32, micro_batch_size: 4, micro_batches: 8, gradient_accumulation_steps: 4, reproducible: true, parameter_count: 1_000_000,
     memory_per_rank: null, placement: [{ rank: 0, node_id: "n1", node_name: "node-a", slot: 0 }], pending: null, warnings: [], ...part,
   };
 }

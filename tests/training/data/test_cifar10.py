@@ -5,29 +5,18 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
+from tests.training.specs import PER_BATCH, write_batches
 from training.data import cifar10
 from training.errors import InvalidInputError
 from training.spec import Cifar10
 
-PER_BATCH = 20
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Batches as the published archive has them: protocol 2 pickles of byte-keyed dicts."""
-    draw = np.random.default_rng(0)
-    for name in (*cifar10.TRAIN_FILES, *cifar10.TEST_FILES):
-        content = {
-            b"batch_label": name.encode(),
-            b"labels": [int(label) for label in draw.integers(0, 10, PER_BATCH)],
-            b"data": draw.integers(0, 256, (PER_BATCH, 3072), dtype=np.uint8),
-            b"filenames": [b"image.png"] * PER_BATCH,
-        }
-        (tmp_path / name).write_bytes(pickle.dumps(content, protocol=2))
+    write_batches(tmp_path)
     return tmp_path
 
 

@@ -133,11 +133,13 @@ describe("the job page", () => {
     await waitFor(() => expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("confirm")).toBe("true"));
   });
 
-  it("shows no step, loss or throughput of a script, which reports none", async () => {
-    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ spec: { ...job().spec, model: null, data: null, training: null, script: { path: "train.py", args: [] } }, progress: { ...job().progress, step: 0, total_steps: null, loss: null } })) });
+  it("shows no step, loss or throughput of a script, which reports none, and no Pause, which it cannot do", async () => {
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ strategy: "script", spec: { ...job().spec, model: null, data: null, training: null, script: { path: "train.py", args: [] } }, progress: { ...job().progress, step: 0, total_steps: null, loss: null } })) });
     renderApp("/jobs/job1?tab=spec");
     expect(await screen.findByText("World")).toBeVisible();
-    for (const name of ["Step", "Loss", "Throughput", "ETA", "Last checkpoint"]) expect(screen.queryByText(name)).toBeNull();
+    for (const name of ["Step", "Loss", "Throughput", "ETA", "Last checkpoint", "Pause"]) expect(screen.queryByText(name)).toBeNull();
+    await userEvent.click(screen.getByRole("button", { name: "Cancel job" }));
+    expect(await screen.findByRole("dialog")).toHaveTextContent("What the script has not saved itself is lost.");
   });
 
   it("refreshes when an event says that something changed", async () => {

@@ -1,5 +1,6 @@
-import { screen, waitFor } from "@testing-library/react";
+import { act, screen, waitFor } from "@testing-library/react";
 import { describe, expect, it } from "vitest";
+import { FakeSocket } from "@/testing/fakeSocket";
 import { jobSummary, me, page } from "@/testing/fixtures";
 import { mockApi, ok, problem } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
@@ -29,6 +30,17 @@ describe("signing in", () => {
     const { router } = renderApp("/login?token=old");
     expect(await screen.findByRole("alert")).toHaveTextContent("This link was used before. token_used");
     await waitFor(() => expect(router.state.location.search).not.toHaveProperty("token"));
+  });
+
+  it("is asked for when the session ends under an open page that requests nothing by itself", async () => {
+    let expired = false;
+    mockApi({ "GET /api/v1/auth/me": () => (expired ? signedOut() : ok(me)) });
+    const { router } = renderApp("/jobs/job1?tab=spec");
+    await screen.findByRole("heading", { name: "gpt-stdlib" });
+    expired = true;
+    act(() => FakeSocket.to("/events/stream").drop());
+    expect(await screen.findByText("paceline login-link")).toBeVisible();
+    expect(router.state.location.search).toMatchObject({ next: "/jobs/job1?tab=spec" });
   });
 
   it("never returns to another site", async () => {

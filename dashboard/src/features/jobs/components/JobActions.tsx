@@ -29,7 +29,7 @@ export function JobActions({ job }: { job: Job }) {
         opened={confirming} title={`Cancel ${job.name}?`} verb="Cancel job" busy={busy("cancel")} error={control.error}
         onConfirm={cancel} onClose={() => setConfirming(false)}
       >
-        The ranks of <strong>{job.name}</strong> are stopped and its slots freed; a cancelled job cannot be resumed. {lossOfStopping(job.progress)}
+        The ranks of <strong>{job.name}</strong> are stopped and its slots freed; a cancelled job cannot be resumed. {lossOfStopping(job)}
       </Confirm>
     </>
   );

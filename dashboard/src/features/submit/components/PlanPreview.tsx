@@ -71,10 +71,11 @@ function PlanFacts({ plan }: { plan: Plan }) {
 }
 
 function factsOf(plan: Plan): Fact[] {
-  const { global_batch_size: batch, micro_batch_size: micro, gradient_accumulation_steps: accumulation, world_size: world } = plan;
+  const { global_batch_size: batch, micro_batch_size: micro, micro_batches: parts, world_size: world } = plan;
   return [
     { name: "World", value: plural(world, "rank"), hint: plan.strategy },
-    ...(batch !== null ? [{ name: "Global batch", value: count(batch), hint: `${count(micro)} × ${plural(world, "rank")} × ${count(accumulation)} accumulated` }] : []),
+    ...(batch !== null ? [{ name: "Global batch", value: count(batch), hint: parts === 1 ? "one micro-batch" : `${count(parts)} micro-batches of ${count(micro)}` }] : []),
+    { name: "Reproducible", value: plan.reproducible ? "to the last bit" : "to rounding", hint: plan.reproducible ? "on any number of ranks" : undefined },
     ...(plan.parameter_count !== null ? [{ name: "Parameters", value: si(plan.parameter_count) }] : []),
     ...(plan.memory_per_rank ? [{ name: "Memory per rank", value: bytes(plan.memory_per_rank.total), hint: "estimated" }] : []),
   ];

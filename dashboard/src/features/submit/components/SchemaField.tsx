@@ -27,9 +27,9 @@ export function SchemaField({ path, schema, value, issues, onChange }: Props) {
   const field = { ...common, inputWrapperOrder: LABEL_FIRST };
   const placeholder = schema.default == null ? undefined : JSON.stringify(schema.default).replaceAll('"', "");
   const set = (next: unknown) => onChange(path, next);
-  const choices = schema.enum ?? (schema.const !== undefined ? [schema.const] : null);
+  const choices = choicesOf(schema);
   if (choices) {
-    return <Select {...field} data={choices.map(String)} value={value == null ? null : String(value)} placeholder={placeholder} clearable clearButtonProps={{ "aria-label": `Clear ${common.label}` }} onChange={(next) => set(next ?? undefined)} />;
+    return <Select {...field} data={choices.map(String)} value={value == null ? null : String(value)} placeholder={placeholder} clearable clearButtonProps={{ "aria-label": `Clear ${common.label}` }} onChange={(next) => set(choices.find((choice) => String(choice) === next))} />;
   }
   switch (schema.type) {
     case "boolean":
@@ -44,6 +44,13 @@ export function SchemaField({ path, schema, value, issues, onChange }: Props) {
     default:
       return <TextInput {...field} placeholder={placeholder} value={typeof value === "string" ? value : value == null ? "" : String(value)} onChange={(event) => set(event.currentTarget.value || undefined)} />;
   }
+}
+
+/** A yes or no that may be left to the default has three answers, so it is no checkbox. */
+function choicesOf(schema: Resolved): readonly unknown[] | null {
+  if (schema.enum) return schema.enum;
+  if (schema.const !== undefined) return [schema.const];
+  return schema.type === "boolean" && schema.nullable ? [true, false] : null;
 }
 
 interface TextFieldProps {

@@ -19,7 +19,7 @@ describe("the submit page", () => {
   it("shows the plan of the document: placement and batch arithmetic", async () => {
     await openForm();
     expect(await screen.findByText("node-a")).toBeVisible();
-    expect(screen.getByText("16 × 2 ranks × 1 accumulated")).toBeVisible();
+    expect(screen.getByText("8 micro-batches of 4")).toBeVisible();
     expect(screen.getByText("starts now")).toBeVisible();
   });
 
@@ -33,6 +33,17 @@ describe("the submit page", () => {
     expect(request!.body).toMatchObject({ name: "my-run", model: { kind: "gpt" } });
     expect(request!.url.searchParams.get("plan_hash")).toBe("hash-1");
     expect(request!.headers.get("Idempotency-Key")).toMatch(/^[0-9a-f]{32}$/);
+  });
+
+  it("leaves a yes or no to its default until it is chosen", async () => {
+    const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
+    const field = screen.getByRole("combobox", { name: "Reproducible", hidden: true });
+    expect(field).toHaveValue("");
+    fireEvent.click(field);
+    fireEvent.click(await screen.findByText("false"));
+    await waitFor(() => expect(submit()).toBeEnabled());
+    await userEvent.click(submit());
+    await waitFor(() => expect(sent(seen)[0]?.body).toMatchObject({ reproducible: false }));
   });
 
   it("marks a field that the schema refuses and cannot be submitted", async () => {

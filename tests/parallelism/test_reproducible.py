@@ -1,0 +1,104 @@
+"""The same gradients and running statistics, to the last bit, on any number of ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import nn
+
+from distributed.abort import Fence
+from distributed.process_group import SoloGroup, join
+from parallelism.apply import parallelize
+from parallelism.plan import Deal, degrees
+from parallelism.reproducible import Reproducible
+from tests.ranks import run_ranks
+from training.link import World
+
+MICRO_BATCHES = 6
+STEPS = 3
+CPU = torch.device("cpu")
+
+
+def make_model() -> nn.Module:
+    """With running statistics, two data types, a tied weight, a parameter nobody uses and one that is frozen."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(9, 9), nn.BatchNorm1d(9), nn.Tanh(), nn.Linear(9, 9), nn.Linear(9, 1, dtype=torch.float64))
+    model[3].weight = model[0].weight  # type: ignore[union-attr]
+    model.register_parameter("unused", nn.Parameter(torch.ones(3)))
+    model.register_parameter("frozen", nn.Parameter(torch.ones(3), requires_grad=False))
+    return model
+
+
+def loss_of(wrapped: Any, step: int, index: int) -> torch.Tensor:
+    inputs = torch.randn(5, 9, generator=torch.Generator().manual_seed(100 * step + index)) + index
+    hidden: torch.Tensor = wrapped.module[:4](inputs)
+    return wrapped.module[4](hidden.double()).square().mean() / MICRO_BATCHES  # type: ignore[no-any-return]
+
+
+def trained(world: World) -> dict[str, list[float]]:
+    group, model = join(world, Fence()), make_model()
+    deal = Deal(MICRO_BATCHES, world.rank, world.world_size)
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, deal, group, reproducible=True)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for step in range(STEPS):
+        for index in deal.own.indices:
+            with wrapped.accumulate(final=index == deal.own.indices[-1]):
+                loss_of(wrapped, step, index).backward()  # type: ignore[no-untyped-call]
+        gradients = {name: p.grad.flatten().tolist() for name, p in model.named_parameters() if p.grad is not None}
+        optimizer.step()
+        optimizer.zero_grad()
+    wrapped.settle_buffers()
+    state = {name: value.flatten().tolist() for name, value in model.state_dict().items()}
+    del wrapped
+    group.close()
+    return state | {f"gradient of {name}": values for name, values in gradients.items()}
+
+
+def digest(values: dict[str, list[float]]) -> str:
+    text = repr([(name, [float(value).hex() for value in part]) for name, part in sorted(values.items())])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_parameters_gradients_and_statistics_have_the_same_bits_on_any_world() -> None:
+    worlds = [run_ranks(trained, size) for size in (1, 2, 3, 4, 5)]
+    hashes = {digest(rank) for world in worlds for rank in world}
+    assert len(hashes) == 1
+    assert worlds[0][0]["1.num_batches_tracked"] == [STEPS]
+    assert worlds[0][0]["frozen"] == worlds[0][0]["unused"] == [1.0, 1.0, 1.0]
+
+
+def test_gradients_are_those_of_one_backward_over_everything() -> None:
+    model, deal = make_model(), Deal(MICRO_BATCHES)
+    wrapped = Reproducible(model, deal, SoloGroup())
+    for index in deal.own.indices:
+        with wrapped.accumulate(final=index == MICRO_BATCHES - 1):
+            loss_of(wrapped, 0, index).backward()  # type: ignore[no-untyped-call]
+    reference = make_model()
+    plain = parallelize(reference, degrees("single", 1), CPU, deal, SoloGroup(), reproducible=False)
+    for index in deal.own.indices:
+        with plain.accumulate(final=index == MICRO_BATCHES - 1):
+            loss_of(plain, 0, index).backward()  # type: ignore[no-untyped-call]
+    for mine, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        if theirs.grad is not None:
+            torch.testing.assert_close(mine.grad, theirs.grad, atol=1e-6, rtol=1e-5)
+
+
+def test_running_statistics_move_once_a_step_by_the_mean_over_micro_batches() -> None:
+    model = nn.BatchNorm1d(1, momentum=0.5)
+    wrapped = Reproducible(model, Deal(4), SoloGroup())
+    for index in range(4):
+        with wrapped.accumulate(final=index == 3):
+            model(torch.full((2, 1), float(index))).sum().backward()
+    assert model.running_mean is not None
+    assert model.running_mean.tolist() == [0.5 * (0 + 1 + 2 + 3) / 4]
+    assert model.num_batches_tracked == torch.tensor(1)
+
+
+def test_alone_nothing_is_said_to_be_communication() -> None:
+    model = nn.Linear(2, 1)
+    wrapped = Reproducible(model, Deal(1), SoloGroup())
+    with wrapped.accumulate(final=True):
+        model(torch.ones(1, 2)).sum().backward()
+    assert wrapped.exposed_communication(1.0) == 0.0
