@@ -251,9 +251,8 @@ class CheckpointPolicy(Part):
 
 
 class FaultTolerance(Part):
-    """`close_up`: when a rank of a ddp job is lost, the others go on without it, in the same processes and from the newest
-    committed step. `restart`: all ranks start again from the newest verified checkpoint, at most `max_restarts` times; so does
-    a job that cannot close up, because too few ranks survive or it is not ddp."""
+    """`close_up`: when a ddp job loses a rank, the others go on in the same processes from the newest committed step. `restart`, also
+    where closing up is impossible: all ranks start again from the newest verified checkpoint, at most `max_restarts` times."""
 
     max_restarts: int = Field(3, ge=0, le=1000)
     recovery: Literal["restart", "close_up"] = "close_up"
@@ -369,9 +368,10 @@ class JobSpec(Part):
 
     @model_validator(mode="after")
     def only_what_closes_up_shrinks(self) -> JobSpec:
-        least = self.resources.min_nodes
-        if least not in (None, self.resources.nodes) and not self.closes_up:
-            raise not_available_yet("resources.min_nodes", least, "leave it out, or set fault_tolerance.recovery to close_up")
+        if self.resources.min_nodes not in (None, self.resources.nodes) and not self.closes_up:
+            raise not_available_yet(
+                "resources.min_nodes", self.resources.min_nodes, "leave it out, or set fault_tolerance.recovery to close_up"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1055,9 +1055,8 @@ export interface components {
         };
         /**
          * FaultTolerance
-         * @description `close_up`: when a rank of a ddp job is lost, the others go on without it, in the same processes and from the newest
-         *     committed step. `restart`: all ranks start again from the newest verified checkpoint, at most `max_restarts` times; so does
-         *     a job that cannot close up, because too few ranks survive or it is not ddp.
+         * @description `close_up`: when a ddp job loses a rank, the others go on in the same processes from the newest committed step. `restart`, also
+         *     where closing up is impossible: all ranks start again from the newest verified checkpoint, at most `max_restarts` times.
          */
         FaultTolerance: {
             /**
