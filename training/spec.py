@@ -369,9 +369,7 @@ class JobSpec(Part):
     @model_validator(mode="after")
     def only_what_closes_up_shrinks(self) -> JobSpec:
         if self.resources.min_nodes not in (None, self.resources.nodes) and not self.closes_up:
-            raise not_available_yet(
-                "resources.min_nodes", self.resources.min_nodes, "leave it out, or set fault_tolerance.recovery to close_up"
-            )
+            raise not_available_yet("resources.min_nodes", self.resources.min_nodes, "set fault_tolerance.recovery to close_up")
         return self
 
     @model_validator(mode="after")
