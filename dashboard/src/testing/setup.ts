@@ -7,6 +7,16 @@ import { FakeSocket } from "./fakeSocket";
 const ASYNC_TIMEOUT_MS = 10_000;
 configure({ asyncUtilTimeout: ASYNC_TIMEOUT_MS });
 
+// jsdom has no canvas: a chart is there, but draws nothing. In a test of its own, the real one would fail a frame later.
+vi.mock("uplot", () => ({
+  default: class {
+    over = document.createElement("div");
+    setData() {}
+    setSize() {}
+    destroy() {}
+  },
+}));
+
 /** What Mantine, uPlot and CodeMirror ask of a browser and jsdom does not have. */
 class NoObserver {
   observe() {}

@@ -1,20 +1,11 @@
 import { act, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Job } from "@/lib/types";
 import { FakeSocket } from "@/testing/fakeSocket";
 import { checkpoint, job, metrics, page } from "@/testing/fixtures";
 import { mockApi, ok, problem } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
-
-vi.mock("uplot", () => ({
-  default: class {
-    over = document.createElement("div");
-    setData() {}
-    setSize() {}
-    destroy() {}
-  },
-}));
 
 const METRICS = "/metrics/stream/job1";
 

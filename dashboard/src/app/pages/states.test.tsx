@@ -1,18 +1,9 @@
 import { act, screen, waitFor, within } from "@testing-library/react";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { keys } from "@/lib/keys";
 import { job, metrics, page } from "@/testing/fixtures";
 import { mockApi, never, ok, problem, type Handler } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
-
-vi.mock("uplot", () => ({
-  default: class {
-    over = document.createElement("div");
-    setData() {}
-    setSize() {}
-    destroy() {}
-  },
-}));
 
 interface Case {
   address: string;
