@@ -251,11 +251,11 @@ class CheckpointPolicy(Part):
 
 
 class FaultTolerance(Part):
-    """`close_up`: when a ddp job loses a rank, the others go on in the same processes from the newest committed step. `restart`, also
-    where closing up is impossible: all ranks start again from the newest verified checkpoint, at most `max_restarts` times."""
+    """After a fault. `restart`: all ranks, from the newest verified checkpoint, at most `max_restarts` times. `close_up`: the other ranks of a
+    ddp job go on in the same processes from the newest committed step, fewer until the job is paused and resumed; else a restart."""
 
     max_restarts: int = Field(3, ge=0, le=1000)
-    recovery: Literal["restart", "close_up"] = "close_up"
+    recovery: Literal["restart", "close_up"] = "restart"
 
 
 class Environment(Part):

@@ -1055,8 +1055,8 @@ export interface components {
         };
         /**
          * FaultTolerance
-         * @description `close_up`: when a ddp job loses a rank, the others go on in the same processes from the newest committed step. `restart`, also
-         *     where closing up is impossible: all ranks start again from the newest verified checkpoint, at most `max_restarts` times.
+         * @description After a fault. `restart`: all ranks, from the newest verified checkpoint, at most `max_restarts` times. `close_up`: the other ranks of a
+         *     ddp job go on in the same processes from the newest committed step, fewer until the job is paused and resumed; else a restart.
          */
         FaultTolerance: {
             /**
@@ -1066,7 +1066,7 @@ export interface components {
             max_restarts: number;
             /**
              * Recovery
-             * @default close_up
+             * @default restart
              * @enum {string}
              */
             recovery: "restart" | "close_up";
@@ -1442,7 +1442,7 @@ export interface components {
             /**
              * @default {
              *       "max_restarts": 3,
-             *       "recovery": "close_up"
+             *       "recovery": "restart"
              *     }
              */
             fault_tolerance: components["schemas"]["FaultTolerance"];
