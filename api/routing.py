@@ -21,6 +21,7 @@ from api.routes import (
     health,
     identity,
     jobs,
+    ledger,
     logs,
     metrics,
     nodes,
@@ -35,7 +36,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": {"model": Problem, "content"
 
 #: Every route of these needs an identity.
 GUARDED: tuple[APIRouter, ...] = tuple(
-    room.router for room in (identity, events, metrics, logs, jobs, plan, nodes, cluster, checkpoints, document)
+    room.router for room in (identity, events, metrics, logs, jobs, ledger, plan, nodes, cluster, checkpoints, document)
 )
 #: These check for themselves: they are the way in, or for machines with a credential of their own.
 DOORS = (auth.router, agents.router)

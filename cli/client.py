@@ -50,8 +50,8 @@ class Client:
     def get(self, path: str, **parameters: object) -> Document:
         return self._answer(self._send("GET", path, params=_present(parameters)))
 
-    def put(self, path: str, revision: int | None = None) -> Document:
-        return self._change("PUT", path, {}, revision)
+    def put(self, path: str, revision: int | None = None, body: Document = None) -> Document:
+        return self._change("PUT", path, {}, revision, body)
 
     def delete(self, path: str, revision: int | None = None, **parameters: object) -> Document:
         return self._change("DELETE", path, parameters, revision)
@@ -112,9 +112,9 @@ class Client:
     def stream_url(self, path: str) -> str:
         return "ws" + self.settings.url.removeprefix("http") + API + path
 
-    def _change(self, method: str, path: str, parameters: dict[str, object], revision: int | None) -> Document:
+    def _change(self, method: str, path: str, parameters: dict[str, object], revision: int | None, body: Document = None) -> Document:
         headers = {"If-Match": f'"{revision}"'} if revision is not None else {}
-        return self._answer(self._send(method, path, headers=headers, params=_present(parameters)))
+        return self._answer(self._send(method, path, headers=headers, params=_present(parameters), json=body))
 
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from cli import exits
-from cli.commands import checkpoints, config, demo, identity, jobs, logs, nodes, plan, stack, submit, worker
+from cli.commands import checkpoints, config, demo, identity, jobs, ledger, logs, nodes, plan, stack, submit, worker
 
 app = typer.Typer(
     name="paceline",
@@ -29,9 +29,13 @@ for panel, name, function in (
     (JOBS, "jobs", jobs.jobs),
     (JOBS, "show", jobs.show),
     (JOBS, "logs", logs.logs),
+    (JOBS, "incidents", ledger.incidents),
+    (JOBS, "samples", ledger.samples),
+    (JOBS, "compare", ledger.compare),
     (JOBS, "wait", jobs.wait),
     (JOBS, "pause", jobs.pause),
     (JOBS, "resume", jobs.resume),
+    (JOBS, "resize", jobs.resize),
     (JOBS, "cancel", jobs.cancel),
     (JOBS, "checkpoints", checkpoints.checkpoints),
     (JOBS, "restore", checkpoints.restore),

@@ -36,6 +36,7 @@ class Rank(msgspec.Struct, frozen=True):
     node_name: str
     slot: int
     state: str
+    parked: bool = False
     pid: int | None = None
     step: int = 0
     heartbeat_age_seconds: float | None = None
@@ -59,7 +60,9 @@ class Failure(msgspec.Struct, frozen=True):
     node_name: str
     message: str
     exception: str = ""
+    signal: str | None = None
     last_lines: list[str] = []
+    victims: list[Failure] = []
 
     @property
     def what(self) -> str:
@@ -84,12 +87,25 @@ class Job(msgspec.Struct, frozen=True):
     ended_at: datetime | None = None
     revision: int = 0
     failure: Failure | None = None
+    actual_world_size: int | None = None
     ranks: list[Rank] = []
     generations: list[Generation] = []
 
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL_STATES
+
+    @property
+    def size(self) -> int:
+        """Ranks of its newest generation: a gang that lost some goes on with fewer than the job asks for."""
+        if self.actual_world_size is not None:
+            return self.actual_world_size
+        return self.generations[-1].world_size if self.generations else self.world_size
+
+    @property
+    def warming(self) -> int:
+        """Ranks without a place: spares, and those that are to join."""
+        return sum(rank.parked and rank.state not in ("exited", "lost", "stopping") for rank in self.ranks)
 
     @property
     def seconds_to_first_step(self) -> float | None:

@@ -2,121 +2,40 @@
 
 `decide` never waits and never places: a job that needs slots says so through `wants_slots`, and the scheduler answers with
 a new generation. A generation that has *ended* only has ranks that are being stopped; nothing it says moves the job on.
+Which ranks a running gang gains and gives up is decided in `elastic.py`.
 
 Deadlines, by state (in each the job leaves by itself or by the rule named here):
     queued      none: a job may wait for slots for ever, and `pending` says what is missing
     starting    START_SECONDS until every rank has joined, then a restart
-    running     none: a step may take as long as it takes; a dead rank or a lost node ends it; BROKEN_SECONDS for a
-                broken group of which every rank lives
+    running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.hangs`) ends it;
+                BROKEN_SECONDS for a broken group of which every rank lives
     recovering  STOP_SECONDS until the old ranks are gone; then none while waiting for slots; then START_SECONDS. A job
                 that closes up skips the first two: its survivors are the next generation
-    stopping    PAUSE_SECONDS for a save, then the ranks are killed; STOP_SECONDS for everything else
+    resizing    none while its members train on towards the step at which they change; ENTER_SECONDS from then on, after
+                 which they go on without whoever has not come
+    stopping    PAUSE_SECONDS for a save, then the ranks are killed; STOP_SECONDS for everything else. A job that closes up
+                does so in a save too, and pauses afterwards
     paused      none: it is the user's turn
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Literal
 
+from cluster import hangs
 from cluster.failures import end_reason_of, is_victim, root_cause, would_repeat
 from cluster.states import EndReason, Intent, JobState, RankState
-from training.link import FailureReport
+from cluster.views import SAVING, Decision, JobView, RankView
 
 START_SECONDS = 120.0
 PAUSE_SECONDS = 120.0
 STOP_SECONDS = 60.0
-#: How long an exited rank's last metrics, logs and checkpoint records are waited for before the job moves on without them.
-DRAIN_SECONDS = 10.0
+#: How long those who are there wait for a parked rank that was given a place among them.
+ENTER_SECONDS = 20.0
 #: How long a rank that has lost a peer may wait for somebody to say which.
 BROKEN_SECONDS = 10.0
-
-RankOutcome = Literal["completed", "paused", "failed"]
-
-
-@dataclass(frozen=True)
-class RankView:
-    """What is known of one rank of the job's newest generation."""
-
-    rank: int
-    state: RankState
-    updated_at: datetime
-    outcome: RankOutcome | None = None
-    failure: FailureReport | None = None
-    drained: bool = False
-    started: bool = True  # a process was forked for it
-    carried: bool = False  # its process comes from an earlier generation
-    reachable: bool = True  # its agent is connected
-
-    @property
-    def stopped(self) -> bool:
-        return self.state in (RankState.EXITED, RankState.LOST)
-
-    @property
-    def failed(self) -> bool:
-        """An exit that nobody explained is a failure too: only a rank's own word makes it anything else. One that was
-        stopped before it was started has not failed."""
-        if self.state is RankState.EXITED:
-            return self.started and self.outcome not in ("completed", "paused")
-        return self.state is RankState.LOST
-
-    @property
-    def broken(self) -> bool:
-        """Alive, but it has lost its peers and waits for a place in the next generation."""
-        return not self.stopped and self.failure is not None
-
-    def settled(self, now: datetime) -> bool:
-        """Stopped, and everything it left behind is stored or has been waited for long enough."""
-        if self.state is RankState.EXITED:
-            return self.drained or now - self.updated_at >= timedelta(seconds=DRAIN_SECONDS)
-        return self.stopped
-
-
-@dataclass(frozen=True)
-class JobView:
-    state: JobState
-    desired: Intent
-    end_reason: EndReason | None
-    state_since: datetime
-    generation: int
-    generation_since: datetime | None  # when it was placed
-    generation_ended_at: datetime | None  # since then its ranks are to stop: the job stops, or a newer generation follows
-    restarts: int
-    max_restarts: int
-    ranks: tuple[RankView, ...] = ()  # of `generation`
-    min_ranks: int | None = None  # the fewest survivors that go on by themselves; None: the job does not close up
-
-    @property
-    def generation_ended(self) -> bool:
-        return self.generation_ended_at is not None
-
-    def settled(self, now: datetime) -> bool:
-        return all(rank.settled(now) for rank in self.ranks)
-
-    def all_exited_with(self, outcome: RankOutcome) -> bool:
-        return bool(self.ranks) and all(rank.state is RankState.EXITED and rank.outcome == outcome for rank in self.ranks)
-
-    def in_state_longer_than(self, seconds: float, now: datetime) -> bool:
-        return now - self.state_since >= timedelta(seconds=seconds)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The next state. `to` may be the present one: then only the reason changes, or the present generation ends."""
-
-    to: JobState
-    reason: EndReason | None
-    why: str
-    counts_as_restart: bool = False
-    stops_ranks: bool = False
-    survivors: tuple[int, ...] = ()  # ranks whose processes are the next generation, in this order
-
-    @property
-    def ends_generation(self) -> bool:
-        """Whether its ranks are to stop from now on. A pause may leave them up: they save, and exit by themselves."""
-        return self.stops_ranks or self.counts_as_restart or (self.to is JobState.STOPPING and self.reason is not EndReason.PAUSED)
 
 
 def decide(view: JobView, now: datetime) -> Decision | None:
@@ -144,11 +63,20 @@ def _queued(view: JobView, now: datetime) -> Decision | None:
 
 def _starting(view: JobView, now: datetime) -> Decision | None:
     ended = _obey_cancel(view) or _finished(view) or _failed(view)
-    return ended or _joined(view) or _stranded(view, now) or _pause_unjoined(view) or _start_overdue(view, now)
+    joining = _joined(view) or _stranded(view, now) or _newcomers_overdue(view, now)
+    return ended or joining or _pause_unjoined(view) or _start_overdue(view, now)
 
 
 def _running(view: JobView, now: datetime) -> Decision | None:
-    return _obey_cancel(view) or _finished(view) or _failed(view) or _stranded(view, now) or _obey_pause(view)
+    ended = _obey_cancel(view) or _finished(view) or _failed(view) or _stranded(view, now)
+    return ended or _obey_pause(view) or _make_way(view)
+
+
+def _resizing(view: JobView, now: datetime) -> Decision | None:
+    """Its members are at work in the generation before, or on their way: nobody is sent back, and a pause comes once they have joined."""
+    stayers = replace(view, ranks=tuple(rank for rank in view.ranks if not rank.newcomer))
+    ended = _obey_cancel(view) or _finished(stayers) or _failed(view)
+    return ended or _joined(view) or _stranded(view, now) or _newcomers_overdue(view, now)
 
 
 def _recovering(view: JobView, now: datetime) -> Decision | None:
@@ -158,9 +86,9 @@ def _recovering(view: JobView, now: datetime) -> Decision | None:
 
 
 def _stopping(view: JobView, now: datetime) -> Decision | None:
-    if view.desired is Intent.CANCEL and view.end_reason in (EndReason.PAUSED, EndReason.PREEMPTED):
+    if view.desired is Intent.CANCEL and view.end_reason in SAVING:
         return Decision(JobState.STOPPING, EndReason.CANCELLED, "cancelled while it was being paused")
-    if view.end_reason is EndReason.PAUSED and not view.generation_ended:
+    if view.end_reason in SAVING and not view.generation_ended:
         return _saving(view, now)
     if view.settled(now):
         return _conclude(view, "all its ranks are gone")
@@ -186,6 +114,7 @@ _RULES: Mapping[JobState, Callable[[JobView, datetime], Decision | None]] = {
     JobState.STARTING: _starting,
     JobState.RUNNING: _running,
     JobState.RECOVERING: _recovering,
+    JobState.RESIZING: _resizing,
     JobState.STOPPING: _stopping,
     JobState.PAUSED: _paused,
 }
@@ -200,6 +129,19 @@ def _obey_cancel(view: JobView) -> Decision | None:
 def _obey_pause(view: JobView) -> Decision | None:
     if view.desired is Intent.PAUSE:
         return Decision(JobState.STOPPING, EndReason.PAUSED, "paused by its user: its ranks save and exit")
+    return None
+
+
+def _make_way(view: JobView) -> Decision | None:
+    """A job that cannot change its size while it runs goes back to the queue for another one, or for other nodes."""
+    if view.min_ranks is not None or not view.saves:
+        return None
+    if leaving := [rank for rank in view.ranks if rank.leaving]:
+        why = f"the node of rank {_listed(leaving)} drains: its ranks save and exit, and the job waits for other slots"
+        return Decision(JobState.STOPPING, EndReason.PREEMPTED, why)
+    if view.target not in (None, len(view.ranks)):
+        why = f"it is to have {view.target} ranks, and has {len(view.ranks)}: they save and exit, and the job waits for other slots"
+        return Decision(JobState.STOPPING, EndReason.RESIZED, why)
     return None
 
 
@@ -231,8 +173,22 @@ def _failed(view: JobView) -> Decision | None:
     elif silent := _silent(view):
         reason, what = EndReason.NODE_LOST, f"the agent of rank {_listed(silent)} is gone, and other ranks have lost their connection to it"
     else:
-        return None
+        return _hung(view)
+    if _ending(view) and not any(rank.failed and not rank.newcomer for rank in view.ranks):
+        return None  # the others have got to the end without it
     return _close_up(view, reason, what) or _restart_or_give_up(view, reason, what)
+
+
+def _ending(view: JobView) -> bool:
+    return any(rank.outcome == "completed" for rank in view.ranks)
+
+
+def _hung(view: JobView) -> Decision | None:
+    found = hangs.verdict(view.ranks, slow_is_hung=view.slow_is_hung)
+    if found is None:
+        return None
+    close_up = None if found.repeats else _close_up(view, EndReason.HANG, found.what, without=found.culprits)
+    return replace(close_up or _restart_or_give_up(view, EndReason.HANG, found.what), culprits=found.culprits)
 
 
 def _silent(view: JobView) -> list[RankView]:
@@ -253,18 +209,48 @@ def _stranded(view: JobView, now: datetime) -> Decision | None:
     return _close_up(view, EndReason.RANK_CRASHED, what) or _restart_or_give_up(view, EndReason.RANK_CRASHED, what)
 
 
-def _close_up(view: JobView, reason: EndReason, what: str) -> Decision | None:
-    """The next generation is made of the survivors at once: neither their word nor the end of the dead is waited for. None where
-    it cannot be, or would not help: too few survive, nothing had begun, the run was just ending, the code itself is broken."""
-    culprit, _ = root_cause([rank.failure for rank in view.ranks if rank.failed and rank.failure])
-    begun = view.state is JobState.RUNNING or any(rank.carried for rank in view.ranks)
-    survivors = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
-    ending = any(rank.outcome == "completed" for rank in view.ranks)
-    futile = reason in _PERMANENT_REASONS or (culprit is not None and would_repeat(culprit))
-    if view.min_ranks is None or futile or not begun or ending or len(survivors) < view.min_ranks:
+def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[int] = ()) -> Decision | None:
+    """The next generation is made of the survivors at once, and of parked ranks in place of the dead: neither their word nor the end
+    of the dead is waited for. None where it cannot be, or would not help: too few survive, nothing had begun, the run was just
+    ending, the code itself is broken."""
+    there = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
+    survivors = [rank for rank in there if rank.rank not in without]
+    begun = view.state in (JobState.RUNNING, JobState.RESIZING) or any(rank.carried for rank in view.ranks)
+    if view.min_ranks is None or not begun or _ending(view) or _futile(view) or all(rank.newcomer for rank in survivors):
         return None
-    why = f"{what}; rank {_listed(survivors)} of {len(view.ranks)} close(s) up and go(es) on as generation {view.generation + 1}"
-    return Decision(JobState.RECOVERING, reason, why, survivors=tuple(rank.rank for rank in survivors))
+    joining = [rank for rank in view.parked if rank.state is RankState.PARKED and rank.reachable and not rank.leaving]
+    joining = joining[: max(0, (view.target or len(view.ranks)) - len(survivors))]
+    if len(survivors) + len(joining) < view.min_ranks:
+        return None
+    who = f"rank {_listed(survivors)} of {len(view.ranks)} close(s) up"
+    spares = f" with spare rank {_listed(joining)}" if joining else ""
+    why = f"{what}; {who}{spares} and go(es) on as generation {view.generation + 1}"
+    return Decision(JobState.RECOVERING, reason, why, survivors=_numbers(survivors), joining=_numbers(joining))
+
+
+def _futile(view: JobView) -> bool:
+    """What ended a rank would come again. A newcomer's end says nothing about those who did their work without it."""
+    reports = [rank.failure for rank in view.ranks if rank.failed and rank.failure and not rank.newcomer]
+    culprit, _ = root_cause(reports)
+    return culprit is not None and (end_reason_of(culprit) in _PERMANENT_REASONS or would_repeat(culprit))
+
+
+def _newcomers_overdue(view: JobView, now: datetime) -> Decision | None:
+    """Those who came from the generation before have left it, and wait."""
+    stayers = [rank for rank in view.ranks if not rank.newcomer]
+    late = [rank for rank in view.ranks if rank.newcomer and rank.state is not RankState.RUNNING]
+    there = all(rank.state in (RankState.STARTING, RankState.RUNNING) for rank in stayers)
+    entered = max((rank.updated_at for rank in stayers), default=now)
+    if not late or not stayers or not there or now - entered < timedelta(seconds=ENTER_SECONDS):
+        return None
+    why = f"rank {_listed(late)} did not join within {ENTER_SECONDS:.0f} s; the others go on as generation {view.generation + 1}"
+    return Decision(
+        JobState.RECOVERING, EndReason.START_TIMEOUT, why, survivors=_numbers([rank for rank in view.ranks if rank not in late])
+    )
+
+
+def _numbers(ranks: Sequence[RankView]) -> tuple[int, ...]:
+    return tuple(rank.rank for rank in ranks)
 
 
 def _listed(ranks: Sequence[RankView]) -> str:
@@ -317,19 +303,34 @@ def _old_ranks_overdue(view: JobView, now: datetime) -> Decision | None:
 
 
 def _saving(view: JobView, now: datetime) -> Decision | None:
+    if survivors := _close_up_to_save(view, now):
+        return survivors
     if any(rank.failed for rank in view.ranks):
         return _pause_without_saving(view, *_diagnose(view))
-    if view.settled(now):
+    if found := hangs.verdict(view.ranks, slow_is_hung=view.slow_is_hung):
+        return _pause_without_saving(view, EndReason.HANG, found.what)
+    overdue = view.in_state_longer_than(PAUSE_SECONDS, now)
+    if view.settled(now) or (overdue and all(rank.settled(now) for rank in view.ranks)):
         return _saved(view)
-    if view.in_state_longer_than(PAUSE_SECONDS, now):
+    if overdue:
         return _pause_without_saving(view, EndReason.STOP_TIMEOUT, f"its ranks did not save within {PAUSE_SECONDS:.0f} s")
     return None
+
+
+def _close_up_to_save(view: JobView, now: datetime) -> Decision | None:
+    """The survivors save in the place of all, as a job that runs would go on; its user still wants the pause, and gets it once they
+    stand again. A rank that has exited well has left a whole checkpoint of that very step: then nothing is lost."""
+    if any(rank.outcome in ("paused", "completed") for rank in view.ranks):
+        return None
+    running = replace(view, state=JobState.RUNNING)
+    decision = _failed(running) or _stranded(running, now)
+    return decision if decision is not None and decision.survivors else None
 
 
 def _saved(view: JobView) -> Decision:
     if view.all_exited_with("completed"):
         return Decision(JobState.COMPLETED, EndReason.COMPLETED, "it completed before it could be paused")
-    return Decision(JobState.PAUSED, EndReason.PAUSED, "saved; its slots are free")
+    return _conclude(view, "saved; its slots are free")
 
 
 def _pause_without_saving(view: JobView, reason: EndReason, what: str) -> Decision:
@@ -338,7 +339,7 @@ def _pause_without_saving(view: JobView, reason: EndReason, what: str) -> Decisi
     if reason in _PERMANENT_REASONS or view.restarts >= view.max_restarts:
         return Decision(JobState.STOPPING, reason, f"{what} while it was being paused, and no restart is left")
     why = f"{what} while it was being paused; when resumed it continues from its newest checkpoint"
-    return Decision(JobState.STOPPING, EndReason.PAUSED, why, counts_as_restart=True)
+    return Decision(JobState.STOPPING, view.end_reason, why, counts_as_restart=True)
 
 
 def _conclude(view: JobView, why: str) -> Decision:
@@ -355,6 +356,7 @@ _ENDS: Mapping[EndReason, JobState] = {
     EndReason.CANCELLED: JobState.CANCELLED,
     EndReason.PAUSED: JobState.PAUSED,
     EndReason.PREEMPTED: JobState.QUEUED,
+    EndReason.RESIZED: JobState.QUEUED,
 }
 
 _PERMANENT_REASONS = frozenset({EndReason.INVALID_INPUT, EndReason.CHECKPOINT_FAILED})

@@ -1,14 +1,15 @@
 """Which job gets which slots, and why the others do not: a pure function of the queue and the nodes.
 
 Jobs are taken by priority, then age. A gang is placed all or nothing, on nodes of one kind of device, each on the fullest
-node that still fits it. A job that is blocked sets free slots aside on the nodes nearest to fitting it, so that smaller jobs
-that come later fill only what it cannot use: it is never starved.
+node that still fits it; one that may be smaller than it wants to be starts with as many nodes as there are. A job that is
+blocked sets free slots aside on the nodes nearest to fitting it, so that smaller jobs that come later fill only what it
+cannot use: it is never starved. What is left in the `Room` then goes to gangs that want more ranks (`cluster/extension.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 
@@ -29,6 +30,11 @@ class Request:
     slots_per_node: int
     priority: int
     queued_at: datetime
+    min_nodes: int | None = None  # it starts with as few; None: with `nodes` and nothing less
+
+    @property
+    def least(self) -> Request:
+        return replace(self, nodes=min(self.nodes, self.min_nodes or self.nodes))
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,10 @@ class Placement:
 
     job_id: str
     shares: tuple[NodeShare, ...]
+
+    @property
+    def slots(self) -> int:
+        return sum(len(share.slots) for share in self.shares)
 
 
 @dataclass(frozen=True)
@@ -60,10 +70,10 @@ class Pending:
     reason: Reason
 
 
-def place(queue: Iterable[Request], nodes: Sequence[NodeView]) -> list[Placement | Pending]:
-    """The verdict on every request, in the order in which they were considered."""
+def place(queue: Iterable[Request], nodes: Sequence[NodeView], room: Room | None = None) -> list[Placement | Pending]:
+    """The verdict on every request, in the order in which they were considered. `room` (default: all that is free) is used up."""
     usable = [node for node in nodes if node.schedulable]
-    room = _Room(usable)
+    room = room or Room(nodes)
     return [_place_one(request, nodes, usable, room) for request in sorted(queue, key=_turn)]
 
 
@@ -71,12 +81,13 @@ def _turn(request: Request) -> tuple[int, datetime, str]:
     return (-request.priority, request.queued_at, request.job_id)
 
 
-class _Room:
+class Room:
     """The free slots as the queue is worked through; `aside` are those that a blocked job waits with."""
 
     def __init__(self, nodes: Sequence[NodeView]) -> None:
-        self.free: dict[str, tuple[int, ...]] = {node.id: tuple(sorted(node.free)) for node in nodes}
-        self.aside: dict[str, int] = {node.id: 0 for node in nodes}
+        usable = [node for node in nodes if node.schedulable]
+        self.free: dict[str, tuple[int, ...]] = {node.id: tuple(sorted(node.free)) for node in usable}
+        self.aside: dict[str, int] = {node.id: 0 for node in usable}
 
     def available(self, node: NodeView) -> int:
         return max(0, len(self.free[node.id]) - self.aside[node.id])
@@ -89,14 +100,14 @@ class _Room:
         self.aside[node.id] += count
 
 
-def _place_one(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: _Room) -> Placement | Pending:
-    for kind in _kinds(usable):
-        fitting = [node for node in kind if room.available(node) >= request.slots_per_node]
-        if len(fitting) >= request.nodes:
-            chosen = sorted(fitting, key=lambda node: (room.available(node), node.name, node.id))[: request.nodes]
-            return Placement(request.job_id, tuple(room.take(node, request.slots_per_node) for node in chosen))
-    pending = Pending(request.job_id, _explain(request, nodes, usable, room))
-    _reserve(request, usable, room)
+def _place_one(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Placement | Pending:
+    fitting = [[node for node in kind if room.available(node) >= request.slots_per_node] for kind in _kinds(usable)]
+    widest = max(fitting, key=lambda found: min(len(found), request.nodes), default=[])
+    if len(widest) >= request.least.nodes:
+        chosen = sorted(widest, key=lambda node: (room.available(node), node.name, node.id))[: request.nodes]
+        return Placement(request.job_id, tuple(room.take(node, request.slots_per_node) for node in chosen))
+    pending = Pending(request.job_id, _explain(request.least, nodes, usable, room))
+    _reserve(request.least, usable, room)
     return pending
 
 
@@ -106,7 +117,7 @@ def _kinds(nodes: Sequence[NodeView]) -> list[list[NodeView]]:
     return [[node for node in nodes if node.device == device] for device in devices]
 
 
-def _reserve(request: Request, usable: Sequence[NodeView], room: _Room) -> None:
+def _reserve(request: Request, usable: Sequence[NodeView], room: Room) -> None:
     """Set slots aside on the nodes nearest to fitting; a job that the cluster cannot hold at all blocks nobody."""
     for kind in _kinds(usable):
         wide = [node for node in kind if node.slots - room.aside[node.id] >= request.slots_per_node]
@@ -117,7 +128,7 @@ def _reserve(request: Request, usable: Sequence[NodeView], room: _Room) -> None:
             return
 
 
-def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: _Room) -> Reason:
+def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Reason:
     if not nodes:
         return Reason("no_nodes", f"needs {_shape(request)}; no node has joined", _shape(request), None, "add a node: paceline worker")
     wide = max((sum(node.slots >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)

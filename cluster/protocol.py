@@ -15,7 +15,7 @@ import msgspec
 
 from cluster.states import RankState
 from monitoring.samples import Gpu, GpuSample, HostSample
-from training.link import FailureReport, World
+from training.link import FailureReport, Outcome, Stalled, World
 
 __all__ = ["Gpu", "GpuSample", "HostSample"]  # re-exported: they are part of the messages
 
@@ -75,10 +75,12 @@ class ObservedRank(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     total_steps: int | None = None
     progress_age: float | None = None  # seconds since its last step or message
-    outcome: Literal["completed", "paused", "failed"] | None = None  # once exited
+    outcome: Outcome | None = None  # once exited
     exit_code: int | None = None
     signal: str | None = None
     failure: FailureReport | None = None  # what ended it or, of a living rank, what cost it its group
+    stall: Stalled | None = None  # of a living rank: what it is at for too long
+    suspended: bool = False  # its process is stopped: SIGSTOP, a debugger
     drained: bool = False  # exited or moved, and everything it left behind is acknowledged
 
 
@@ -107,12 +109,13 @@ class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """What one node should do for one generation of a job. Once absent from Desired, it is stopped and forgotten.
 
     run: keep these ranks up; an exited rank stays exited, only a new generation starts it again.
-    pause: ask the ranks to save and exit.  stop: SIGTERM, after `grace_seconds` SIGKILL.
+    pause: ask the ranks to save and exit; a parked one just exits.  release: ask them to leave at the step that their gang agrees on.
+    stop: SIGTERM, after `grace_seconds` SIGKILL.
     """
 
     job_id: str
     generation: int
-    action: Literal["run", "pause", "stop"]
+    action: Literal["run", "pause", "release", "stop"]
     grace_seconds: float = 3.0
     spec: dict[str, Any]  # a JobSpec
     worlds: tuple[World, ...]  # the ranks of this node

@@ -43,6 +43,7 @@ class EndReason(StrEnum):
     CHECKPOINT_FAILED = "checkpoint_failed"
     INVALID_INPUT = "invalid_input"
     PREEMPTED = "preempted"
+    RESIZED = "resized"
 
 
 class NodeState(StrEnum):
@@ -60,6 +61,7 @@ class RankState(StrEnum):
 
     ASSIGNED = "assigned"  # desired, not yet confirmed by the agent
     STARTING = "starting"  # process forked, world not joined
+    PARKED = "parked"  # warm, and without a place
     RUNNING = "running"  # world joined
     STOPPING = "stopping"
     EXITED = "exited"
@@ -80,7 +82,9 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.RUNNING: frozenset({JobState.RECOVERING, JobState.RESIZING, JobState.STOPPING}),
     JobState.RECOVERING: frozenset({JobState.RUNNING, JobState.STOPPING}),
     JobState.RESIZING: frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.STOPPING}),
-    JobState.STOPPING: frozenset({JobState.PAUSED, JobState.QUEUED, JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}),
+    JobState.STOPPING: frozenset(
+        {JobState.RECOVERING, JobState.PAUSED, JobState.QUEUED, JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}
+    ),
     JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),
     JobState.COMPLETED: frozenset(),
     JobState.FAILED: frozenset(),

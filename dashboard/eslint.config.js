@@ -3,7 +3,7 @@ import reactHooks from "eslint-plugin-react-hooks";
 import tseslint from "typescript-eslint";
 
 /** app -> features -> shared; a feature never reaches into another feature. */
-const features = ["auth", "jobs", "metrics", "logs", "checkpoints", "events", "submit", "cluster"];
+const features = ["auth", "jobs", "incidents", "goodput", "samples", "compare", "metrics", "logs", "checkpoints", "events", "submit", "cluster"];
 const forbid = (...patterns) => ({
   "no-restricted-imports": ["error", { patterns: patterns.map((group) => ({ group, message: "imports go app -> features -> shared" })) }],
 });

@@ -19,7 +19,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from distributed.calls import Call, Calls
 from distributed.errors import GenerationOverError
+from distributed.reach import Place
 
 _DESCRIPTORS = "/proc/self/fd"
 
@@ -41,6 +43,8 @@ class Fence:
         self.struck = threading.Event()  # the group is over, and so is every wait for it
         self.built = threading.Event()  # or given up: nobody is inside torch's rendezvous, the one place that no socket frees
         self.left = threading.Event()  # this rank is out of the generation
+        self.calls = Calls()
+        self.peers: dict[int, Place] = {}  # the other ranks' landmarks, once they are known
         self._promises: dict[int, Future[Any]] = {}
 
     def complete(self) -> None:
@@ -55,10 +59,15 @@ class Fence:
             self._own = self._own or frozenset()
         self.built.set()
 
-    def guard(self, work: Any) -> Future[Tensor]:
+    def guard(self, work: Any, call: Call) -> Future[Tensor]:
         """The first tensor of an asynchronous collective once it is done: fails when that fails, or when the fence is struck."""
         promise = self._promise()
-        work.get_future().add_done_callback(lambda theirs: self._keep(promise, outcome_of(theirs)))
+
+        def keep(theirs: Future[Any]) -> None:
+            self.calls.done(call)
+            self._keep(promise, outcome_of(theirs))
+
+        work.get_future().add_done_callback(keep)
         return promise.then(unwrap)
 
     def wait(self, works: Sequence[Any]) -> None:

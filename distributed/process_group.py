@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal, Protocol
@@ -15,11 +16,13 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.futures import Future
 
 from distributed.abort import Fence, wait_for
-from distributed.errors import StoreRefusedError
-from distributed.store import Address, RendezvousStore
+from distributed.calls import Call, aside
+from distributed.errors import StoreRefusedError, StoreUnreachableError
+from distributed.reach import Landmark
+from distributed.store import CONNECT_TIMEOUT_SECONDS, FIRST_RETRY_SECONDS, Address, RendezvousStore
+from distributed.timeouts import COLLECTIVE_SECONDS
 
-#: For a peer that is silent rather than dead; a dead one closes its sockets and is noticed at once.
-COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+COLLECTIVE_TIMEOUT = timedelta(seconds=COLLECTIVE_SECONDS)
 
 
 class Membership(Address, Protocol):
@@ -37,8 +40,8 @@ class Group(Protocol):
     rank: int
     world_size: int
 
-    def sum(self, values: Tensor) -> Future[Tensor]:
-        """`values` added up over the ranks, in place."""
+    def sum(self, values: Tensor, *, overlaps: bool = False) -> Future[Tensor]:
+        """`values` added up over the ranks, in place. `overlaps`: the caller goes on computing rather than wait for it."""
         ...
 
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
@@ -58,11 +61,15 @@ class Group(Protocol):
         ...
 
     def transfer(self, operations: list[dist.P2POp]) -> None:
-        """Start all, wait for all. A dead peer raises; a silent one is the fence's to name."""
+        """Of every rank: start all, wait for all. A dead peer raises; a silent one is the fence's to name."""
         ...
 
     def process_group(self) -> dist.ProcessGroup | None:
         """torch's handle; None when alone."""
+        ...
+
+    def part(self) -> None:
+        """Wait until every rank is here: then it has all that it will ever get from this group."""
         ...
 
     def close(self) -> None: ...
@@ -74,7 +81,7 @@ class SoloGroup:
     rank = 0
     world_size = 1
 
-    def sum(self, values: Tensor) -> Future[Tensor]:
+    def sum(self, values: Tensor, *, overlaps: bool = False) -> Future[Tensor]:
         future: Future[Tensor] = Future()
         future.set_result(values)
         return future
@@ -97,6 +104,9 @@ class SoloGroup:
     def process_group(self) -> dist.ProcessGroup | None:
         return None
 
+    def part(self) -> None:
+        """Nobody to wait for."""
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -107,8 +117,7 @@ class WorldGroup:
     def __init__(self, membership: Membership, fence: Fence) -> None:
         self.rank, self.world_size = membership.rank, membership.world_size
         self._fence = fence
-        self._store = RendezvousStore(membership, cancelled=fence.struck)
-        self._meet(membership, fence)
+        self._store = meet(membership, fence)
         dist.init_process_group(
             backend="cpu:gloo,cuda:nccl" if membership.device == "cuda" else "gloo",
             store=PrefixStore(f"g{membership.generation}", self._store),
@@ -118,25 +127,31 @@ class WorldGroup:
             device_id=torch.device("cuda", membership.slot) if membership.device == "cuda" else None,
         )
         fence.complete()
+        self._landmark = Landmark(self._store.local_host)
+        places = dict(enumerate(self.gather(self._landmark.place)))
+        fence.peers = {rank: place for rank, place in places.items() if rank != self.rank}
 
-    def _meet(self, membership: Membership, fence: Fence) -> None:
-        """Everyone is alive and here before torch's own rendezvous, which no socket frees from waiting for one that died."""
-        if fence.struck.is_set():  # before the store's socket was there to be shut down
-            raise StoreRefusedError(f"generation {membership.generation} of job {membership.job_id} is over: a newer one has begun")
-        arrived = f"g{membership.generation}/arrived"
-        if self._store.add(arrived, 1) == membership.world_size:
-            self._store.set(f"{arrived}/all", b"")
-        self._store.wait([f"{arrived}/all"])
+    def sum(self, values: Tensor, *, overlaps: bool = False) -> Future[Tensor]:
+        call = self._fence.calls.begin("sum", values)
+        if not overlaps:
+            self._fence.calls.awaited = call
+        return self._sum(values, call)
 
-    def sum(self, values: Tensor) -> Future[Tensor]:
+    def _sum(self, values: Tensor, call: Call) -> Future[Tensor]:
         work: Any = dist.all_reduce(values, async_op=True)
-        return self._fence.guard(work) if values.device.type == "cpu" else work.get_future().then(lambda sums: sums.value()[0])
+        if values.device.type == "cpu":
+            return self._fence.guard(work, call)
+        self._fence.calls.done(call)  # on a GPU nobody waits here, but where a value is looked at
+        future: Future[Tensor] = work.get_future().then(lambda sums: sums.value()[0])
+        return future
 
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
-        future = self.sum(values)
+        call = self._fence.calls.begin("sum", values)
+        future = self._sum(values, call)
 
         def finish() -> Tensor:
-            future.wait()
+            with self._fence.calls.awaiting(call):
+                future.wait()
             return values
 
         return finish
@@ -152,16 +167,24 @@ class WorldGroup:
     def _gather(self, tensor: Tensor) -> list[Tensor]:
         """Of CPU tensors of one shape."""
         found = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        self._fence.guard(dist.all_gather(found, tensor, async_op=True)).wait()
+        call = self._fence.calls.begin("gather", tensor)
+        with self._fence.calls.awaiting(call):
+            self._fence.guard(dist.all_gather(found, tensor, async_op=True), call).wait()
         return found
 
     def send(self, tensor: Tensor, target: int) -> None:
-        self.transfer([dist.P2POp(dist.isend, tensor, target)])
+        with self._fence.calls.awaiting(aside(f"send to rank {target}")):
+            self._transfer([dist.P2POp(dist.isend, tensor, target)])
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        self.transfer([dist.P2POp(dist.irecv, tensor, source)])
+        with self._fence.calls.awaiting(aside(f"receive from rank {source}")):
+            self._transfer([dist.P2POp(dist.irecv, tensor, source)])
 
     def transfer(self, operations: list[dist.P2POp]) -> None:
+        with self._fence.calls.awaiting(self._fence.calls.begin("exchange")):
+            self._transfer(operations)
+
+    def _transfer(self, operations: list[dist.P2POp]) -> None:
         works = dist.batch_isend_irecv(operations)
         if all(operation.tensor.device.type == "cpu" for operation in operations):
             self._fence.wait(works)
@@ -171,10 +194,51 @@ class WorldGroup:
     def process_group(self) -> dist.ProcessGroup | None:
         return dist.group.WORLD
 
+    def part(self) -> None:
+        self.sum(torch.zeros(1)).wait()
+
     def close(self) -> None:
         """Hazard: drop every reference to wrappers, losses and graphs first, or the peers wait out the time-out."""
         dist.destroy_process_group()
         self._store.close()
+        self._landmark.close()
+
+
+def meet(membership: Membership, fence: Fence) -> RendezvousStore:
+    """Everyone is alive and here before torch's own rendezvous, which no socket frees from waiting for one that died.
+
+    A store that goes away comes back with its agent, and has forgotten who was there: a joiner must not be lost by that.
+    """
+    while True:
+        store = reach_store(membership, fence)
+        try:
+            await_all(store, membership, fence)
+        except StoreUnreachableError:
+            store.close()
+            if fence.struck.is_set():
+                raise
+        else:
+            return store
+
+
+def reach_store(membership: Membership, fence: Fence) -> RendezvousStore:
+    """An agent that dies in the middle of a hello is no store that is not there."""
+    deadline = time.monotonic() + CONNECT_TIMEOUT_SECONDS
+    while True:
+        try:
+            return RendezvousStore(membership, cancelled=fence.struck)
+        except StoreUnreachableError:
+            if fence.struck.wait(FIRST_RETRY_SECONDS) or time.monotonic() > deadline:
+                raise
+
+
+def await_all(store: RendezvousStore, membership: Membership, fence: Fence) -> None:
+    if fence.struck.is_set():  # before the store's socket was there to be shut down
+        raise StoreRefusedError(f"generation {membership.generation} of job {membership.job_id} is over: a newer one has begun")
+    arrived = f"g{membership.generation}/arrived"
+    if store.add(arrived, 1) >= membership.world_size:
+        store.set(f"{arrived}/all", b"")
+    store.wait([f"{arrived}/all"])
 
 
 def join(membership: Membership, fence: Fence) -> Group:
@@ -185,9 +249,22 @@ def join(membership: Membership, fence: Fence) -> Group:
         fence.leave()
 
 
-def abandon_group() -> None:
-    """Forget a group that broke. Its end waits for gloo's threads, which may never come: that is left to a thread of its own."""
-    if dist.is_initialized():
-        remains: list[object] = [dist.group.WORLD]
-        dist.destroy_process_group()
-        threading.Thread(target=remains.clear, name="group-end", daemon=True).start()
+class Remains:
+    """A group that this rank is done with, until `drop`: while its sockets are open, a peer may still read what was sent to it."""
+
+    def __init__(self, *groups: object) -> None:
+        self._groups = list(groups)
+
+    def drop(self) -> None:
+        """The group's end waits for gloo's threads, which may never come where it broke: that is left to a thread of its own."""
+        if self._groups:
+            threading.Thread(target=self._groups.clear, name="group-end", daemon=True).start()
+
+
+def set_aside_group() -> Remains:
+    """Make room for the next group."""
+    if not dist.is_initialized():
+        return Remains()
+    remains = Remains(dist.group.WORLD)
+    dist.destroy_process_group()
+    return remains

@@ -76,6 +76,11 @@ class RendezvousStore(Store):
             self.close()
             raise
 
+    @property
+    def local_host(self) -> str:
+        """This machine's address on the way to the store: there its peers reach it."""
+        return str(self._socket.getsockname()[0])
+
     # torch's own interface; its bindings pass str for keys, bytes for values and timedelta for timeouts.
 
     def set(self, key: str, value: str | bytes) -> None:

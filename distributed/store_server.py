@@ -25,7 +25,8 @@ A client sends `hello` once and then one request at a time, each answered by exa
                                                 ["refused", message]        wrong token, older generation, generation over; closed
 
 Keys are text, values bytes. Waiting holds up its own connection only: clone a store to wait in two threads. When a
-newer generation is admitted, every connection of an older one is answered `refused`, waiting ones at once: the fence.
+newer generation is admitted, every connection of an older one is answered `refused`, waiting ones at once: the fence. A generation
+that begins at a boundary of the one before it leaves that one open, until it is retired or a generation breaks in.
 """
 
 from __future__ import annotations
@@ -116,14 +117,16 @@ class StoreServer:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def admit(self, job_id: str, generation: int, token: str) -> None:
-        """Open a generation's namespace and fence off the older ones; a stale one stays out. Harmless the second time."""
+    async def admit(self, job_id: str, generation: int, token: str, *, at_boundary: bool = False) -> None:
+        """Open a generation's namespace and, unless its ranks are to leave the older ones in good order, fence those off.
+
+        A stale one stays out. Harmless the second time."""
         generations = self._namespaces.setdefault(job_id, {})
         if any(newer > generation for newer in generations):
             return
         if generation not in generations:
             generations[generation] = Namespace(token)
-        for older in [g for g in generations if g < generation]:
+        for older in [g for g in generations if g < generation and not at_boundary]:
             await self._close_namespace(job_id, older, f"job {job_id}: stale generation {older}; the current one is {generation}")
         async with self._admitted:
             self._admitted.notify_all()

@@ -36,6 +36,15 @@ JOB_METRICS: dict[str, Unit] = {
     "eval_accuracy": Unit.RATIO,
 }
 
+#: Reported by rank 0, once per step, for whoever audits the data: the step used `samples` places of the endless line of samples
+#: (`training/data/sampler.py`) from place `first_sample` on, counted from 0; an epoch has `epoch_samples` of them. Places, not
+#: measurements: nobody draws them.
+SAMPLE_METRICS: dict[str, Unit] = {
+    "first_sample": Unit.NONE,
+    "samples": Unit.NONE,
+    "epoch_samples": Unit.NONE,
+}
+
 #: Reported by every rank for itself, once per step. The parts add up to step_seconds; `other` is the rest.
 RANK_METRICS: dict[str, Unit] = {
     "step_seconds": Unit.SECONDS,
@@ -54,7 +63,7 @@ STEP_PARTS = ("data_seconds", "forward_seconds", "backward_seconds", "communicat
 
 def unit_of(name: str) -> Unit:
     """The unit of a metric; a user's own metric has none."""
-    return JOB_METRICS.get(name) or RANK_METRICS.get(name) or Unit.NONE
+    return JOB_METRICS.get(name) or RANK_METRICS.get(name) or SAMPLE_METRICS.get(name) or Unit.NONE
 
 
 class MetricRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +86,7 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened on a rank and must reach the coordinator exactly once.
 
     kind                  data
-    checkpoint_committed  directory, step, bytes, manifest_sha256, metrics {name: value}
+    checkpoint_committed  directory, step, bytes, manifest_sha256, metrics {name: value}, parameters_sha256
     checkpoint_damaged    directory, reason         (verification failed; an older one is tried)
     checkpoint_restored   directory, step
     checkpoint_failed     step, reason              (training goes on)

@@ -7,12 +7,12 @@ from torch import nn
 
 from distributed.process_group import Group
 from parallelism.data_parallel import Alone, Replicated, Wrapped
-from parallelism.plan import Deal, Degrees
+from parallelism.plan import Degrees
 from parallelism.reproducible import Reproducible
 
 
-def parallelize(model: nn.Module, degrees: Degrees, device: torch.device, deal: Deal, group: Group, *, reproducible: bool) -> Wrapped:
+def parallelize(model: nn.Module, degrees: Degrees, device: torch.device, group: Group, *, reproducible: bool) -> Wrapped:
     """Needs the process group of the world that `degrees` describe."""
     if reproducible:
-        return Reproducible(model, deal, group)
+        return Reproducible(model, group)
     return Replicated(model, device, group) if degrees.replicate > 1 else Alone(model)

@@ -16,6 +16,11 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from distributed.process_group import Group
+from parallelism.plan import Deal
+from parallelism.tree import Node
+
+#: Gradients, then changes to buffers, by the subtree of micro-batches that they are the sum over.
+Sums = dict[Node, list[Tensor]]
 
 
 class Wrapped(Protocol):
@@ -23,12 +28,16 @@ class Wrapped(Protocol):
 
     module: nn.Module  # call this one to train
 
-    def accumulate(self, *, final: bool) -> AbstractContextManager[object]:
-        """Around forward and backward of a micro-batch; after the final one of a step, gradients are global."""
+    def begin_step(self, deal: Deal, sums: Sums) -> None:
+        """`sums` may hold what is there of this rank's share already; what else it computes is added to them."""
         ...
 
-    def exposed_communication(self, backward_ended: float) -> float:
-        """Seconds that the last backward spent only waiting for other ranks; `backward_ended` by `time.perf_counter`."""
+    def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
+        """Around forward and backward of micro-batch `index`; `final`: this rank's last one of the step."""
+        ...
+
+    def finish_step(self) -> float:
+        """Make gradients global, right after the last backward. Seconds spent only waiting for other ranks, here or in that backward."""
         ...
 
     def settle_buffers(self) -> None:
@@ -40,10 +49,13 @@ class Alone:
     def __init__(self, model: nn.Module) -> None:
         self.module = model
 
-    def accumulate(self, *, final: bool) -> AbstractContextManager[object]:
+    def begin_step(self, deal: Deal, sums: Sums) -> None:
+        """Gradients are added up where they are."""
+
+    def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return contextlib.nullcontext()
 
-    def exposed_communication(self, backward_ended: float) -> float:
+    def finish_step(self) -> float:
         return 0.0
 
     def settle_buffers(self) -> None:
@@ -64,11 +76,14 @@ class Replicated:
         self.module: nn.Module = self._ddp
         self.last_bucket_at = 0.0
 
-    def accumulate(self, *, final: bool) -> AbstractContextManager[object]:
+    def begin_step(self, deal: Deal, sums: Sums) -> None:
+        """Torch's buckets hold the sums, and go with the group: nothing of a step that breaks off can be kept."""
+
+    def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return contextlib.nullcontext() if final else self._ddp.no_sync()
 
-    def exposed_communication(self, backward_ended: float) -> float:
-        return max(0.0, backward_ended - self.last_bucket_at)
+    def finish_step(self) -> float:
+        return max(0.0, time.perf_counter() - self.last_bucket_at)
 
     def settle_buffers(self) -> None:
         average_buffers(self._ddp.module, self.group)
@@ -76,7 +91,7 @@ class Replicated:
 
 def exchange(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     state.last_bucket_at = time.perf_counter()
-    return state.group.sum(bucket.buffer())
+    return state.group.sum(bucket.buffer(), overlaps=not bucket.is_last())
 
 
 @torch.no_grad()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 
@@ -30,40 +32,49 @@ def degrees(strategy: Literal["single", "ddp", "fsdp", "auto"], world_size: int)
     return Degrees(replicate=world_size)
 
 
-@dataclass(frozen=True)
-class Share:
-    """The contiguous range of a step's micro-batches that one replica computes."""
-
-    first: int
-    count: int
-
-    @property
-    def indices(self) -> range:
-        return range(self.first, self.first + self.count)
-
-
-def share(total: int, replica: int, replicas: int) -> Share:
+def share(total: int, replica: int, replicas: int) -> range:
     """Cut `total` items into contiguous ranges whose sizes differ by one at most, the larger ones first."""
     base, extra = divmod(total, replicas)
-    return Share(first=replica * base + min(replica, extra), count=base + (replica < extra))
+    first = replica * base + min(replica, extra)
+    return range(first, first + base + (replica < extra))
 
 
 @dataclass(frozen=True)
 class Deal:
-    """How a step's micro-batches are dealt out to the ranks, seen from one of them."""
+    """How a step's micro-batches are dealt out to the ranks, seen from one of them: each to exactly one."""
 
-    micro_batches: int
+    shares: tuple[tuple[int, ...], ...]  # by rank; each ascending
     rank: int = 0
-    ranks: int = 1
-
-    def of(self, rank: int) -> Share:
-        return share(self.micro_batches, rank, self.ranks)
 
     @property
-    def own(self) -> Share:
-        return self.of(self.rank)
+    def micro_batches(self) -> int:
+        return sum(map(len, self.shares))
+
+    @property
+    def ranks(self) -> int:
+        return len(self.shares)
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        return self.shares[self.rank]
 
     @property
     def largest(self) -> int:
         """Micro-batches of the busiest rank, which the others wait for."""
-        return self.of(0).count
+        return max(map(len, self.shares))
+
+
+def even_deal(micro_batches: int, ranks: int, rank: int = 0) -> Deal:
+    """Contiguous shares whose sizes differ by one at most, the larger ones first."""
+    return Deal(tuple(tuple(share(micro_batches, each, ranks)) for each in range(ranks)), rank)
+
+
+def deal_around(micro_batches: int, kept: Sequence[Collection[int]], rank: int = 0) -> Deal:
+    """Every rank keeps what it has computed already (disjoint, by rank); what is missing is shared out evenly, in contiguous runs, the
+    larger ones to those that keep least. Where nobody keeps anything this is the even deal."""
+    missing = sorted(set(range(micro_batches)).difference(*kept))
+    base, extra = divmod(len(missing), len(kept))
+    neediest = sorted(range(len(kept)), key=lambda each: len(kept[each]))[:extra]
+    rest = iter(missing)
+    counts = (base + (each in neediest) for each in range(len(kept)))
+    return Deal(tuple(tuple(sorted([*own, *islice(rest, count)])) for own, count in zip(kept, counts, strict=True)), rank)

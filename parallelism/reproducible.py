@@ -1,6 +1,6 @@
 """Data parallelism that is the same to the last bit on any number of ranks: gradients are added up in one fixed tree.
 
-Each rank adds up the whole subtrees in its contiguous range of micro-batches, then everything lies end to end in flat buffers
+Each rank adds up the whole subtrees among its micro-batches, then everything lies end to end in flat buffers
 that are cut into as many slices as there are ranks. Every rank sends each peer that peer's slice of its subtree sums, finishes the tree
 for its own slice, and sends the result round. With powers of two this moves what a reduce-scatter and an all-gather move;
 with uneven shares a rank sends a few subtree sums instead of one. A world of one takes the same way, with nobody to talk to.
@@ -18,51 +18,46 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from distributed.process_group import Group
+from parallelism.data_parallel import Sums
 from parallelism.plan import Deal
 from parallelism.running_statistics import RunningStatistics
 from parallelism.tree import Node, TreeSum, frontier
 
 
 class Reproducible:
-    """See `Wrapped`. Micro-batches must come in the order of the rank's share."""
+    """See `Wrapped`. Micro-batches may come in any order; the sums are left as they were before the exchange."""
 
-    def __init__(self, model: nn.Module, deal: Deal, group: Group) -> None:
-        self.module = model
-        self._deal = deal
-        self._statistics = RunningStatistics(model, deal.micro_batches)
+    def __init__(self, model: nn.Module, group: Group) -> None:
+        self.module, self._group = model, group
+        self._statistics = RunningStatistics(model)
         self._parameters = sorted((p for p in model.parameters() if p.requires_grad), key=lambda parameter: str(parameter.dtype))
-        self._flats = flat_buffers([*self._parameters, *self._statistics.averaged], deal, group)
-        self._communication_seconds = 0.0
-        self._begin_step()
+        self._deal: Deal | None = None
+        self._flats: list[FlatBuffer] = []
 
-    def _begin_step(self) -> None:
-        self._sums: TreeSum[list[Tensor]] = TreeSum(self._deal.micro_batches, add_lists)
-        self._leaf = self._deal.own.first
+    def begin_step(self, deal: Deal, sums: Sums) -> None:
+        if deal != self._deal:  # the first step, or the one after a step that was broken off
+            self._flats.clear()  # before there are others
+            self._flats = flat_buffers([*self._parameters, *self._statistics.changes(1)], deal, self._group)
+        self._deal = deal
+        self._statistics.begin_step()
+        self._sums = TreeSum(deal.micro_batches, add_lists, sums)
 
     @contextlib.contextmanager
-    def accumulate(self, *, final: bool) -> Iterator[None]:
-        if self._leaf == self._deal.own.first:
-            self._statistics.begin_step()
+    def accumulate(self, index: int, *, final: bool) -> Iterator[None]:
         self._statistics.rewind()
         yield
-        self._sums.put(Node(0, self._leaf), [*map(take_gradient, self._parameters), *self._statistics.changes()])
-        self._leaf += 1
-        if final:
-            self._finish()
+        changes = self._statistics.changes(self._sums.leaves)
+        self._sums.put(Node(0, index), [*map(take_gradient, self._parameters), *changes])
 
-    def _finish(self) -> None:
+    def finish_step(self) -> float:
         started = time.perf_counter()
         for flat in self._flats:
-            flat.reduce([value for _, value in self._sums.pending])
+            flat.reduce([value for _, value in self._sums.from_left_to_right])
         views = [view for flat in self._flats for view in flat.views]
         for parameter, view in zip(self._parameters, views, strict=False):
             parameter.grad = view
-        self._statistics.apply(views[len(self._parameters) :])
-        self._begin_step()
-        self._communication_seconds = time.perf_counter() - started if self._deal.ranks > 1 else 0.0
-
-    def exposed_communication(self, backward_ended: float) -> float:
-        return self._communication_seconds
+        self._statistics.apply(views[len(self._parameters) :], self._sums.leaves)
+        return time.perf_counter() - started if self._group.world_size > 1 else 0.0
 
     def settle_buffers(self) -> None:
         """They are everyone's already."""
@@ -98,15 +93,20 @@ class FlatBuffer:
         self._members = slice(first, first + len(tensors))
         self._elements = sum(tensor.numel() for tensor in tensors)
         self._slice = -(-self._elements // deal.ranks)
-        self._frontiers = [frontier(deal.of(rank), deal.micro_batches) for rank in range(deal.ranks)]
-        own, like = self._frontiers[deal.rank], tensors[0]
-        # One per subtree of our own; the first one ends up with the result.
-        self._packed = [torch.zeros(self._slice * deal.ranks, dtype=like.dtype, device=like.device) for _ in own]
+        self._frontiers = [frontier(share, deal.micro_batches) for share in deal.shares]
+        like = tensors[0]
+        # One for each subtree of our own; the first one ends up with the result, also where there are none.
+        buffers = [torch.zeros(self._slice * deal.ranks, dtype=like.dtype, device=like.device) for _ in self._own or (None,)]
+        self._packed, self._result = buffers[: len(self._own)], buffers[0]
         self._received = {
             peer: [torch.empty(self._slice, dtype=like.dtype, device=like.device) for _ in self._frontiers[peer]] for peer in self._peers
         }
-        pieces = torch.split(self._packed[0][: self._elements], [tensor.numel() for tensor in tensors])
+        pieces = torch.split(self._result[: self._elements], [tensor.numel() for tensor in tensors])
         self.views = [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+    @property
+    def _own(self) -> tuple[Node, ...]:
+        return self._frontiers[self._deal.rank]
 
     @property
     def _peers(self) -> list[int]:
@@ -114,7 +114,7 @@ class FlatBuffer:
 
     @torch.no_grad()
     def reduce(self, sums: Sequence[list[Tensor]]) -> None:
-        """`sums`: all tensors' sums for each subtree of our own. Afterwards `views` hold the sum over all micro-batches."""
+        """`sums`: all tensors' sums for each subtree of our own, which are copied. Afterwards `views` hold the sum over all micro-batches."""
         for packed, tensors in zip(self._packed, sums, strict=True):
             torch.cat([tensor.reshape(-1) for tensor in tensors[self._members]], out=packed[: self._elements])
         if self._peers:
@@ -139,7 +139,7 @@ class FlatBuffer:
         self._group.transfer(sends + receives)
 
     def _finish_own_slice(self) -> None:
-        result = self._cut(self._packed[0], self._deal.rank)
+        result = self._cut(self._result, self._deal.rank)
         tree: TreeSum[Tensor] = TreeSum(self._deal.micro_batches, Tensor.add_)
         for rank, nodes in enumerate(self._frontiers):
             mine = rank == self._deal.rank
@@ -149,7 +149,6 @@ class FlatBuffer:
         result.copy_(tree.total)
 
     def _gather_slices(self) -> None:
-        flat = self._packed[0]
-        own = self._cut(flat, self._deal.rank)
+        own = self._cut(self._result, self._deal.rank)
         sends = [dist.P2POp(dist.isend, own, peer) for peer in self._peers]
-        self._group.transfer(sends + [dist.P2POp(dist.irecv, self._cut(flat, peer), peer) for peer in self._peers])
+        self._group.transfer(sends + [dist.P2POp(dist.irecv, self._cut(self._result, peer), peer) for peer in self._peers])

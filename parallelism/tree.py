@@ -2,17 +2,18 @@
 
 Floating-point addition is not associative, so a sum is the same to the last bit only if the same pairs are added. Here the
 pairs follow from the number of leaves alone: node (level, index) covers the leaves [index * 2^level, (index + 1) * 2^level) that
-exist, and is the sum of its two children, or its only child. Whoever holds a contiguous range of leaves can add up the whole
-subtrees in it (`frontier`); whoever gets everyone's subtrees finishes the tree. EasyScale (Li et al., SC 2023) trains on this idea.
+exist, and is the sum of its two children, or its only child. Whoever holds some leaves, in whatever order they came, can add up the
+whole subtrees among them (`frontier`); whoever gets everyone's subtrees finishes the tree. EasyScale (Li et al., SC 2023) trains on
+this idea.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from parallelism.plan import Deal, Share
+from parallelism.plan import Deal
 
 T = TypeVar("T")
 
@@ -23,40 +24,61 @@ class Node:
     index: int
 
     @property
+    def first(self) -> int:
+        """Its first leaf."""
+        return self.index << self.level
+
+    @property
     def is_left(self) -> bool:
         return self.index % 2 == 0
+
+    @property
+    def sibling(self) -> Node:
+        return Node(self.level, self.index ^ 1)
 
     @property
     def parent(self) -> Node:
         return Node(self.level + 1, self.index // 2)
 
+    def leaves(self, total: int) -> range:
+        """Those that it covers in a tree of `total` leaves."""
+        return range(self.first, min(self.first + (1 << self.level), total))
+
+    def __contains__(self, leaf: int) -> bool:
+        return leaf >> self.level == self.index
+
 
 class TreeSum(Generic[T]):
-    """Adds values up as they come, from left to right. `add` may change and return its first argument."""
+    """Adds values up as they come, in any order. `add` may change and return its first argument.
 
-    def __init__(self, leaves: int, add: Callable[[T, T], T]) -> None:
-        self._leaves, self._add = leaves, add
+    `pending` are the subtrees whose sibling is still to come, or is somewhere else; it may hold some from the start.
+    """
+
+    def __init__(self, leaves: int, add: Callable[[T, T], T], pending: dict[Node, T] | None = None) -> None:
+        self.leaves, self._add = leaves, add
         self._height = (leaves - 1).bit_length()
-        self.pending: list[tuple[Node, T]] = []  # subtrees whose sibling is still to come, or is somewhere else
+        self.pending: dict[Node, T] = {} if pending is None else pending
 
     def put(self, node: Node, value: T) -> None:
-        while node.level < self._height and (not node.is_left or self._is_only_child(node)):
-            if not node.is_left:
-                if not self.pending or self.pending[-1][0] != Node(node.level, node.index - 1):
-                    break
-                value = self._add(self.pending.pop()[1], value)
+        while node.level < self._height:
+            if node.sibling in self.pending:
+                other = self.pending.pop(node.sibling)
+                value = self._add(value, other) if node.is_left else self._add(other, value)
+            elif node.sibling.first < self.leaves:
+                break
             node = node.parent
-        self.pending.append((node, value))
+        self.pending[node] = value
 
-    def _is_only_child(self, left: Node) -> bool:
-        return (left.index + 1) << left.level >= self._leaves
+    @property
+    def from_left_to_right(self) -> list[tuple[Node, T]]:
+        return sorted(self.pending.items(), key=lambda item: item[0].first)
 
     @property
     def total(self) -> T:
         """After every leaf was put in, alone or within a subtree."""
-        ((root, value),) = self.pending
+        ((root, value),) = self.pending.items()
         if root.level != self._height:
-            raise ValueError(f"the sum of {self._leaves} leaves is not finished: only {root} is there")
+            raise ValueError(f"the sum of {self.leaves} leaves is not finished: only {root} is there")
         return value
 
 
@@ -69,30 +91,48 @@ def tree_sum(values: Iterable[T], add: Callable[[T, T], T]) -> T:
     return tree.total
 
 
-def frontier(share: Share, leaves: int) -> tuple[Node, ...]:
-    """The largest whole subtrees in a contiguous range of s leaves, from left to right: at most 2 log2(s/2 + 1), and one."""
-    return tuple(node for node, _ in _walk(share, leaves)[-1])
+def frontier(share: Iterable[int], leaves: int) -> tuple[Node, ...]:
+    """The largest whole subtrees among some leaves, from left to right: in a contiguous range of s at most 2 log2(s/2 + 1), and one."""
+    tree = TreeSum[None](leaves, neither)
+    for index in share:
+        tree.put(Node(0, index), None)
+    return tuple(node for node, _ in tree.from_left_to_right)
 
 
-def most_pending(share: Share, leaves: int) -> int:
+def leaves_of(nodes: Iterable[Node], leaves: int) -> tuple[int, ...]:
+    """The other way round."""
+    return tuple(sorted(leaf for node in nodes for leaf in node.leaves(leaves)))
+
+
+def held_once(held: Sequence[Iterable[Node]]) -> tuple[tuple[Node, ...], ...]:
+    """By rank, what it holds without what another rank brings too: of subtrees that overlap, the largest stays, then the first rank's."""
+    offers = [(node, rank) for rank, nodes in enumerate(held) for node in nodes]
+    taken: list[tuple[Node, int]] = []
+    for node, rank in sorted(offers, key=lambda offer: (-offer[0].level, offer[1], offer[0].index)):
+        if not any(node.first in larger for larger, _ in taken):
+            taken.append((node, rank))
+    return tuple(tuple(sorted((node for node, owner in taken if owner == rank), key=lambda node: node.first)) for rank in range(len(held)))
+
+
+def most_pending(share: Iterable[int], leaves: int) -> int:
     """Sums that are held at a time while a range of s leaves is added up, the newest leaf among them: up to about 2 log2 s."""
-    return max((1 + len(before) for before in _walk(share, leaves)[:-1]), default=0)
+    return max((1 + before for before in _pending_before_each(share, leaves)), default=0)
 
 
 def gradient_buffers(deal: Deal) -> float:
     """What the busiest rank holds, in sizes of all gradients: pending sums, its packed subtrees, and everyone's for its own slice."""
-    shares = [deal.of(rank) for rank in range(deal.ranks)]
-    subtrees = [len(frontier(share, deal.micro_batches)) for share in shares]
-    pending = max(most_pending(share, deal.micro_batches) for share in shares)
+    subtrees = [len(frontier(share, deal.micro_batches)) for share in deal.shares]
+    pending = max(most_pending(share, deal.micro_batches) for share in deal.shares)
     received = (sum(subtrees) - min(subtrees)) / deal.ranks if deal.ranks > 1 else 0.0
     return pending + max(subtrees) + received
 
 
-def _walk(share: Share, leaves: int) -> list[list[tuple[Node, None]]]:
-    """What is pending at first, and after each leaf of the range."""
-    tree = TreeSum[None](leaves, lambda left, right: None)
-    history: list[list[tuple[Node, None]]] = [[]]
-    for index in share.indices:
+def _pending_before_each(share: Iterable[int], leaves: int) -> Iterator[int]:
+    tree = TreeSum[None](leaves, neither)
+    for index in share:
+        yield len(tree.pending)
         tree.put(Node(0, index), None)
-        history.append(list(tree.pending))
-    return history
+
+
+def neither(left: None, right: None) -> None:
+    """Sums of nothing: only the shape of the tree is asked for."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-RECEIVE_SECONDS = 5.0
+RECEIVE_SECONDS = 30.0
 
 
 class SocketClosedError(Exception):
@@ -51,11 +51,11 @@ class AsgiSocket:
     async def receive(self) -> str:
         return str((await self._next())["text"])
 
-    async def close(self) -> None:
-        """As a peer that goes away."""
+    async def close(self, code: int = 1001) -> None:
+        """As a peer that goes away; or with 1012, as uvicorn tells that it goes away itself."""
         if self._task is None or self._task.done():
             return
-        await self._to_app.put({"type": "websocket.disconnect", "code": 1001})
+        await self._to_app.put({"type": "websocket.disconnect", "code": code})
         await asyncio.wait_for(asyncio.shield(self._task), RECEIVE_SECONDS)
 
     async def vanish(self) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ import msgspec
 from distributed.store_server import StoreServer
 from monitoring.points import MetricRecord, RankEvent
 from monitoring.spool import SpoolReader
-from training.link import Birth, FromRank, Joined, PauseRequest, RankFolder, RankHello, RankOrder, Reform, Result, World
+from tests.faults import state_of
+from training.link import Birth, FromRank, Joined, PauseRequest, RankFolder, RankHello, RankOrder, Reform, Release, Result, ToRank, World
 from training.spec import JobSpec
 
 RANK_TIMEOUT_SECONDS = 60.0
@@ -30,7 +31,7 @@ JOB_ID = "01JTEST0000000000000000000"
 TOKEN = "token"
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["training.main", "tests.ranks"])
+_processes.set_forkserver_preload(["tests.preloaded", "training.main", "tests.ranks"])
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,24 @@ class StoreThread:
         self._thread.start()
         self.port: int = self._do(self._server.start("127.0.0.1"))
 
-    def admit(self, generation: int) -> None:
-        self._do(self._server.admit(JOB_ID, generation, TOKEN))
+    def admit(self, generation: int, *, at_boundary: bool = False) -> None:
+        self._do(self._server.admit(JOB_ID, generation, TOKEN, at_boundary=at_boundary))
+
+    def restart(self, generation: int) -> None:
+        """As its agent does: the same port, and nothing remembered."""
+        self.stop()
+        self._server = StoreServer()
+        self._do(self._server.start("127.0.0.1", self.port))
+        self.admit(generation)
+
+    def stop(self) -> None:
+        self._do(self._server.close())
+
+    def has_arrivals(self, generation: int) -> bool:
+        return f"g{generation}/arrived" in self._server._namespaces[JOB_ID][generation].values
 
     def close(self) -> None:
-        self._do(self._server.close())
+        self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -144,15 +158,18 @@ class LinkedAgent:
 
     def order(self, order: RankOrder) -> None:
         """Tell the process that was born as `order.world.born` to take this place."""
-        with self._news:
-            assert self._news.wait_for(lambda: order.world.born in self._connections, RANK_TIMEOUT_SECONDS), "the rank does not call"
-            self._connections[order.world.born].sendall(msgspec.json.encode(Reform(order=order)) + b"\n")
+        self.ask(order.world.born, Reform(order=order))
 
-    def until(self, generation: int, rank: int, kind: type[Any]) -> Any:
+    def ask(self, birth: Birth, request: ToRank) -> None:
+        with self._news:
+            assert self._news.wait_for(lambda: birth in self._connections, RANK_TIMEOUT_SECONDS), "the rank does not call"
+            self._connections[birth].sendall(msgspec.json.encode(request) + b"\n")
+
+    def until(self, generation: int, rank: int, kind: type[Any], which: Callable[[Any], bool] = lambda _: True) -> Any:
         """The first such message of that rank."""
 
         def said() -> Any:
-            return next((each for each in self.heard.get((generation, rank), []) if isinstance(each, kind)), None)
+            return next((each for each in self.heard.get((generation, rank), []) if isinstance(each, kind) and which(each)), None)
 
         with self._news:
             found = self._news.wait_for(said, RANK_TIMEOUT_SECONDS)
@@ -171,6 +188,7 @@ class Job:
     folder: Path
     spec: dict[str, Any]
     generation: int = 0
+    gangs: list[RunningGang] = field(default_factory=list)
 
     @property
     def checkpoints(self) -> Path:
@@ -187,7 +205,9 @@ class Job:
         """Fork the ranks of the next generation. `changes` are fields of their World, `by_rank` of one rank's."""
         self.generation += 1
         self.folder.mkdir(parents=True, exist_ok=True)
-        return RunningGang(self, world_size, pause, {rank: changes | (by_rank or {}).get(rank, {}) for rank in range(world_size)})
+        by_rank = by_rank or {}
+        self.gangs.append(RunningGang(self, world_size, pause, {rank: changes | by_rank.get(rank, {}) for rank in range(world_size)}))
+        return self.gangs[-1]
 
     def run(self, world_size: int = 1, pause: bool = False, **changes: Any) -> list[RankEnd]:
         """... and wait for them."""
@@ -196,23 +216,43 @@ class Job:
     def resume(self, world_size: int = 1, pause: bool = False) -> list[RankEnd]:
         return self.run(world_size, pause, restore_from=self.newest_first(), restore_required=True)
 
+    def end(self) -> None:
+        """Whatever still runs; for a test that has failed."""
+        for gang in self.gangs:
+            gang.end()
+
 
 class RunningGang:
-    """The processes of one start; `folders` of the present generation, by rank."""
+    """The processes of one start and of the generations after it, by number, in the order in which they were started."""
 
     def __init__(self, job: Job, world_size: int, pause: bool, changes: dict[int, dict[str, Any]]) -> None:
         self.job = job
         self.store = StoreThread()
         self.store.admit(job.generation)
         self.agent = LinkedAgent(job.folder / f"a{job.generation}.sock", pause=pause)
-        self.births = [Birth(job.generation, rank) for rank in range(world_size)]
-        self.orders = [self._order(rank, world_size, **changes[rank]) for rank in range(world_size)]
-        self.folders = [RankFolder.at(Path(order.folder)) for order in self.orders]
-        self.processes = []
-        for order in self.orders:
-            process = _processes.Process(target=become_rank, args=(order,))
-            process.start()
-            self.processes.append(process)
+        self.world_size = self.places = world_size  # of the present generation; `places`: with those parked
+        self.births: list[Birth] = []
+        self.folders: list[RankFolder] = []
+        self.processes: list[Any] = []
+        self.orders: dict[int, RankOrder] = {}  # the newest of each process
+        self.ended = False
+        for rank in range(world_size):
+            self._fork(rank, **changes[rank])
+
+    def park(self, **changes: Any) -> int:
+        """Start a rank that has no place yet, beside a gang that trains; its number among this gang's processes."""
+        self.agent.until(1, 0, Joined)
+        self.places += 1
+        return self._fork(self.places - 1, parked=True, **changes)
+
+    def _fork(self, rank: int, **changes: Any) -> int:
+        order = self._order(rank, self.world_size, **changes)
+        process = _processes.Process(target=become_rank, args=(order,))
+        process.start()
+        self.processes.append(process)
+        self.births.append(Birth(self.job.generation, rank))
+        self.folders.append(RankFolder.at(Path(order.folder)))
+        return len(self.processes) - 1
 
     def _order(self, rank: int, world_size: int, **changes: Any) -> RankOrder:
         folder = RankFolder(self.job.folder, JOB_ID, self.job.generation, rank)
@@ -221,15 +261,37 @@ class RunningGang:
         spec = JobSpec.model_validate(self.job.spec).model_dump(mode="json")
         return RankOrder(spec=spec, world=world, folder=str(folder.path), agent_socket=str(self.agent.path))
 
-    def close_up(self, *survivors: int, untold: tuple[int, ...] = ()) -> None:
-        """A new generation of the processes started as ranks `survivors`; told without waiting for their word."""
+    def close_up(self, *survivors: int, parked: tuple[int, ...] = (), untold: tuple[int, ...] = (), newcomers: int = 0) -> None:
+        """A new generation of the processes with these numbers, told without waiting for their word, and after them of new ones."""
+        self._form(survivors, parked, untold, at_boundary=False, newcomers=newcomers)
+
+    def resize(self, *members: int, parked: tuple[int, ...] = (), untold: tuple[int, ...] = ()) -> None:
+        """The same at a step that the present members agree on."""
+        self._form(members, parked, untold, at_boundary=True)
+
+    def _form(
+        self, members: tuple[int, ...], parked: tuple[int, ...], untold: tuple[int, ...], *, at_boundary: bool, newcomers: int = 0
+    ) -> None:
         self.job.generation += 1
-        self.store.admit(self.job.generation)
-        first = self.births[0].generation
-        for rank, born in enumerate(survivors):
-            order = self._order(rank, len(survivors), birth=Birth(first, born))
-            if born not in untold:
-                self.agent.order(order)
+        self.world_size = len(members) + newcomers
+        self.places = self.world_size + len(parked)
+        self.store.admit(self.job.generation, at_boundary=at_boundary)
+        ranks = [*range(len(members)), *range(self.world_size, self.places)]
+        for rank, number in zip(ranks, (*members, *parked), strict=True):
+            order = self._order(rank, self.world_size, birth=self.births[number], parked=number in parked, at_boundary=at_boundary)
+            self.orders[number] = order
+            if number not in untold:
+                self.tell(number)
+        for rank in range(len(members), self.world_size):
+            self._fork(rank)
+
+    def tell(self, number: int) -> None:
+        """Again, or one that was left untold."""
+        self.agent.order(self.orders[number])
+
+    def release(self, *numbers: int) -> None:
+        for number in numbers:
+            self.agent.ask(self.births[number], Release())
 
     def pids(self) -> list[int]:
         return [process.pid or 0 for process in self.processes]
@@ -237,19 +299,29 @@ class RunningGang:
     def kill(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.pids()[rank], number)
 
-    def wait(self) -> list[RankEnd]:
-        """How each process ended, by the rank it was started as, and what it left in its first folder."""
-        ends = []
-        for process, folder in zip(self.processes, self.folders, strict=True):
-            process.join(RANK_TIMEOUT_SECONDS)
+    def end(self) -> None:
+        """At once, whatever they are at; again is harmless. Their states are shown where a test fails."""
+        for process in self.processes:
             if process.is_alive():
+                print(f"process {process.pid} ended in state {state_of(process.pid)}", flush=True)
                 process.kill()
-                process.join()
-            ends.append(read_end(process.exitcode or 0, folder))
-            process.close()
-        self.store.close()
-        self.agent.close()
-        return ends
+            process.join()
+        if not self.ended:
+            self.ended = True
+            self.store.close()
+            self.agent.close()
+
+    def wait(self) -> list[RankEnd]:
+        """How each process ended, by number, and what it left in its first folder."""
+        for process in self.processes:
+            process.join(RANK_TIMEOUT_SECONDS)
+        self.end()
+        return [read_end(process.exitcode or 0, folder) for process, folder in zip(self.processes, self.folders, strict=True)]
+
+    def until(self, number: int, kind: type[Any]) -> Any:
+        """The first such message of that process in the place that it was started for."""
+        born = self.births[number]
+        return self.agent.until(born.generation, born.rank, kind)
 
     def left(self, generation: int, rank: int) -> RankEnd:
         """What a rank of a later generation left; its exit code is its process's, see `wait`."""

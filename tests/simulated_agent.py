@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import msgspec
@@ -30,7 +30,7 @@ from cluster.states import RankState
 from monitoring.points import RankBatch, RankEvent, Upload
 from monitoring.samples import HostSample
 from tests.asgi_socket import AsgiSocket, SocketClosedError
-from training.link import FailureReport, World
+from training.link import FailureReport, Outcome, Stalled, World
 
 _decoder: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
 START_TIME = 1_795_000_000.0
@@ -43,10 +43,12 @@ class SimulatedRank:
     pid: int
     state: RankState = RankState.RUNNING
     step: int = 0
-    outcome: Literal["completed", "paused", "failed"] | None = None
+    outcome: Outcome | None = None
     exit_code: int | None = None
     signal: str | None = None
     failure: FailureReport | None = None
+    stall: Stalled | None = None
+    suspended: bool = False
     events: int = 0
 
     def observed(self) -> ObservedRank:
@@ -62,6 +64,8 @@ class SimulatedRank:
             exit_code=self.exit_code,
             signal=self.signal,
             failure=self.failure,
+            stall=self.stall,
+            suspended=self.suspended,
             drained=exited,
         )
 
@@ -74,6 +78,9 @@ class SimulatedAgent:
     boot_id: str = "boot-1"
     protocol: int = PROTOCOL_VERSION
     obeys_stop: bool = True
+    parks_at_once: bool = True  # a rank without a place is warm as soon as it is started; else `warm_up`
+    crosses_at_once: bool = True  # the step boundary of a voluntary change comes at once; else `cross`
+    reports_joined: bool = True  # ranks that take a place in a newer generation find the others there
     ranks: dict[Place, SimulatedRank] = field(default_factory=dict)
     desired: Desired | None = None
     welcome: Welcome | None = None
@@ -104,10 +111,10 @@ class SimulatedAgent:
         )
         self._reader = asyncio.create_task(self._read())
 
-    async def disconnect(self) -> None:
+    async def disconnect(self, code: int = 1001) -> None:
         await self._stop_reading()
         if self._socket is not None:
-            await self._socket.close()
+            await self._socket.close(code)
 
     async def lose_coordinator(self, successor: FastAPI) -> None:
         """Its process is gone between two instructions; another one has taken its place."""
@@ -157,6 +164,30 @@ class SimulatedAgent:
             rank.failure = FailureReport(kind="peer_lost", rank=rank.world.rank, message="Connection closed by peer", time=2.0)
         await self.observe()
 
+    async def suspend(self, job_id: str, *, suspended: bool = True) -> None:
+        """Every rank here is stopped by a signal, or continued."""
+        for rank in self._alive(job_id):
+            rank.suspended = suspended
+        await self.observe()
+
+    async def stall(self, job_id: str, stall: Stalled | None) -> None:
+        """Every rank here says this of itself; None: it goes on."""
+        for rank in self._alive(job_id):
+            rank.stall = stall
+        await self.observe()
+
+    async def warm_up(self, job_id: str) -> None:
+        for rank in self._alive(job_id):
+            if rank.world.parked:
+                rank.state = RankState.PARKED
+        await self.observe()
+
+    async def cross(self, job_id: str) -> None:
+        """The gang has agreed on the step: from now on ranks take their places in the new generation, and released ones leave."""
+        self.crosses_at_once = True
+        assert self.desired is not None
+        await self._obey(self.desired)
+
     async def complete(self, job_id: str) -> None:
         for rank in self._alive(job_id):
             self._exit(rank, "completed", exit_code=0)
@@ -194,8 +225,10 @@ class SimulatedAgent:
         assert self.desired is not None
         return [world for assignment in self.desired.assignments if assignment.job_id == job_id for world in assignment.worlds]
 
-    def action(self, job_id: str) -> str | None:
-        found = [each.action for each in (self.desired.assignments if self.desired else ()) if each.job_id == job_id]
+    def action(self, job_id: str, generation: int | None = None) -> str | None:
+        """What ranks of this job are to do here, by default those of the newest generation."""
+        mine = [each for each in (self.desired.assignments if self.desired else ()) if each.job_id == job_id]
+        found = [each.action for each in mine if generation in (None, each.generation)]
         return found[-1] if found else None
 
     def _alive(self, job_id: str) -> list[SimulatedRank]:
@@ -246,7 +279,16 @@ class SimulatedAgent:
         for place, (_, world) in wanted.items():
             mine = [rank for rank in self.ranks.values() if rank.world.job_id == world.job_id and rank.world.born == world.born]
             if world.birth is not None and place not in self.ranks and mine:
-                self.ranks[place] = replace(mine[-1], world=world, failure=None, events=0)
+                self.ranks[place] = replace(
+                    mine[-1], world=world, failure=None, stall=None, events=0, state=self._state_on_arrival(mine[-1], world)
+                )
+
+    def _state_on_arrival(self, rank: SimulatedRank, world: World) -> RankState:
+        if rank.state is RankState.EXITED or world.parked:
+            return rank.state
+        if world.at_boundary and not self.crosses_at_once:
+            return RankState.ASSIGNED
+        return RankState.RUNNING if self.reports_joined else RankState.STARTING
 
     async def _steer(self, place: Place, assignment: DesiredAssignment, world: World) -> None:
         rank = self.ranks.get(place)
@@ -254,9 +296,14 @@ class SimulatedAgent:
             if assignment.action == "run":
                 self.started.append(place)
                 self.first_start.set()
-                self.ranks[place] = SimulatedRank(world, pid=1000 + len(self.started))
+                state = RankState.RUNNING if not world.parked else RankState.PARKED if self.parks_at_once else RankState.STARTING
+                self.ranks[place] = SimulatedRank(world, pid=1000 + len(self.started), state=state)
         elif rank.state is RankState.EXITED:
             return
+        elif assignment.action == "run" and rank.state is RankState.ASSIGNED and self.crosses_at_once:
+            rank.state = RankState.RUNNING
+        elif assignment.action == "release" and self.crosses_at_once:
+            self._exit(rank, "released", exit_code=0)
         elif assignment.action == "pause":
             if world.rank == 0:
                 await self.save_checkpoint(world.job_id, rank.step, generation=world.generation)

@@ -22,11 +22,15 @@ from training.link import (
     CheckpointRequest,
     FromRank,
     Joined,
+    Moving,
+    Parked,
     PauseRequest,
     Progress,
     RankHello,
     RankOrder,
     Reform,
+    Release,
+    Stalled,
     ToRank,
     World,
 )
@@ -45,13 +49,15 @@ _decoder: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 
 
 class AgentLink:
-    """What the agent asks for (`pause_wanted`, `checkpoint_wanted`, `next_order`), and where news go (`joined`, `progress`, `broken`)."""
+    """What the agent asks for (`pause_wanted`, `checkpoint_wanted`, `leave_wanted`, `next_order`), and where news go."""
 
     def __init__(self, path: str, world: World) -> None:
         self.pause_wanted = False
         self.checkpoint_wanted = False
         self._path, self._hello = path, hello_of(world)
-        self._last_word: Joined | Broken | None = None
+        self._last_word: Parked | Joined | Broken | None = None
+        self._stalled: Stalled | None = None
+        self._released = False
         self._order: RankOrder | None = None
         self._ordered = threading.Condition()
         self._fence: Fence | None = None
@@ -65,23 +71,24 @@ class AgentLink:
         """From now on this rank is that one; whatever it left of its earlier place is complete."""
         hello = hello_of(world)
         if hello != self._hello:
-            self._hello, self._last_word = hello, None
+            self._hello, self._last_word, self._stalled = hello, None, None
             self._send(hello)
 
     def guard(self, fence: Fence) -> None:
         """The fence to strike once this rank is ordered elsewhere; at once if it already is."""
         with self._ordered:
             self._fence = fence
-            overtaken = self._order is not None and self._order.world.generation > self._hello.generation
-        if overtaken:
+            order = self._newer_order()
+        if order is not None and not order.world.at_boundary:
             fence.strike()
 
-    def joined(self, message: Joined) -> None:
+    def say(self, message: Parked | Joined | Broken) -> None:
+        """Said again to every new agent, until this rank takes another place."""
         self._last_word = message
         self._send(message)
 
-    def broken(self, message: Broken) -> None:
-        self._last_word = message
+    def stalled(self, message: Stalled | Moving) -> None:
+        self._stalled = message if isinstance(message, Stalled) else None
         self._send(message)
 
     def progress(self, step: int) -> None:
@@ -90,14 +97,25 @@ class AgentLink:
     def checkpoint_done(self) -> None:
         self.checkpoint_wanted = False
 
-    def next_order(self, timeout: float) -> RankOrder | None:
-        """This rank's place in a newer generation; None after `timeout` seconds without one."""
+    @property
+    def leave_wanted(self) -> bool:
+        """Whether this rank has its order for what comes after this generation."""
+        return self._released or self._newer_order() is not None
 
-        def newer() -> RankOrder | None:
-            return self._order if self._order and self._order.world.generation > self._hello.generation else None
+    @property
+    def released(self) -> bool:
+        """Nobody needs this rank any more: it was told so, or has no place and nothing to save when its job pauses."""
+        return self._released or (self.pause_wanted and isinstance(self._last_word, Parked))
 
+    def next_order(self, timeout: float | None) -> RankOrder | None:
+        """This rank's place in a newer generation; None once it is released, or after `timeout` seconds."""
         with self._ordered:
-            return self._ordered.wait_for(newer, timeout)
+            self._ordered.wait_for(lambda: self.released or self._newer_order(), timeout)
+            return self._newer_order()
+
+    def _newer_order(self) -> RankOrder | None:
+        order = self._order
+        return order if order is not None and order.world.generation > self._hello.generation else None
 
     def close(self) -> None:
         self._stop.set()
@@ -130,26 +148,37 @@ class AgentLink:
     def _introduce(self, connection: socket.socket) -> None:
         with self._sending:
             connection.sendall(frame(self._hello))
-            if self._last_word is not None:
-                connection.sendall(frame(self._last_word))
+            for word in (self._last_word, self._stalled):
+                if word is not None:
+                    connection.sendall(frame(word))
             self._socket = connection
 
     def _obey(self, request: ToRank) -> None:
         match request:
             case PauseRequest():
                 self.pause_wanted = True
+                self._wake()
+            case Release():
+                self._released = True
+                self._wake()
             case CheckpointRequest():
                 self.checkpoint_wanted = True
             case Reform(order=order):
                 self._reform(order)
 
-    def _reform(self, order: RankOrder) -> None:
+    def _wake(self) -> None:
         with self._ordered:
-            if order.world.generation <= self._hello.generation:
-                return  # obeyed already
+            self._ordered.notify_all()
+
+    def _reform(self, order: RankOrder) -> None:
+        """At once, or, where the generation is well, when its ranks have agreed on a step: see `leave_wanted`."""
+        with self._ordered:
+            newest = self._newer_order()
+            if order.world.generation <= (newest.world.generation if newest else self._hello.generation):
+                return  # obeyed already, known, or overtaken
             self._order, fence = order, self._fence
             self._ordered.notify_all()
-        if fence is not None and not fence.struck.is_set():
+        if fence is not None and not fence.struck.is_set() and not order.world.at_boundary:
             fence.strike()
             threading.Thread(target=end_unless_released, args=(fence,), name="release", daemon=True).start()
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distributed.abort import Fence
-from distributed.process_group import Group, join
+from distributed.process_group import Group, Remains, join, set_aside_group
 from parallelism.apply import parallelize
-from parallelism.plan import Deal, degrees
+from parallelism.plan import degrees
 from training import checkpoint, elastic
-from training.checkpoint import Vault
 from training.elastic import Rebuilt
 from training.errors import CheckpointCorruptError, NoUsableCheckpointError
 from training.link import World
@@ -22,6 +21,7 @@ from training.spec import JobSpec
 from training.state import TrainState
 from training.step import Stepper
 from training.telemetry import Telemetry
+from training.vault import Vault, clear_debris, open_vault
 
 
 @dataclass
@@ -37,9 +37,14 @@ class Generation:
     rebuilt: Rebuilt | None  # None: begun afresh or from a checkpoint
 
     def close(self) -> None:
-        """Leave the group; the wrapper goes first, since it holds on to the group."""
+        """End the group; the wrapper goes first, since it holds on to the group."""
         del self.stepper
         self.group.close()
+
+    def leave(self) -> Remains:
+        """Make room for the next generation."""
+        del self.stepper
+        return set_aside_group()
 
 
 def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: Telemetry, fence: Fence) -> Generation:
@@ -49,10 +54,12 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     joined_at = time.time()
     vault = Vault(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
     agreement = elastic.agree(group.gather(elastic.standing(state, led=telemetry.led_before)))
-    if agreement is None or agreement.has_newcomers:
-        checkpoint.open_vault(vault)  # the others have seen it
+    if agreement is None or agreement.newcomers:
+        open_vault(vault, agreement.newcomers if agreement else ())  # the others have seen it
     else:
-        checkpoint.clear_debris(vault)
+        clear_debris(vault)
+    for found in checkpoint.untold(vault, world.restore_from):
+        telemetry.event("checkpoint_committed", **found.announcement)
     rebuilt = None
     if agreement is None:
         restore(vault, world, state, telemetry)
@@ -60,22 +67,21 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
         elastic.take(state, group, agreement)
         rebuilt = Rebuilt(agreement, entered_at, joined_at, agreed_at=time.time())
     state.begun = True
-    deal = Deal(spec.micro_batches, group.rank, group.world_size)
     sizes = degrees(spec.parallelism.strategy, world.world_size)
-    wrapped = parallelize(state.task.model, sizes, state.device, deal, group, reproducible=spec.is_reproducible)
-    return Generation(spec, state, group, Stepper(spec, state, group, wrapped), vault, telemetry, rebuilt)
+    wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=spec.is_reproducible)
+    stepper = Stepper(spec, state, group, wrapped, elastic.first_deal(spec.micro_batches, group, agreement))
+    return Generation(spec, state, group, stepper, vault, telemetry, rebuilt)
 
 
 def restore(vault: Vault, world: World, state: TrainState, telemetry: Telemetry) -> None:
     """Load the first candidate that verifies; without candidates, start at step 0."""
     for folder in map(Path, world.restore_from):
         try:
-            manifest = checkpoint.verify(vault.group, folder)
+            checkpoint.load(vault.group, state, folder, checkpoint.verify(vault.group, folder))
         except CheckpointCorruptError as error:
             telemetry.event("checkpoint_damaged", directory=str(folder), reason=str(error))
             telemetry.say(f"WARNING checkpoint {folder.name} is damaged, trying an older one: {error}")
             continue
-        checkpoint.load(vault.group, state, folder, manifest)
         telemetry.event("checkpoint_restored", directory=str(folder), step=state.step)
         telemetry.say(f"restored step {state.step} from {folder}")
         return

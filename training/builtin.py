@@ -14,8 +14,8 @@ from training.models.gpt import model as gpt
 from training.models.mlp import model as mlp
 from training.models.resnet import model as resnet
 from training.sizes import CLASSIFICATION_SHAPES
-from training.spec import Cifar10, Data, Digits, GptModel, MlpModel, ResnetModel, StdlibText
 from training.task import Batch, Loss, Task
+from training.workload import Cifar10, Data, Digits, GptModel, MlpModel, ResnetModel, StdlibText
 
 SAMPLE_SEED = 0
 SAMPLE_TEMPERATURE = 0.8

@@ -1,7 +1,9 @@
 """How the ranks of a generation come to one state: what they bring, who has come furthest, who sends it to whom.
 
 A rank that lost its peers in a step may or may not have committed it: the sums of that step had reached some and not others.
-So committed steps differ by one at most, and the most advanced state is the truth. Ranks that already have it get nothing.
+So committed steps differ by one at most, and the most advanced state is the truth. Ranks that already have it get nothing; nor does
+one that is new where no step is committed yet, since a state that was just built is the same everywhere. What ranks have computed of
+the step after it stays with them, and only the rest of that step is dealt out.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import torch
 from torch import Tensor
 
 from distributed.process_group import Group
-from training.checkpoint import put_tensors, tensors_of
+from parallelism.plan import Deal, deal_around
+from parallelism.tree import Node, held_once, leaves_of
+from training.shards import put_tensors, tensors_of
 from training.state import StepReport, TrainState
 
-#: Rank 0 writes its records every 50 ms; what it committed within this time of its death may not be on disk.
-UNWRITTEN_SECONDS = 0.25
+#: Rank 0 writes its records every 50 ms, or when a busy machine lets it; what it committed within this time of its death may not be on disk.
+UNWRITTEN_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Standing:
     unsettled: StepReport | None
     reports: tuple[StepReport, ...]  # its newest, oldest first
     led: bool  # it was rank 0 until now, and has written down every step it committed
+    kept: tuple[Node, ...]  # the subtrees of the next step's micro-batches that it has computed already
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Agreement:
     reports: tuple[StepReport, ...]
     untold: tuple[StepReport, ...]  # steps that no rank 0 is sure to have written down
     transfers: tuple[Transfer, ...]
-    has_newcomers: bool  # ranks that were not in an earlier generation
+    kept: tuple[tuple[Node, ...], ...]  # by rank: what need not be computed again; disjoint
+    newcomers: tuple[int, ...]  # ranks that were not in an earlier generation
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ class Rebuilt:
 
 
 def standing(state: TrainState, *, led: bool) -> Standing:
-    return Standing(state.begun, state.step, state.best, state.unsettled, tuple(state.reports), led)
+    kept = tuple(state.partial.sums) if state.partial else ()
+    return Standing(state.begun, state.step, state.best, state.unsettled, tuple(state.reports), led, kept)
 
 
 def agree(standings: Sequence[Standing]) -> Agreement | None:
@@ -72,7 +79,7 @@ def agree(standings: Sequence[Standing]) -> Agreement | None:
     if step is None:
         return None
     ahead = [rank for rank, each in enumerate(standings) if each.begun and each.step == step]
-    behind = [rank for rank in range(len(standings)) if rank not in ahead]
+    behind = [rank for rank in range(len(standings)) if rank not in ahead and step > 0]  # all are built alike: at step 0 nobody is
     truth = standings[ahead[0]]
     return Agreement(
         step=step,
@@ -81,8 +88,15 @@ def agree(standings: Sequence[Standing]) -> Agreement | None:
         reports=truth.reports,
         untold=tuple(untold(truth.reports, standings)),
         transfers=tuple(Transfer(ahead[number % len(ahead)], rank) for number, rank in enumerate(behind)),
-        has_newcomers=not all(each.begun for each in standings),
+        kept=held_once([each.kept if rank in ahead else () for rank, each in enumerate(standings)]),
+        newcomers=tuple(rank for rank, each in enumerate(standings) if not each.begun),
     )
+
+
+def first_deal(micro_batches: int, group: Group, agreement: Agreement | None) -> Deal:
+    """Of a generation's first step: around what its ranks have computed of it already."""
+    kept = agreement.kept if agreement else ((),) * group.world_size
+    return deal_around(micro_batches, [leaves_of(nodes, micro_batches) for nodes in kept], group.rank)
 
 
 def untold(reports: Sequence[StepReport], standings: Iterable[Standing]) -> Iterable[StepReport]:
@@ -100,6 +114,7 @@ def take(state: TrainState, group: Group, agreement: Agreement) -> None:
     if mine:
         exchange(state, group, mine)
     state.step, state.best, state.unsettled, state.begun = agreement.step, agreement.best, agreement.unsettled, True
+    state.keep(agreement.step, agreement.kept[group.rank])
     state.reports.clear()
     state.reports.extend(agreement.reports)
 

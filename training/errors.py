@@ -3,6 +3,7 @@
 TrainingError
 ├── InvalidInputError        the user's: a missing file, an entrypoint that cannot be imported
 ├── AbandonedError           peers were lost, and nobody gave this rank a place among the survivors
+├── SampleAccountingError    ours: a step that would not have used every sample exactly once; it was not applied
 ├── CheckpointError
 │   ├── CheckpointCorruptError     a hash, a size or a file does not match the manifest; an older one may do
 │   ├── CheckpointSaveError        this save failed; training may go on
@@ -22,6 +23,10 @@ class InvalidInputError(TrainingError):
 
 class AbandonedError(TrainingError):
     """The wait for a new generation is over."""
+
+
+class SampleAccountingError(TrainingError):
+    """The ranks together did not compute each micro-batch of a step exactly once."""
 
 
 class CheckpointError(TrainingError):

@@ -12,18 +12,20 @@ import torch
 
 from distributed import env
 from distributed.abort import Fence
-from distributed.process_group import abandon_group
+from distributed.process_group import Remains, set_aside_group
+from distributed.reach import Place, require_answer
 from training.agent_link import AgentLink
 from training.build import build_generation
 from training.errors import AbandonedError
 from training.failures import describe
-from training.link import Broken, FailureReport, RankFolder, RankOrder
+from training.link import Broken, FailureReport, Outcome, Parked, RankFolder, RankOrder, World
+from training.rehearsal import rehearse
 from training.spec import JobSpec
 from training.state import TrainState, new_state
 from training.telemetry import Telemetry
 from training.trainer import train
-
-Outcome = Literal["completed", "paused"]
+from training.vault import require_visible
+from training.watchdog import Watchdog
 
 #: A coordinator that is away delays a recovery until it is back; beyond this the job's checkpoints are the better hope.
 ORDER_TIMEOUT_SECONDS = 3600.0
@@ -37,7 +39,9 @@ class Life:
         self.spec = JobSpec.model_validate(order.spec)
         self.state: TrainState | None = None
         self.link = AgentLink(order.agent_socket, order.world)
+        self.watchdog = Watchdog(self.link.stalled, self.spec.fault_tolerance.hang_seconds)
         self.telemetry = self._speak_from(order, led_before=False)
+        self._remains = Remains()  # of the generation before this one
 
     @property
     def folder(self) -> RankFolder:
@@ -48,47 +52,79 @@ class Life:
         return self.state.step if self.state is not None else 0
 
     def live(self) -> Outcome:
-        """Until training ends. A lost peer ends a generation, not this process, where the job is to close up."""
+        """Until training ends, or nobody needs this rank. A lost peer ends a generation, not this process, where the job closes up."""
         env.enter(self.order.world, self.order.world.interface, self.folder.path)
         torch.set_num_threads(env.intra_op_threads())
+        if self.order.world.parked:
+            require_fit(self.order.world)
         state = self.state = new_state(self.spec, device_of(self.order), env.cache_directory())
-        while isinstance(ended := self._live_through_generation(state), FailureReport):
-            self._break_off(state, ended)
-            self._enter(self._await_order(ended))
-        return ended
+        if self.order.world.parked:
+            rehearse(self.spec, state)
+        outcome: Outcome | None = None
+        while outcome is None:
+            outcome = self._park() if self.order.world.parked else self._train(state)
+        return outcome
 
     def close(self) -> None:
+        self.watchdog.close()
         self.telemetry.close()
         self.link.close()
 
-    def _live_through_generation(self, state: TrainState) -> Outcome | FailureReport:
+    def _park(self) -> Outcome | None:
+        """Wait for a place as long as it takes: a rank that nobody wants any more is ended by its spawner."""
+        self.link.say(Parked())
+        return self._go_to(self.link.next_order(None))
+
+    def _train(self, state: TrainState) -> Outcome | None:
+        """One generation; None: this rank has taken its place in another."""
+        ended = self._live_through_generation(state)
+        if isinstance(ended, FailureReport):
+            self._break_off(state, ended)
+            return self._go_to(self._await_order(ended))
+        return self._go_to(self.link.next_order(0.0)) if ended == "left" else ended
+
+    def _go_to(self, order: RankOrder | None) -> Outcome | None:
+        if order is None:
+            return "released"
+        self._enter(order)
+        return None
+
+    def _live_through_generation(self, state: TrainState) -> Literal["completed", "paused", "left"] | FailureReport:
         """Once the except block is left nothing refers to the model's wrapper any more, and the group can be destroyed."""
         fence = Fence()
         self.link.guard(fence)
+        self.watchdog.guard(fence, self.order.world.world_size, state.step)
         try:
             generation = build_generation(self.spec, self.order.world, state, self.telemetry, fence)
-            outcome = train(generation)
-            generation.close()
+            self._remains.drop()
+            ended = train(generation)
+            if ended == "left":
+                self._remains = generation.leave()
+            else:
+                generation.close()
         except Exception as error:
             failure = describe(error, self.order.world.rank, state.step)
             if not self.spec.closes_up or not (failure.kind == "peer_lost" or fence.struck.is_set()):
                 raise
         else:
-            return outcome
+            fence.left.set()
+            return ended
         fence.left.set()
         fence.strike()  # frees the neighbours too, and the threads of the group that still wait
         return failure
 
     def _break_off(self, state: TrainState, failure: FailureReport) -> None:
         """Drop whatever depended on the world."""
+        self.watchdog.activity.give_up()
         gc.collect()
-        abandon_group()
+        set_aside_group().drop()
         state.rewind()
-        self.link.broken(Broken(step=state.step, failure=failure))
+        self.link.say(Broken(step=state.step, failure=failure))
 
-    def _await_order(self, failure: FailureReport) -> RankOrder:
+    def _await_order(self, failure: FailureReport) -> RankOrder | None:
+        """None: released."""
         order = self.link.next_order(ORDER_TIMEOUT_SECONDS)
-        if order is None:
+        if order is None and not self.link.released:
             raise AbandonedError(f"no place in a new generation within {ORDER_TIMEOUT_SECONDS:g} s after this: {failure.message}")
         return order
 
@@ -103,7 +139,15 @@ class Life:
         self.link.enter(order.world)
 
     def _speak_from(self, order: RankOrder, *, led_before: bool) -> Telemetry:
-        return Telemetry(order.world, self.spec, RankFolder.at(Path(order.folder)), self.link, led_before=led_before)
+        return Telemetry(
+            order.world, self.spec, RankFolder.at(Path(order.folder)), self.link, self.watchdog.activity, led_before=led_before
+        )
+
+
+def require_fit(world: World) -> None:
+    """Before a rank is parked: it could do its part. Who finds out only when it has joined has kept its whole gang waiting."""
+    require_visible(Path(world.checkpoint_directory), world.rank)
+    require_answer(world.rank, Place(world.store_host, world.store_port))
 
 
 def redirect(before: RankFolder, folder: RankFolder) -> None:

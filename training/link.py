@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
+#: How a rank ends. `released`: it left a gang that goes on without it, or was never needed.
+Outcome = Literal["completed", "paused", "released", "failed"]
+
 
 class Birth(msgspec.Struct, frozen=True):
     """Which rank of which generation a process was started as: what it goes by while its place changes."""
@@ -40,6 +43,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     restore_from: tuple[str, ...] = ()  # checkpoint folders, best candidate first; empty: start at step 0
     restore_required: bool = False  # fail rather than start over when none of them verifies
     birth: Birth | None = None  # a living process takes this place; None: a new one does
+    parked: bool = False  # no place yet: build everything, then wait for one. `rank` counts on from world_size
+    at_boundary: bool = False  # its ranks come from a generation that is well: they leave that one after a step they agree on
 
     @property
     def born(self) -> Birth:
@@ -74,12 +79,54 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
     failure: FailureReport
 
 
+class GroupCall(msgspec.Struct, frozen=True):
+    """One call in which all ranks of a generation meet. `number` counts this rank's calls; 0: not one of the trainer's."""
+
+    number: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"call {self.number} ({self.what})" if self.number else self.what
+
+
+class Stalled(msgspec.Struct, frozen=True, kw_only=True, tag="stalled"):
+    """This rank has been at the same thing for longer than it ever took. Said again as time goes by, or when what it says changes."""
+
+    step: int  # the one it works on
+    phase: str  # data, forward, backward, optimizer, exchange; evaluation, save, rendezvous
+    seconds: float  # since it began with this step, evaluation or save
+    limit: float  # seconds within which it is usually done
+    patience: float  # seconds after which it counts as hung, though nothing else speaks for that
+    since: float  # wall clock
+    waits: GroupCall | None = None  # for the other ranks, in this call; None: it is at work itself
+    recent: tuple[GroupCall, ...] = ()  # its newest calls, oldest first
+    where: str = ""  # the line of the user's code it is in
+    unanswered: tuple[int, ...] = ()  # ranks whose machine does not answer
+
+    @property
+    def overdue(self) -> bool:
+        return self.seconds >= self.patience
+
+
+class Moving(msgspec.Struct, frozen=True, kw_only=True, tag="moving"):
+    """What was stalled goes on."""
+
+
+class Parked(msgspec.Struct, frozen=True, kw_only=True, tag="parked"):
+    """Model and optimizer are built; this process waits for a place (`Reform`)."""
+
+
 class PauseRequest(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
     """Save at an agreed step, then exit with `Outcome.PAUSED`. Repeated until obeyed; harmless the second time."""
 
 
 class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True, tag="checkpoint"):
     """Save after the current step and go on."""
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, tag="release"):
+    """The next generation does without this rank: leave with the others at the step they agree on, then exit with `released`.
+    Repeated until obeyed."""
 
 
 class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +148,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The rank's last word, written to `RankFolder.result` (fsync, rename) just before it exits."""
 
-    outcome: Literal["completed", "paused", "failed"]
+    outcome: Outcome
     step: int
     failure: FailureReport | None = None
 
@@ -158,10 +205,11 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
-    """Leave the present generation, at once and wherever you are in it, and take this place. Repeated until obeyed."""
+    """Leave the present generation and take this place: at once, wherever you are in it, or (`World.at_boundary`) after a step
+    that all its ranks agree on. Repeated until obeyed."""
 
     order: RankOrder
 
 
-FromRank = RankHello | Joined | Progress | Broken
-ToRank = PauseRequest | CheckpointRequest | Reform
+FromRank = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
+ToRank = PauseRequest | CheckpointRequest | Reform | Release

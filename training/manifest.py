@@ -1,12 +1,13 @@
-"""What makes a directory a checkpoint: a manifest with the hash of every file, written last. No torch in here."""
+"""What makes a directory a checkpoint: a manifest with the hash of every file and of itself, written last. No torch in here."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,8 @@ from monitoring.files import sync_folder, write_durably
 from training.errors import CheckpointCorruptError
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+SCRATCH = ".tmp"
+FORMAT = 2
 NAME = re.compile(r"step-(?P<step>\d+)\.g(?P<generation>\d+)(?P<debris>\.tmp)?")
 
 
@@ -35,11 +37,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     best: float | None  # of the policy's metric so far
     metrics: dict[str, float | str]  # numbers that JSON lacks by name, as in MetricRecord
+    parameters_sha256: str | None = None  # `training.fingerprint`: the same whatever world saved them
     files: dict[str, File]
 
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files.values())
+
+
+class _Made(msgspec.Struct, frozen=True):
+    format: int
+
+
+_SEALED = re.compile(rb'(?P<body>.+),\n  "sha256": "(?P<sha256>[0-9a-f]{64})"\n\}', re.DOTALL)
 
 
 def directory_name(step: int, generation: int) -> str:
@@ -52,21 +62,40 @@ def describe(path: Path) -> File:
 
 
 def write(folder: Path, manifest: Manifest) -> str:
-    """Durably; returns the SHA-256 of the manifest itself."""
-    content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    """Durably; returns the SHA-256 of the file as a whole."""
+    content = sealed(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     write_durably(folder / MANIFEST, content)
     return hashlib.sha256(content).hexdigest()
 
 
+def sealed(document: bytes) -> bytes:
+    """A JSON object with one member more, the SHA-256 of all that stands before it: who vouches for others must be beyond doubt."""
+    body = document.removesuffix(b"\n}")
+    return b'%b,\n  "sha256": "%b"\n}' % (body, hashlib.sha256(body).hexdigest().encode())
+
+
+def is_sealed(content: bytes) -> bool:
+    found = _SEALED.fullmatch(content)
+    return found is not None and hashlib.sha256(found["body"]).hexdigest().encode() == found["sha256"]
+
+
 def read(folder: Path) -> Manifest:
+    """Raises CheckpointCorruptError if it is not, to the last bit, what was written for this very folder."""
     try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+        content = (folder / MANIFEST).read_bytes()
+        made = msgspec.json.decode(content, type=_Made).format
+        if made == FORMAT and not is_sealed(content):
+            raise CheckpointCorruptError(f"{folder}: {MANIFEST} is damaged (it does not match its own SHA-256)")
+        if made != FORMAT:
+            raise CheckpointCorruptError(f"{folder}: format {made}; this version reads {FORMAT}")
+        manifest = msgspec.json.decode(content, type=Manifest)
     except OSError as error:
         raise CheckpointCorruptError(f"{folder}: no readable {MANIFEST} ({error.strerror})") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointCorruptError(f"{folder}: {MANIFEST} is damaged ({error})") from error
-    if manifest.format != FORMAT:
-        raise CheckpointCorruptError(f"{folder}: format {manifest.format}; this version reads {FORMAT}")
+    own_name = directory_name(manifest.step, manifest.generation)
+    if NAME.fullmatch(folder.name) and folder.name != own_name:
+        raise CheckpointCorruptError(f"{folder}: holds {own_name}, which was put in its place")
     return manifest
 
 
@@ -81,15 +110,42 @@ def verify(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
             raise CheckpointCorruptError(f"{folder / name}: {found.bytes} bytes that do not match the manifest's SHA-256")
 
 
-def publish(scratch: Path, final: Path) -> None:
-    """The moment the directory becomes a checkpoint."""
+def digest(folder: Path) -> str:
+    return describe(folder / MANIFEST).sha256
+
+
+def published(directory: Path, known: Collection[str]) -> Iterator[tuple[Path, Manifest]]:
+    """Of the checkpoints in `directory` those that are not `known`, as far as their manifests can be read."""
+    for folder in sorted(directory.glob("step-*")):
+        name = NAME.fullmatch(folder.name)
+        if name is not None and not name["debris"] and str(folder) not in known:
+            with contextlib.suppress(CheckpointCorruptError):  # it is of no use, and said to be damaged by whoever wants it
+                yield folder, read(folder)
+
+
+def make_scratch(scratch: Path) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+
+
+def publish(scratch: Path, final: Path, manifest: Manifest) -> str:
+    """The rename is the moment the directory becomes a checkpoint. Returns the SHA-256 of the manifest."""
+    digest = write(scratch, manifest)
     scratch.rename(final)
     sync_folder(final.parent)
+    return digest
+
+
+def withdraw(scratch: Path, final: Path) -> None:
+    """Of a save that failed, perhaps in its very last moment: it is debris again before any of it is deleted."""
+    with contextlib.suppress(OSError):  # it never came so far
+        final.rename(scratch)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def remove_debris(directory: Path, generation: int) -> None:
     """Delete what saves of older generations left unfinished; only one generation writes at a time."""
-    for folder in directory.glob("step-*.tmp"):
+    for folder in directory.glob(f"step-*{SCRATCH}"):
         name = NAME.fullmatch(folder.name)
         if name is not None and int(name["generation"]) < generation:
             shutil.rmtree(folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from training.spec import AdamW, Optimizer, Schedule
+from training.workload import AdamW, Optimizer, Schedule
 
 
 def build_optimizer(spec: Optimizer, model: nn.Module) -> torch.optim.Optimizer:

@@ -8,7 +8,7 @@ import torch
 
 from distributed import env
 from training.optim import build_optimizer, clip_gradients
-from training.spec import AdamW, Optimizer, Sgd
+from training.workload import AdamW, Optimizer, Sgd
 
 #: What torch, and we, would import in the middle of the first step or save.
 LAZY_MODULES = (

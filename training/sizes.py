@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from training.spec import Data, GptModel, MlpModel, Model, ResnetModel
+from training.workload import Data, GptModel, MlpModel, Model, ResnetModel
 
 #: (input features, classes) of the classification data sets, as an MLP sees them.
 CLASSIFICATION_SHAPES = {"digits": (64, 10), "cifar10": (3 * 32 * 32, 10)}

@@ -9,14 +9,18 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, field_validator, model_validator
 
+from distributed.timeouts import COLLECTIVE_SECONDS
+from training.spec_parts import Part, PositiveInt, inconsistent, not_available_yet
 from training.spelling import Spelling
+from training.workload import MODEL_DATA, AdamW, Data, Model, Optimizer, Schedule
 
 SPEC_VERSION: Literal[1] = 1
 #: Micro-batches of a reproducible job's global batch, unless micro_batch_size says otherwise: even on 1, 2, 4 and 8 ranks.
 DEFAULT_MICRO_BATCHES = 8
+#: Of `hang_seconds`: a garbage collection or a crowded machine takes less.
+LEAST_HANG_SECONDS = 1
 
 Name = Annotated[
     str,
@@ -34,24 +38,6 @@ LabelName = Annotated[
 EntryPoint = Annotated[
     str, Spelling(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", "a module and a function of it, as module:function", "my_task:make_task")
 ]
-PositiveInt = Annotated[int, Field(ge=1)]
-Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
-
-
-def not_available_yet(field: str, value: object, way_out: str) -> PydanticCustomError:
-    return PydanticCustomError(
-        "not_available_yet",
-        "{field}={value} is not available yet; {way_out}",
-        {"field": field, "value": str(value), "way_out": way_out},
-    )
-
-
-def inconsistent(message: str, **context: object) -> PydanticCustomError:
-    return PydanticCustomError("inconsistent_spec", message, context)
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class Resources(Part):
@@ -60,129 +46,33 @@ class Resources(Part):
     nodes: int = Field(1, ge=1, le=4096)
     slots_per_node: int = Field(1, ge=1, le=64)
     min_nodes: int | None = Field(
-        None, ge=1, description="how many nodes' worth of ranks a job that closes up goes on with; default: one rank"
+        None,
+        ge=1,
+        description="how many nodes' worth of ranks a job that closes up starts with and goes on with; default: nodes, and one rank",
     )
-    max_nodes: int | None = Field(None, ge=1, description="largest elastic size; defaults to nodes")
+    max_nodes: int | None = Field(
+        None, ge=1, description="a job that closes up grows to this size in slots that nobody waits for; default: nodes"
+    )
 
     @property
     def world_size(self) -> int:
         return self.nodes * self.slots_per_node
 
+    @property
+    def most_ranks(self) -> int:
+        return (self.max_nodes or self.nodes) * self.slots_per_node
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.min_nodes not in (None, self.nodes) or self.max_nodes not in (None, self.nodes)
+
     @model_validator(mode="after")
-    def fixed_size(self) -> Resources:
-        if self.max_nodes not in (None, self.nodes):
-            raise not_available_yet("resources.max_nodes", self.max_nodes, f"leave it out or set it to nodes ({self.nodes})")
+    def ordered(self) -> Resources:
         if self.min_nodes is not None and self.min_nodes > self.nodes:
             raise inconsistent("min_nodes={least} is more than nodes={nodes}", least=self.min_nodes, nodes=self.nodes)
+        if self.max_nodes is not None and self.max_nodes < self.nodes:
+            raise inconsistent("max_nodes={most} is less than nodes={nodes}", most=self.max_nodes, nodes=self.nodes)
         return self
-
-
-class GptModel(Part):
-    """Pre-norm decoder over bytes or tokens: RoPE, SwiGLU, optionally tied embeddings."""
-
-    kind: Literal["gpt"] = "gpt"
-    layers: int = Field(4, ge=1, le=256)
-    heads: int = Field(4, ge=1, le=256)
-    dim: int = Field(256, ge=8, le=65536, description="width of the residual stream")
-    context: int = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
-    vocab_size: int = Field(256, ge=2)
-    dropout: Fraction = 0.0
-    tied_embeddings: bool = True
-
-    @model_validator(mode="after")
-    def heads_divide_dim(self) -> GptModel:
-        if self.dim % self.heads or (self.dim // self.heads) % 2:
-            raise inconsistent(
-                "dim={dim} must be an even multiple of heads={heads} (rotary embeddings need an even head size)",
-                dim=self.dim,
-                heads=self.heads,
-            )
-        return self
-
-
-class MlpModel(Part):
-    kind: Literal["mlp"] = "mlp"
-    hidden: tuple[PositiveInt, ...] = (128, 128)
-    dropout: Fraction = 0.0
-
-
-class ResnetModel(Part):
-    """CIFAR-style residual network (He et al. 2015, section 4.2): depth = 6n + 2."""
-
-    kind: Literal["resnet"] = "resnet"
-    depth: int = Field(20, ge=8, le=1202)
-    width: int = Field(16, ge=1, le=1024, description="channels of the first stage")
-
-    @field_validator("depth")
-    @classmethod
-    def six_n_plus_two(cls, depth: int) -> int:
-        if (depth - 2) % 6:
-            below = (depth - 2) // 6 * 6 + 2
-            raise inconsistent("depth={depth} is not 6n + 2; use {below} or {above}", depth=depth, below=below, above=below + 6)
-        return depth
-
-
-class StdlibText(Part):
-    """The source text of the installed Python standard library, as bytes: real text that every machine has."""
-
-    kind: Literal["stdlib_text"] = "stdlib_text"
-    holdout: float = Field(0.1, gt=0.0, lt=1.0, description="share of files held out for evaluation")
-
-
-class Digits(Part):
-    """scikit-learn's 1,797 real 8x8 digits."""
-
-    kind: Literal["digits"] = "digits"
-    holdout: float = Field(0.2, gt=0.0, lt=1.0)
-
-
-class Cifar10(Part):
-    """CIFAR-10 from a local folder (`path`, the python-version batches) or from a Hugging Face dataset (`dataset`)."""
-
-    kind: Literal["cifar10"] = "cifar10"
-    path: str | None = None
-    dataset: str | None = None
-    augment: bool = True
-
-    @model_validator(mode="after")
-    def one_source(self) -> Cifar10:
-        if (self.path is None) == (self.dataset is None):
-            raise inconsistent("give exactly one of path (a folder with data_batch_1..5 and test_batch) and dataset (a Hugging Face id)")
-        return self
-
-
-Model = Annotated[GptModel | MlpModel | ResnetModel, Field(discriminator="kind")]
-Data = Annotated[StdlibText | Digits | Cifar10, Field(discriminator="kind")]
-
-#: Which data each model family can train on.
-MODEL_DATA = {"gpt": {"stdlib_text"}, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
-
-
-class AdamW(Part):
-    kind: Literal["adamw"] = "adamw"
-    lr: float = Field(3e-4, gt=0)
-    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
-    eps: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.1, ge=0)
-
-
-class Sgd(Part):
-    kind: Literal["sgd"] = "sgd"
-    lr: float = Field(0.1, gt=0)
-    momentum: Fraction = 0.9
-    nesterov: bool = False
-    weight_decay: float = Field(0.0, ge=0)
-
-
-Optimizer = Annotated[AdamW | Sgd, Field(discriminator="kind")]
-
-
-class Schedule(Part):
-    """Learning rate: linear warm-up to the optimizer's lr, then `kind` down to `min_ratio * lr` at the last step."""
-
-    kind: Literal["constant", "cosine"] = "cosine"
-    warmup_steps: int = Field(0, ge=0)
-    min_ratio: float = Field(0.1, ge=0.0, le=1.0)
 
 
 class Parallelism(Part):
@@ -251,11 +141,34 @@ class CheckpointPolicy(Part):
 
 
 class FaultTolerance(Part):
-    """After a fault. `restart`: all ranks, from the newest verified checkpoint, at most `max_restarts` times. `close_up`: the other ranks of a
-    ddp job go on in the same processes from the newest committed step, fewer until the job is paused and resumed; else a restart."""
+    """After a fault. `close_up`: the other ranks of a ddp job go on in the same processes from the newest committed step, and replacements
+    join them. `restart`, also where nobody is left to go on or the code itself is broken: all ranks, from the newest verified
+    checkpoint, at most `max_restarts` times."""
 
     max_restarts: int = Field(3, ge=0, le=1000)
-    recovery: Literal["restart", "close_up"] = "restart"
+    recovery: Literal["restart", "close_up"] = "close_up"
+    spares: int = Field(0, ge=0, le=64, description="ranks kept warm in slots of their own, to take the place of lost ones at once")
+    hang_seconds: float | None = Field(
+        None,
+        description="a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured "
+        "step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case",
+    )
+
+    @model_validator(mode="after")
+    def hang_can_be_told(self) -> FaultTolerance:
+        if self.hang_seconds is not None and self.hang_seconds < LEAST_HANG_SECONDS:
+            raise inconsistent(
+                "hang_seconds={given} would take a moment's delay for a hang; use {least} or more, or leave it out",
+                given=self.hang_seconds,
+                least=LEAST_HANG_SECONDS,
+            )
+        if self.hang_seconds is not None and self.hang_seconds >= COLLECTIVE_SECONDS:
+            raise inconsistent(
+                "hang_seconds={given} never comes: the communication itself gives up after {most} s; use less, or leave it out",
+                given=self.hang_seconds,
+                most=COLLECTIVE_SECONDS,
+            )
+        return self
 
 
 class Environment(Part):
@@ -311,8 +224,17 @@ class JobSpec(Part):
 
     @property
     def closes_up(self) -> bool:
-        """Whether survivors of a fault go on without the lost ranks."""
-        return self.fault_tolerance.recovery == "close_up" and self.script is None and self.world_size > 1
+        """Whether survivors of a fault go on without the lost ranks, and ranks may come and go while it runs."""
+        return self.why_not_close_up is None
+
+    @property
+    def why_not_close_up(self) -> str | None:
+        """With the way out."""
+        if self.script is not None:
+            return "a script is started again as a whole; leave it out, or use an entrypoint or a model"
+        if self.parallelism.strategy == "single":
+            return "strategy single is one process; use ddp"
+        return None if self.fault_tolerance.recovery == "close_up" else "set fault_tolerance.recovery to close_up"
 
     @property
     def min_ranks(self) -> int:
@@ -328,7 +250,7 @@ class JobSpec(Part):
     def micro_batch_size(self) -> int:
         """Samples per forward pass; only for specs with a `training` part. A reproducible job's does not depend on its resources."""
         assert self.training is not None
-        parts = DEFAULT_MICRO_BATCHES if self.is_reproducible else self.world_size
+        parts = DEFAULT_MICRO_BATCHES if self.is_reproducible else self.resources.most_ranks
         return self.training.micro_batch_size or -(-self.training.global_batch_size // parts)
 
     @property
@@ -364,12 +286,20 @@ class JobSpec(Part):
             raise inconsistent("training is required, except for script, where the script itself decides")
         if self.script is not None and self.reproducible:
             raise inconsistent("reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint")
+        if self.script is not None and self.fault_tolerance.hang_seconds is not None:
+            raise inconsistent("hang_seconds needs Paceline's trainer, whose steps can be timed: leave it out for script")
         return self
 
     @model_validator(mode="after")
-    def only_what_closes_up_shrinks(self) -> JobSpec:
-        if self.resources.min_nodes not in (None, self.resources.nodes) and not self.closes_up:
-            raise not_available_yet("resources.min_nodes", self.resources.min_nodes, "set fault_tolerance.recovery to close_up")
+    def only_what_closes_up_is_elastic(self) -> JobSpec:
+        way_out = self.why_not_close_up
+        if way_out is not None and self.resources.is_elastic:
+            least, most = self.resources.min_nodes, self.resources.max_nodes
+            name, value = ("max_nodes", most) if most not in (None, self.resources.nodes) else ("min_nodes", least)
+            raise inconsistent("resources.{name}={value} is for jobs that close up: {way_out}", name=name, value=value, way_out=way_out)
+        if way_out is not None and self.fault_tolerance.spares:
+            spares = self.fault_tolerance.spares
+            raise inconsistent("fault_tolerance.spares={spares} is for jobs that close up: {way_out}", spares=spares, way_out=way_out)
         return self
 
     @model_validator(mode="after")
@@ -378,20 +308,22 @@ class JobSpec(Part):
             raise inconsistent(
                 "strategy single is one process, but resources ask for {world} slots; use ddp or one slot", world=self.world_size
             )
-        if self.training is not None and self.micro_batches < self.world_size:
-            raise inconsistent(
-                "global_batch_size={total} in micro-batches of {micro} makes {count}, fewer than {world} ranks; {way_out}",
-                total=self.training.global_batch_size,
-                micro=self.micro_batch_size,
-                count=self.micro_batches,
-                world=self.world_size,
-                way_out=self._enough_micro_batches(),
-            )
+        short = self.too_few_micro_batches(self.resources.most_ranks)
+        if short is not None:
+            elastic = " (resources.max_nodes)" if self.resources.most_ranks > self.world_size else ""
+            raise inconsistent("{short}{elastic}; {way_out}", short=short, elastic=elastic, way_out=self._enough_micro_batches())
         return self
+
+    def too_few_micro_batches(self, ranks: int) -> str | None:
+        """What is wrong with this many ranks: each needs a micro-batch of its own. A script shares its work out by itself."""
+        if self.training is None or self.micro_batches >= ranks:
+            return None
+        total = f"global_batch_size={self.training.global_batch_size} in micro-batches of {self.micro_batch_size}"
+        return f"{total} makes {self.micro_batches}, fewer than {ranks} ranks"
 
     def _enough_micro_batches(self) -> str:
         assert self.training is not None
-        total, world = self.training.global_batch_size, self.world_size
+        total, world = self.training.global_batch_size, self.resources.most_ranks
         return f"use micro_batch_size={total // world}" if total >= world else f"use global_batch_size={world} or more"
 
 

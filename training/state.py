@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from parallelism.data_parallel import Sums
+from parallelism.tree import Node
 from training.builtin import builtin_task
 from training.data.sampler import derive_seed, total_steps
 from training.optim import build_optimizer
@@ -28,11 +30,28 @@ class StepReport:
     loss: float  # mean over the global batch
     gradient_norm: float
     learning_rate: float
+    first_sample: int  # place in the endless line of samples (`data/sampler.py`), from 0
+    samples: int
     seconds: float
     parts: Mapping[str, float]  # STEP_PARTS; they add up to `seconds`
     pause: bool  # agreed by all ranks
     checkpoint: bool
+    leave: bool  # all ranks know their place in the next generation, or that they have none
     time: float  # wall clock
+
+
+@dataclass
+class PartialStep:
+    """What this rank has computed of a step that is not committed. It depends on nothing but that step, so that another generation can
+    go on from it; with `reproducible: false` there are no sums, and nothing to go on from."""
+
+    step: int
+    losses: dict[int, torch.Tensor] = field(default_factory=dict)  # by micro-batch: its part of the mean over the global batch
+    sums: Sums = field(default_factory=dict)
+
+    def only(self, nodes: Collection[Node]) -> PartialStep:
+        losses = {index: loss for index, loss in self.losses.items() if any(index in node for node in nodes)}
+        return PartialStep(self.step, losses, {node: self.sums[node] for node in nodes})
 
 
 @dataclass
@@ -47,17 +66,26 @@ class TrainState:
     unsettled: StepReport | None = None  # the committed step whose evaluation and save are still to be finished
     reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     buffers_before: tuple[torch.Tensor, ...] = ()  # what the step under way found in the model's buffers
+    partial: PartialStep | None = None  # of the step after `step`: under way, or broken off
 
-    def begin_step(self) -> None:
+    def begin_step(self) -> PartialStep:
+        """The step after `step`: what of it an earlier generation has left to this rank, or nothing yet."""
         self.buffers_before = tuple(buffer.clone() for buffer in self.task.model.buffers())
+        self.partial = self.partial or PartialStep(self.step + 1)
+        return self.partial
+
+    def keep(self, step: int, nodes: Collection[Node]) -> None:
+        """Of what is computed already, `nodes` are wanted, for the step after `step`."""
+        self.partial = self.partial.only(nodes) if self.partial and self.partial.step == step + 1 else None
 
     def commit(self, report: StepReport) -> None:
-        self.step, self.unsettled, self.buffers_before = report.step, report, ()
+        self.step, self.unsettled, self.buffers_before, self.partial = report.step, report, (), None
         self.reports.append(report)
 
     @torch.no_grad()
     def rewind(self) -> None:
-        """Undo what a step that broke off has left: running statistics and gradients. Parameters change only as it commits."""
+        """Undo what a step that broke off has left in the model: running statistics and gradients. Parameters change only as it commits;
+        `partial` stays."""
         self.optimizer.zero_grad()
         if self.buffers_before:
             for buffer, before in zip(self.task.model.buffers(), self.buffers_before, strict=True):

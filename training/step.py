@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
 import time
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,23 +10,15 @@ from torch import Tensor
 from distributed.process_group import Group
 from monitoring.points import STEP_PARTS
 from parallelism.data_parallel import Wrapped
-from parallelism.plan import Deal, share
+from parallelism.plan import Deal, even_deal, share
 from parallelism.precision import autocast
 from parallelism.tree import tree_sum
 from training.data.sampler import Sampler, evaluation_indices
+from training.news import Agreed, News, Requests
 from training.optim import clip_gradients, learning_rate, set_learning_rate
 from training.spec import JobSpec
-from training.state import StepReport, TrainState, seed_everything, training_of
+from training.state import PartialStep, StepReport, TrainState, seed_everything, training_of
 from training.task import Batch, Dataset
-
-
-class Requests(Protocol):
-    """What somebody wants done at the next step boundary that all ranks agree on."""
-
-    @property
-    def pause_wanted(self) -> bool: ...
-    @property
-    def checkpoint_wanted(self) -> bool: ...
 
 
 class StepClock:
@@ -49,61 +39,67 @@ class StepClock:
 
 
 class Stepper:
-    """Steps of one generation: `indices` are this rank's micro-batches of every global batch."""
+    """Steps of one generation. The first one may be half done already: `first` deals it out, all others are dealt out evenly."""
 
-    def __init__(self, spec: JobSpec, state: TrainState, group: Group, wrapped: Wrapped) -> None:
+    def __init__(self, spec: JobSpec, state: TrainState, group: Group, wrapped: Wrapped, first: Deal) -> None:
         self.spec, self.state, self.group, self.wrapped = spec, state, group, wrapped
         self.training = training_of(spec)
-        self.indices = Deal(spec.micro_batches, group.rank, group.world_size).own.indices
+        self.deal, self.even = first, even_deal(spec.micro_batches, group.world_size, group.rank)
         self.sampler = Sampler(len(state.task.train), self.training.seed, self.training.global_batch_size, spec.micro_batch_size)
 
     def run(self, requests: Requests) -> StepReport:
         """The step after `state.step`; commits it."""
-        step, clock = self.state.step + 1, StepClock()
-        self.state.begin_step()
-        rate = learning_rate(self.spec.optimizer.lr, self.spec.schedule, step, self.state.total_steps)
+        clock, partial = StepClock(), self.state.begin_step()
+        rate = learning_rate(self.spec.optimizer.lr, self.spec.schedule, partial.step, self.state.total_steps)
         set_learning_rate(self.state.optimizer, rate)
         clock.lap("optimizer_seconds")
-        agreed = self.accumulate(step, clock, requests)
+        agreed = self.accumulate(partial, clock, requests)
         norm = self.update(clock)
-        pause, checkpoint, *losses = agreed.tolist()
-        loss = tree_sum(losses, operator.add)
         clock.lap("other_seconds")
         report = StepReport(
-            step=step,
-            loss=loss,
+            step=partial.step,
+            loss=agreed.loss,
             gradient_norm=norm,
             learning_rate=rate,
+            first_sample=self.sampler.first(partial.step),
+            samples=self.training.global_batch_size,
             seconds=clock.now - clock.started,
             parts=clock.parts,
-            pause=pause > 0,
-            checkpoint=checkpoint > 0,
+            pause=agreed.pause,
+            checkpoint=agreed.checkpoint,
+            leave=agreed.leave,
             time=time.time(),
         )
         self.state.commit(report)
+        self.deal = self.even
         return report
 
-    def accumulate(self, step: int, clock: StepClock, requests: Requests) -> Tensor:
-        """Global gradients, and over all ranks [pauses wanted, checkpoints wanted, each micro-batch's part of the loss]."""
-        wanted = [float(requests.pause_wanted), float(requests.checkpoint_wanted)]
-        news = torch.tensor(wanted + [0.0] * self.spec.micro_batches, dtype=torch.float64, device=self.state.device)
-        losses = news[len(wanted) :]
-        for index in self.indices:
-            final = index == self.indices[-1]
-            batch = self.fetch(step, index)
+    def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> Agreed:
+        """Global gradients in the model; what this rank computes of them stays in `partial`."""
+        self.wrapped.begin_step(self.deal, partial.sums)
+        news = News(partial, self.deal.micro_batches, self.state.device)
+        missing = [index for index in self.deal.own if index not in partial.losses]
+        if not missing:
+            finish = news.send(self.group, requests)
+        for index in missing:
+            batch = self.fetch(partial.step, index)
             clock.lap("data_seconds")
-            with self.wrapped.accumulate(final=final):
+            final = index == missing[-1]
+            with self.wrapped.accumulate(index, final=final):
                 loss = self.forward(index, batch)
-                losses[index] = loss.detach()
+                news.add(index, loss)
                 if final:  # travels while backward computes
-                    finish = self.group.start_sum(news)
+                    finish = news.send(self.group, requests)
                 clock.lap("forward_seconds")
                 loss.backward()  # type: ignore[no-untyped-call]
+            partial.losses[index] = loss.detach()
             clock.lap("backward_seconds")
-        clock.move(self.wrapped.exposed_communication(clock.now), "backward_seconds", "communication_seconds")
-        agreed = finish()
+        exposed = self.wrapped.finish_step()
+        clock.lap("backward_seconds")
+        clock.move(exposed, "backward_seconds", "communication_seconds")
+        told = finish()
         clock.lap("communication_seconds")
-        return agreed
+        return news.read(told, self.group.world_size)
 
     def fetch(self, step: int, index: int) -> Batch:
         generator = seed_everything(self.state.device, self.training.seed, step, index + 1)  # from 1: 0 built the model
@@ -132,7 +128,7 @@ class Stepper:
             return {}
         self.wrapped.settle_buffers()
         batches = torch.split(evaluation_indices(len(held_out), self.training.eval_samples), self.spec.micro_batch_size)
-        mine = share(len(batches), self.group.rank, self.group.world_size).indices
+        mine = share(len(batches), self.group.rank, self.group.world_size)
         model.eval()
         sums = {number: self.sums_of(held_out, batches[number]) for number in mine}
         names = list(sums[mine[0]] if mine else self.sums_of(held_out, batches[0][:1]))  # who has no batch must still know the names

@@ -11,9 +11,11 @@ import torch
 
 from monitoring.recorder import recorder_at
 from monitoring.sinks import EventKind, EventSpool, on_the_wire
+from training.activity import Activity
 from training.agent_link import AgentLink
 from training.elastic import Agreement, Rebuilt
 from training.link import Joined, RankFolder, World
+from training.pace import Pace
 from training.spec import JobSpec
 from training.state import StepReport, training_of
 
@@ -24,21 +26,32 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class Telemetry:
     """Of one rank in one generation. Rank 0 speaks for the job; `led_before`: this process did so in the last generation too."""
 
-    def __init__(self, world: World, spec: JobSpec, folder: RankFolder, link: AgentLink, *, led_before: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        spec: JobSpec,
+        folder: RankFolder,
+        link: AgentLink,
+        activity: Activity | None = None,
+        *,
+        led_before: bool = False,
+    ) -> None:
         self.leads, self.led_before = world.rank == 0, led_before
-        self.link = link
+        self.link, self.activity = link, activity or Activity(Pace())
         self.recorder = recorder_at(folder.metrics)
         self.recorder.after_write = self._nudge
         self._events = EventSpool(folder.events)
         self._samples = training_of(spec).global_batch_size
         self._device = world.device
         self._tokens_per_sample: int | None = None
+        self._epoch_samples = 0
         self._step = 0
         self._spoke = 0.0
 
-    def joined(self, step: int, total_steps: int, tokens_per_sample: int | None) -> None:
+    def joined(self, step: int, total_steps: int, tokens_per_sample: int | None, epoch_samples: int) -> None:
         self._step, self._total, self._tokens_per_sample = step, total_steps, tokens_per_sample
-        self.link.joined(Joined(step=step, total_steps=total_steps))
+        self._epoch_samples = epoch_samples
+        self.link.say(Joined(step=step, total_steps=total_steps))
         self.say(f"training from step {step + 1} to {total_steps}")
 
     def tell_again(self, agreement: Agreement) -> None:
@@ -70,9 +83,11 @@ class Telemetry:
 
     def of_the_job(self, report: StepReport) -> dict[str, float]:
         values = {"loss": report.loss, "learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
+        values |= {"first_sample": float(report.first_sample), "samples": float(report.samples)}
         values["samples_per_second"] = self._samples / report.seconds
         if self._tokens_per_sample is not None:
             values["tokens_per_second"] = values["samples_per_second"] * self._tokens_per_sample
+        values["epoch_samples"] = float(self._epoch_samples)
         return values
 
     def progress_line(self, report: StepReport) -> str:

@@ -35,26 +35,42 @@ def due(spec: JobSpec, report: StepReport, total_steps: int) -> Due:
     )
 
 
-def train(generation: Generation) -> Literal["completed", "paused"]:
-    """Run until the last step or an agreed pause. `generation.state.step` is always the last committed step."""
+def train(generation: Generation) -> Literal["completed", "paused", "left"]:
+    """Run until the last step, an agreed pause, or the step after which all ranks go to their next places.
+
+    `generation.state.step` is always the last committed step.
+    """
     state, telemetry = generation.state, generation.telemetry
-    telemetry.joined(state.step, state.total_steps, state.task.tokens_per_sample)
+    telemetry.joined(state.step, state.total_steps, state.task.tokens_per_sample, len(state.task.train))
     if generation.rebuilt is not None:
         telemetry.tell_again(generation.rebuilt.agreement)
     state.task.model.train()
     stop = state.unsettled is not None and settle(generation, state.unsettled)
-    while state.step < state.total_steps and not stop:
+    leave = False
+    while state.step < state.total_steps and not (stop or leave):
+        telemetry.activity.enter("step", state.step + 1)
         report = generation.stepper.run(telemetry.link)
         telemetry.step(report)
         note_recovery(generation, report.time)
-        stop = settle(generation, report)
+        stop, leave = settle(generation, report), report.leave
+    telemetry.activity.enter("rest", state.step)
     note_recovery(generation, None)
+    if leave and not stop:
+        part(generation)
+        return "left"
     if state.step < state.total_steps:
         telemetry.say(f"paused after step {state.step}")
         return "paused"
     log_sample(generation)
     telemetry.say(f"completed {state.total_steps} steps")
     return "completed"
+
+
+def part(generation: Generation) -> None:
+    """The last thing that the ranks of a generation do together: nobody leaves while another still needs something of it."""
+    generation.stepper.wrapped.settle_buffers()
+    generation.group.part()
+    generation.telemetry.say(f"leaving generation {generation.vault.generation} after step {generation.state.step}")
 
 
 def note_recovery(generation: Generation, first_step_at: float | None) -> None:
@@ -75,6 +91,7 @@ def settle(generation: Generation, report: StepReport) -> bool:
 
 
 def evaluate(generation: Generation) -> dict[str, float]:
+    generation.telemetry.activity.enter("evaluation", generation.state.step)
     metrics = generation.stepper.evaluate()
     if metrics:
         generation.telemetry.evaluated(generation.state.step, metrics)
@@ -84,6 +101,7 @@ def evaluate(generation: Generation) -> dict[str, float]:
 def save(generation: Generation, metrics: dict[str, float], *, required: bool) -> None:
     """A save that fails is reported; it ends the rank only where nothing would be left of the work."""
     state, telemetry = generation.state, generation.telemetry
+    telemetry.activity.enter("save", state.step)
     state.improve(generation.spec.checkpoint, metrics)
     telemetry.link.checkpoint_done()
     generation.stepper.wrapped.settle_buffers()
@@ -95,14 +113,7 @@ def save(generation: Generation, metrics: dict[str, float], *, required: bool) -
         if required:
             raise
         return
-    telemetry.event(
-        "checkpoint_committed",
-        directory=str(committed.directory),
-        step=state.step,
-        bytes=committed.manifest.bytes,
-        manifest_sha256=committed.manifest_sha256,
-        metrics=committed.manifest.metrics,
-    )
+    telemetry.event("checkpoint_committed", **committed.announcement)
     telemetry.say(f"checkpoint {committed.directory.name} committed, {committed.manifest.bytes / 1e6:.1f} MB")
 
 

@@ -1,22 +1,24 @@
-"""Moves jobs along: decides for each what comes next, and places those that want slots. One transaction per job and step."""
+"""Moves jobs along: decides for each what comes next, places those that want slots, then lets gangs grow and shrink. One
+transaction per job and step."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
-from api.services import incidents, lifecycle
+from api.loops import elasticity, ledger
+from api.services import culprits, incidents, lifecycle
 from api.services.assignments import restore_candidates
-from api.services.job_views import describe_failure, job_view, node_views, request_of
-from cluster.decide import Decision, JobView, decide, wants_slots
+from api.services.job_views import node_views, request_of
+from api.services.known_jobs import Known, load, load_locked, still_free
 from cluster.placement import Pending, Placement, place
-from cluster.states import EndReason, JobState, NodeState
-from db.models.jobs import GenerationRow, JobRow, RankRow
+from cluster.states import EndReason, JobState
+from cluster.views import Decision
+from db.models.jobs import JobRow
 from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
@@ -25,31 +27,13 @@ from db.repositories import nodes as node_rows
 MAX_PASSES = 5
 
 
-@dataclass(frozen=True)
-class Known:
-    """One undecided job as read at the start of a pass."""
-
-    job: JobRow
-    generation: GenerationRow | None
-    ranks: Sequence[RankRow]
-    silent: Collection[str]  # nodes
-
-    @property
-    def view(self) -> JobView:
-        return job_view(self.job, self.generation, self.ranks, self.silent)
-
-    def decide(self, now: datetime) -> Decision | None:
-        return decide(self.view, now)
-
-    def wants_slots(self, now: datetime) -> bool:
-        return wants_slots(self.view, now)
-
-
 async def step_once(services: Services, now: datetime) -> None:
     for _ in range(MAX_PASSES):
         if not await advance(services, now):
             break
     await place_waiting(services, now)
+    await elasticity.step_once(services, now)
+    await ledger.step_once(services, now)
 
 
 async def advance(services: Services, now: datetime) -> int:
@@ -58,47 +42,47 @@ async def advance(services: Services, now: datetime) -> int:
         known = await load(session)
     moved = 0
     for each in known:
-        decision = each.decide(now)
-        if decision is not None:
-            moved += await _carry_out(services, each, decision, now)
+        if each.decide(now) is not None:
+            moved += await _decide(services, each.job.id, now)
     return moved
 
 
-async def load(session: AsyncSession) -> list[Known]:
-    jobs = await job_rows.undecided(session)
-    keys = [(job.id, job.generation) for job in jobs if job.generation]
-    generations, ranks = await job_rows.generations(session, keys), await job_rows.ranks(session, keys)
-    silent = await node_rows.silent(session)
-    return [Known(job, generations.get((job.id, job.generation)), ranks.get((job.id, job.generation), []), silent) for job in jobs]
-
-
-async def _carry_out(services: Services, known: Known, decision: Decision, now: datetime) -> bool:
+async def _decide(services: Services, job_id: str, now: datetime) -> bool:
+    """Looks again with everything locked: ranks that have ended since the first look must not be counted on, and one fault that ends
+    several is one incident."""
     async with services.write() as session:
-        job = await job_rows.get_locked(session, known.job.id)
-        if job is None or job.version != known.job.version:
+        known = await load_locked(session, job_id)
+        decision = known.decide(now) if known else None
+        if known is None or decision is None:
             return False
-        names = await node_rows.named(session, {rank.node_id for rank in known.ranks})
-        failure = failure_after(known, decision, names)
-        if decision.survivors:
-            await lifecycle.close_up(session, job, decision, failure, now)
-        else:
-            await lifecycle.apply(session, job, decision, failure, now)
-        if known.job.state is not JobState.STOPPING and incidents.is_incident(decision):
-            await incidents.open_incident(session, job, known.ranks, decision, failure, now)
+        await _carry_out(session, known, decision, now)
     return True
+
+
+async def _carry_out(session: AsyncSession, known: Known, decision: Decision, now: datetime) -> None:
+    job, was_stopping = known.job, known.job.state is JobState.STOPPING
+    names = await node_rows.named(session, {rank.node_id for rank in known.ranks})
+    failure = failure_after(known, decision, names)
+    if decision.survivors:
+        await lifecycle.change_members(session, job, decision, failure, now)
+    else:
+        await lifecycle.apply(session, job, decision, failure, now)
+    if (decision.survivors or not was_stopping) and incidents.is_incident(decision):
+        await incidents.open_incident(session, job, known.members, decision, failure, now)
+    await incidents.note_state(session, job, now)
 
 
 def failure_after(known: Known, decision: Decision, node_names: Mapping[str, str]) -> dict[str, Any] | None:
     """What the job's page shows as its failure from now on: kept until it runs again or ends well."""
-    if decision.to in (JobState.RUNNING, JobState.QUEUED, JobState.COMPLETED, JobState.CANCELLED):
+    if decision.to in (JobState.RUNNING, JobState.RESIZING, JobState.QUEUED, JobState.COMPLETED, JobState.CANCELLED):
         return None
     if decision.reason in (EndReason.START_TIMEOUT, EndReason.STOP_TIMEOUT):
         return known.job.failure or _timeout(known, decision, node_names)
-    return describe_failure(known.ranks, node_names) or known.job.failure
+    return culprits.describe(known.members, known.silent, decision, node_names) or known.job.failure
 
 
 def _timeout(known: Known, decision: Decision, node_names: Mapping[str, str]) -> dict[str, Any] | None:
-    late = [rank for rank in known.ranks if rank.pid is None] or list(known.ranks)
+    late = [rank for rank in known.members if rank.pid is None] or known.members
     if not late or decision.reason is None:
         return None
     name = node_names.get(late[0].node_id, late[0].node_id)
@@ -127,20 +111,8 @@ async def _settle(services: Services, waiting: JobRow, verdict: Placement | Pend
             return
         if isinstance(verdict, Pending):
             await lifecycle.set_pending(session, job, verdict.reason, now)
-        elif await _still_free(session, verdict):
+        elif await still_free(session, verdict.shares):
             candidates = await restore_candidates(session, job, job.generation + 1)
             source = candidates[0] if candidates else None
             await lifecycle.start_generation(session, job, verdict, nodes, source, now)
-            await incidents.note_restart(session, job, source.step if source else 0)
-
-
-async def _still_free(session: AsyncSession, placement: Placement) -> bool:
-    """A node may have been cordoned since the snapshot; and where we stalled, another replica may have given the same slots. The
-    locks on the nodes keep the answer true until the commit."""
-    for share in sorted(placement.shares, key=lambda share: share.node_id):
-        node = await node_rows.get_locked(session, share.node_id)
-        if node is None or node.state is not NodeState.READY:
-            return False
-        if {rank.slot for rank, _ in await job_rows.holders(session, share.node_id)} & set(share.slots):
-            return False
-    return True
+            await incidents.note_restart(session, job, source.step if source else 0, now)

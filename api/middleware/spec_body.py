@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from api.errors import ProblemError
 from api.problems import invalid_body
+from training.spec import JobSpec
 from training.spec_text import load
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
@@ -23,12 +24,13 @@ class SpecRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        is_spec = self.body_field is not None and self.body_field.field_info.annotation is JobSpec
 
         async def handler(request: Request) -> Response:
             try:
                 return await handle(await _as_json(request))
             except RequestValidationError as error:
-                if any(item["type"] == "json_invalid" or item["loc"][0] != "body" for item in error.errors()):
+                if not is_spec or any(item["type"] == "json_invalid" or item["loc"][0] != "body" for item in error.errors()):
                     raise
                 raise invalid_body(error.errors(), error.body, code="invalid_spec") from None
 

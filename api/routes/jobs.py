@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, pause, resume, cancel."""
+"""Jobs: submit, list, look at, pause, resume, resize, cancel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.middleware.spec_body import SpecRoute
 from api.schemas.common import Page
-from api.schemas.incidents import Incident
-from api.schemas.jobs import Job, JobSummary
-from api.services import incidents, jobs, lifecycle, paging, plan
+from api.schemas.jobs import Job, JobSummary, Resize
+from api.services import jobs, lifecycle, paging, plan
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from cluster.states import ACTIVE_JOB_STATES
@@ -102,13 +101,6 @@ async def get_job(job_id: str, response: Response, services: ServicesDep, sessio
     return job
 
 
-@router.get("/jobs/{job_id}/incidents")
-async def list_incidents(job_id: str, session: ReadSession) -> list[Incident]:
-    """Every fault of the job, oldest first: who caused it, what it cost, what was done about it and why."""
-    row = await jobs.find(session, job_id)
-    return await incidents.list_incidents(session, row.id)
-
-
 @router.put("/jobs/{job_id}/pause")
 async def pause_job(
     job_id: str, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
@@ -126,6 +118,16 @@ async def resume_job(
     """Queue a paused job again; it continues at the next step."""
     job = await jobs.find(session, job_id, lock=True)
     await jobs.resume(session, job, if_match, caller.actor, services.now())
+    return await _answer(session, response, job, services.now())
+
+
+@router.put("/jobs/{job_id}/resize")
+async def resize_job(
+    job_id: str, body: Resize, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
+) -> Job:
+    """Set how many ranks the job should have. It follows as soon as there are slots; `pending` says what is missing."""
+    job = await jobs.find(session, job_id, lock=True)
+    await jobs.resize(session, job, body.nodes, if_match, caller.actor, services.now())
     return await _answer(session, response, job, services.now())
 
 

@@ -22,6 +22,7 @@ class Checkpoint(Schema):
     directory: str
     bytes: int
     manifest_sha256: str
+    parameters_sha256: str | None = Field(description="of parameters and buffers, the same whatever world saved them")
     metrics: dict[str, AnyFloat]
     best: bool = Field(description="the best of its job by the policy's metric")
     latest: bool

@@ -50,9 +50,11 @@ class JobSummary(Schema):
     state: JobState
     desired: Intent
     end_reason: EndReason | None
-    pending: Reason | None = Field(None, description="why a queued or recovering job is not running")
+    pending: Reason | None = Field(
+        None, description="why a queued or recovering job is not running, or a running one has fewer ranks or spares than it should"
+    )
     progress: JobProgress
-    world_size: int
+    world_size: int = Field(description="how many ranks the job should have: what its spec says, or the last resize")
     generation: int
     restarts: int
     strategy: str
@@ -69,6 +71,7 @@ class Rank(Schema):
     node_id: str
     node_name: str
     slot: int
+    parked: bool = Field(False, description="holds a slot and waits for a place: a spare, or a rank that is to join")
     state: RankState
     pid: int | None
     step: int
@@ -84,18 +87,24 @@ class Generation(Schema):
     first_step_at: Timestamp | None
     ended_at: Timestamp | None
     end_reason: EndReason | None
+    at_boundary: bool = Field(False, description="made of ranks that left the generation before it in good order, after a step")
     start_step: int
     restored_checkpoint_id: str | None
 
 
 class Job(JobSummary):
     spec: JobSpec
-    revision: int = Field(description="the ETag; send it as If-Match with pause, resume and cancel")
+    revision: int = Field(description="the ETag; send it as If-Match with pause, resume, resize and cancel")
     failure: Failure | None = None
     restored_from: str | None = Field(None, description="the checkpoint that this job started from")
-    ranks: list[Rank] = Field([], description="of the newest generation")
+    actual_world_size: int | None = Field(None, description="ranks of the newest generation; null once that has ended")
+    ranks: list[Rank] = Field([], description="of the newest generation; parked ones, which have no place in it, count on from its size")
     generations: list[Generation] = []
     as_of_seq: int = Field(description="the events stream continues from here")
+
+
+class Resize(Schema):
+    nodes: int = Field(ge=1, le=4096, description="how many nodes' worth of ranks (`resources.slots_per_node` each) the job should have")
 
 
 class RankPlacement(Schema):

@@ -9,7 +9,7 @@ from typing import Literal
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment
-from cluster.states import CheckpointState, JobState, RankState
+from cluster.states import CheckpointState, EndReason, JobState, RankState
 from db.models.checkpoints import CheckpointRow
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
@@ -18,7 +18,7 @@ from db.repositories import jobs as job_rows
 from training.link import Birth, World
 from training.spec import JobSpec
 
-Action = Literal["run", "pause", "stop"]
+Action = Literal["run", "pause", "release", "stop"]
 GRACE_SECONDS = 3.0
 
 
@@ -26,7 +26,7 @@ async def desired_for(session: AsyncSession, node: NodeRow) -> Desired:
     """Every rank that the node has not yet confirmed gone, and every checkpoint it should delete."""
     ranks = [rank for rank in await job_rows.open_ranks_of_node(session, node.id) if rank.state is not RankState.MOVED]
     gangs = groupby(ranks, key=lambda rank: (rank.job_id, rank.generation))
-    assignments = [await _assignment(session, node, job_id, number, list(mine)) for (job_id, number), mine in gangs]
+    assignments = [each for (job_id, number), mine in gangs for each in await _assignments(session, node, job_id, number, list(mine))]
     doomed = await checkpoint_rows.being_deleted_on(session, node.id)
     return Desired(
         revision=node.desired_revision,
@@ -36,10 +36,20 @@ async def desired_for(session: AsyncSession, node: NodeRow) -> Desired:
     )
 
 
-def action_of(job: JobRow, generation: GenerationRow) -> Action:
-    if generation.ended_at is not None or generation.generation != job.generation:
+def action_of(job: JobRow, generation: GenerationRow, rank: RankRow) -> Action:
+    """A parked rank has nothing to save, and one that was told to go stays told."""
+    if generation.generation != job.generation:
+        return "release" if _is_left_in_good_order(job, generation) and not rank.parked else "stop"
+    if generation.ended_at is not None or (rank.parked and rank.state is RankState.STOPPING):
         return "stop"
-    return "pause" if job.state is JobState.STOPPING else "run"
+    if job.state is JobState.STOPPING:
+        return "stop" if rank.parked else "pause"
+    return "run"
+
+
+def _is_left_in_good_order(job: JobRow, generation: GenerationRow) -> bool:
+    """Its ranks are at work still, on their way to the step after which the next generation begins."""
+    return job.state is JobState.RESIZING and generation.generation == job.generation - 1 and generation.end_reason is EndReason.RESIZED
 
 
 async def restore_candidates(session: AsyncSession, job: JobRow, generation: int) -> list[CheckpointRow]:
@@ -68,23 +78,27 @@ def _is_older(one: CheckpointRow, other: CheckpointRow) -> bool:
     return one.id != other.id and one.step <= other.step and one.generation <= other.generation
 
 
-async def _assignment(session: AsyncSession, node: NodeRow, job_id: str, number: int, mine: Sequence[RankRow]) -> DesiredAssignment:
+async def _assignments(session: AsyncSession, node: NodeRow, job_id: str, number: int, mine: Sequence[RankRow]) -> list[DesiredAssignment]:
+    """One for each thing that ranks of this generation are to do."""
     job = await job_rows.get(session, job_id)
     generation = await job_rows.generation(session, job_id, number)
     assert job is not None, f"rank of unknown job {job_id}"
     assert generation is not None, f"rank of unknown generation {number} of job {job_id}"
     spec = JobSpec.model_validate(job.spec)
     gang = await job_rows.ranks_with_nodes(session, job_id, number)
-    local = sum(each.id == node.id for _, each in gang)
     restore = await _restore(session, job, number)
-    return DesiredAssignment(
-        job_id=job_id,
-        generation=number,
-        action=action_of(job, generation),
-        grace_seconds=GRACE_SECONDS,
-        spec=job.spec,
-        worlds=tuple(_world(rank, spec, generation, node, local, gang[0][1], restore) for rank in mine),
-    )
+    worlds = [(action_of(job, generation, rank), _world(rank, spec, generation, node, gang, restore)) for rank in mine]
+    return [
+        DesiredAssignment(
+            job_id=job_id,
+            generation=number,
+            action=action,
+            grace_seconds=GRACE_SECONDS,
+            spec=job.spec,
+            worlds=tuple(world for what, world in worlds if what == action),
+        )
+        for action in dict.fromkeys(action for action, _ in worlds)
+    ]
 
 
 async def _restore(session: AsyncSession, job: JobRow, generation: int) -> tuple[tuple[str, ...], bool]:
@@ -102,17 +116,16 @@ def _world(
     spec: JobSpec,
     generation: GenerationRow,
     node: NodeRow,
-    local_world_size: int,
-    lead: NodeRow,
+    gang: Sequence[tuple[RankRow, NodeRow]],
     restore: tuple[tuple[str, ...], bool],
 ) -> World:
-    root = spec.checkpoint.directory
+    root, lead = spec.checkpoint.directory, gang[0][1]
     return World(
         job_id=rank.job_id,
         generation=rank.generation,
         rank=rank.rank,
         local_rank=rank.local_rank,
-        local_world_size=local_world_size,
+        local_world_size=sum(each.id == node.id and not other.parked for other, each in gang),
         node_rank=rank.node_rank,
         world_size=generation.world_size,
         slot=rank.slot,
@@ -123,5 +136,7 @@ def _world(
         checkpoint_directory=f"{root.rstrip('/')}/{rank.job_id}" if root else "",
         restore_from=restore[0],
         restore_required=restore[1],
+        parked=rank.parked,
+        at_boundary=generation.at_boundary,
         birth=None if rank.born_generation is None or rank.born_rank is None else Birth(rank.born_generation, rank.born_rank),
     )

@@ -63,6 +63,7 @@ async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
             directory=row.directory,
             bytes=row.bytes,
             manifest_sha256=row.manifest_sha256,
+            parameters_sha256=row.parameters_sha256,
             metrics={name: float(value) for name, value in row.metrics.items()},
             best=row.id in champion,
             latest=row.id in latest,

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.schemas.incidents import Action, Incident, Phase, PhaseName
-from api.schemas.jobs import Failure
-from cluster.decide import Decision
-from cluster.states import EndReason, JobState, RankState
+from cluster.states import TERMINAL_JOB_STATES, EndReason, JobState, RankState
+from cluster.views import Decision
 from db.models.incidents import IncidentRow
-from db.models.jobs import GenerationRow, JobRow, RankRow
+from db.models.jobs import JobRow, RankRow
 from db.repositories import incidents as incident_rows
 from db.repositories import jobs as job_rows
 
 #: What ends a generation without anything having gone wrong.
-_HARMLESS = frozenset({EndReason.COMPLETED, EndReason.CANCELLED, EndReason.PAUSED, EndReason.PREEMPTED})
+_HARMLESS = frozenset({EndReason.COMPLETED, EndReason.CANCELLED, EndReason.PAUSED, EndReason.PREEMPTED, EndReason.RESIZED})
 
 
 class CarriedOn(msgspec.Struct, frozen=True):
@@ -41,20 +38,25 @@ def is_incident(decision: Decision) -> bool:
 async def open_incident(
     session: AsyncSession, job: JobRow, ranks: Sequence[RankRow], decision: Decision, culprit: dict[str, Any] | None, now: datetime
 ) -> None:
-    """In the transaction that carries the decision out. `job` is as it is after that."""
+    """In the transaction that carries the decision out. `job` is as it is after that. A generation has one fault that ends it: what is
+    decided afterwards is decided about that."""
     action = "closed_up" if decision.survivors else "restarted" if decision.to is JobState.RECOVERING else "gave_up"
+    number = job.generation - bool(decision.survivors)
+    if earlier := await incident_rows.of_generation(session, job.id, number):
+        _decide_anew(earlier, action, decision, culprit)
+        return
     detected_at = min((rank.updated_at for rank in ranks if _tells(rank)), default=now)
     session.add(
         IncidentRow(
             job_id=job.id,
-            generation=job.generation - bool(decision.survivors),
+            generation=number,
             next_generation=job.generation if decision.survivors else None,
             action=action,
             cause=decision.reason,
             why=decision.why,
             culprit=culprit,
             step=max((rank.step for rank in ranks), default=0),
-            fault_at=min(_fault_at(ranks) or detected_at, detected_at),
+            fault_at=await _within_generation(session, job.id, number, _fault_at(ranks), detected_at),
             detected_at=detected_at,
             decided_at=now,
         )
@@ -62,20 +64,58 @@ async def open_incident(
     await session.flush()
 
 
+def _decide_anew(incident: IncidentRow, action: str, decision: Decision, culprit: dict[str, Any] | None) -> None:
+    """The restart is of no use after all, or does not come about, which does not change what it was for."""
+    incident.action, incident.why = action, decision.why
+    if decision.reason is not EndReason.STOP_TIMEOUT:
+        incident.cause, incident.culprit = decision.reason, culprit or incident.culprit
+
+
+async def _within_generation(session: AsyncSession, job_id: str, number: int, told: datetime | None, detected_at: datetime) -> datetime:
+    """A node's clock may be wrong by any amount: the fault was not before the generation began, nor after it was heard of."""
+    generation = await job_rows.generation(session, job_id, number)
+    began = generation.started_at if generation is not None else detected_at
+    return min(max(told or detected_at, began), detected_at)
+
+
 def _tells(rank: RankRow) -> bool:
-    return rank.failure is not None or rank.state in (RankState.EXITED, RankState.LOST)
+    return rank.failure is not None or rank.stall is not None or rank.state in (RankState.EXITED, RankState.LOST)
 
 
 def _fault_at(ranks: Sequence[RankRow]) -> datetime | None:
-    """The earliest that a rank tells of: its own end, or the break of its connection to the one that ended."""
+    """The earliest that a rank tells of: its own end, the break of its connection to the one that ended, or when it began with what
+    it could not finish."""
     times = [float(rank.failure["time"]) for rank in ranks if rank.failure and rank.failure.get("time")]
+    times += [float(rank.stall["since"]) for rank in ranks if rank.stall]
     return datetime.fromtimestamp(min(times), UTC) if times else None
 
 
-async def note_restart(session: AsyncSession, job: JobRow, resumed_step: int) -> None:
+async def note_restart(session: AsyncSession, job: JobRow, resumed_step: int, now: datetime) -> None:
     """A new generation has been placed: it answers the restarts that waited for it."""
     for incident in await incident_rows.unanswered(session, job.id):
         incident.next_generation, incident.resumed_step = job.generation, resumed_step
+        old = (await job_rows.ranks(session, [(job.id, incident.generation)])).get((job.id, incident.generation), [])
+        gone = max((rank.updated_at for rank in old), default=incident.decided_at)
+        incident.fenced_at, incident.entered_at = min(max(gone, incident.decided_at), now), now
+    await session.flush()
+
+
+async def note_restored(session: AsyncSession, job_id: str, generation: int, step: int, now: datetime) -> None:
+    """The new processes have loaded a checkpoint, which may be an older one than was hoped for."""
+    incident = await incident_rows.that_led_to(session, job_id, generation)
+    if incident is not None:
+        incident.resumed_step, incident.agreed_at = step, now
+
+
+async def note_state(session: AsyncSession, job: JobRow, now: datetime) -> None:
+    """What a change of the job's state says of the incidents that it has not got over yet."""
+    if job.state is not JobState.RUNNING and job.state is not JobState.PAUSED and job.state not in TERMINAL_JOB_STATES:
+        return
+    for incident in await incident_rows.unfinished(session, job.id):
+        if job.state is not JobState.RUNNING:
+            incident.closed_at = now
+        elif incident.next_generation == job.generation and incident.agreed_at is None and incident.action == "restarted":
+            incident.agreed_at = now
     await session.flush()
 
 
@@ -88,44 +128,3 @@ async def note_recovery(session: AsyncSession, job_id: str, generation: int, car
         datetime.fromtimestamp(moment, UTC) for moment in (carried.entered_at, carried.joined_at, carried.agreed_at)
     )
     incident.first_step_at = datetime.fromtimestamp(carried.first_step_at, UTC) if carried.first_step_at else None
-
-
-async def list_incidents(session: AsyncSession, job_id: str) -> list[Incident]:
-    generations = {row.generation: row for row in await job_rows.generations_of(session, job_id)}
-    return [describe(row, generations.get(row.next_generation or 0)) for row in await incident_rows.of_job(session, job_id)]
-
-
-def describe(row: IncidentRow, following: GenerationRow | None) -> Incident:
-    first_step_at = row.first_step_at or (following.first_step_at if following else None)
-    return Incident(
-        id=row.id,
-        job_id=row.job_id,
-        generation=row.generation,
-        next_generation=row.next_generation,
-        action=cast("Action", row.action),
-        cause=row.cause,
-        why=row.why,
-        culprit=Failure.model_validate(row.culprit) if row.culprit else None,
-        step=row.step,
-        resumed_step=row.resumed_step,
-        steps_lost=None if row.resumed_step is None else max(0, row.step - row.resumed_step),
-        fault_at=row.fault_at,
-        first_step_at=first_step_at,
-        outage_seconds=(first_step_at - row.fault_at).total_seconds() if first_step_at else None,
-        phases=phases(row, first_step_at),
-    )
-
-
-def phases(row: IncidentRow, first_step_at: datetime | None) -> list[Phase]:
-    """From each moment that is known to the next one; a phase is named by the moment that ends it."""
-    moments: list[tuple[PhaseName, datetime | None]] = [
-        ("detect", row.fault_at),
-        ("detect", row.detected_at),
-        ("decide", row.decided_at),
-        ("fence", row.entered_at),
-        ("rebuild", row.joined_at),
-        ("transfer", row.agreed_at),
-        ("first_step", first_step_at),
-    ]
-    known = [(name, moment) for name, moment in moments if moment is not None]
-    return [Phase(name=name, seconds=(end - start).total_seconds()) for (_, start), (name, end) in pairwise(known)]

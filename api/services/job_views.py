@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import msgspec
 
 from api.schemas.jobs import Failure
-from cluster.decide import JobView, RankOutcome, RankView
+from cluster.elastic import Gang, Mishap, Seat
 from cluster.failures import root_cause
 from cluster.placement import NodeView, Request
-from cluster.states import NodeState, RankState
+from cluster.states import JobState, NodeState, RankState
+from cluster.views import JobView, RankView
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
-from training.link import FailureReport
-from training.spec import JobSpec, Resources
+from training.link import FailureReport, Outcome, Stalled
+from training.spec import JobSpec
+
+#: A rank that ends sooner than this after it got a place, and before it has taken so many steps there, did not work there.
+USEFUL = timedelta(seconds=10)
+USEFUL_STEPS = 10
+_GONE = frozenset({RankState.EXITED, RankState.LOST, RankState.MOVED})
 
 
-def job_view(job: JobRow, generation: GenerationRow | None, ranks: Sequence[RankRow], silent: Collection[str] = ()) -> JobView:
+def job_view(
+    job: JobRow, generation: GenerationRow | None, ranks: Sequence[RankRow], silent: Collection[str] = (), draining: Collection[str] = ()
+) -> JobView:
     """`silent`: nodes whose agent is not connected."""
     spec = JobSpec.model_validate(job.spec)
+    views = [
+        rank_view(rank, begun=job.state is JobState.RUNNING, reachable=rank.node_id not in silent, leaving=rank.node_id in draining)
+        for rank in ranks
+    ]
     return JobView(
         state=job.state,
         desired=job.desired,
@@ -32,28 +45,87 @@ def job_view(job: JobRow, generation: GenerationRow | None, ranks: Sequence[Rank
         generation_ended_at=generation.ended_at if generation else None,
         restarts=job.restarts,
         max_restarts=spec.fault_tolerance.max_restarts,
-        ranks=tuple(rank_view(rank, reachable=rank.node_id not in silent) for rank in ranks),
+        ranks=tuple(view for view, rank in zip(views, ranks, strict=True) if not rank.parked),
+        parked=tuple(view for view, rank in zip(views, ranks, strict=True) if rank.parked),
         min_ranks=spec.min_ranks if spec.closes_up else None,
+        slow_is_hung=spec.fault_tolerance.hang_seconds is not None,
+        target=job.world_size,
+        saves=spec.script is None,
     )
 
 
-def rank_view(rank: RankRow, *, reachable: bool = True) -> RankView:
+def rank_view(rank: RankRow, *, begun: bool = False, reachable: bool = True, leaving: bool = False) -> RankView:
+    """`begun`: its generation has joined, so that whoever came to it as a newcomer is none any more."""
     return RankView(
         rank=rank.rank,
         state=rank.state,
         updated_at=rank.updated_at,
-        outcome=cast("RankOutcome | None", rank.outcome),
+        outcome=cast("Outcome | None", rank.outcome),
         failure=_report(rank),
         drained=rank.drained,
         carried=rank.born_generation is not None,
+        newcomer=rank.newcomer and not begun and rank.state is not RankState.RUNNING,
         reachable=reachable,
+        suspended=rank.suspended,
+        stall=None if rank.stall is None else msgspec.convert(rank.stall, Stalled),
+        leaving=leaving,
         started=rank.pid is not None or rank.outcome is not None or rank.failure is not None or rank.exit_code is not None,
     )
 
 
+def gang_view(job: JobRow, view: JobView, ranks: Sequence[RankRow], device: str, mishaps: Sequence[Mishap]) -> Gang:
+    """`view` and `ranks` are of the same moment."""
+    spec = JobSpec.model_validate(job.spec)
+    most = spec.resources.most_ranks if job.world_size == spec.world_size else job.world_size
+    seats = [seat_of(rank, known) for rank, known in _paired(ranks, (*view.ranks, *view.parked)) if not known.stopped]
+    parked = {rank.rank for rank in ranks if rank.parked}
+    return Gang(
+        job_id=job.id,
+        device=device,
+        slots_per_node=spec.resources.slots_per_node,
+        members=tuple(seat for seat in seats if seat.rank not in parked),
+        parked=tuple(seat for seat in seats if seat.rank in parked),
+        least=spec.min_ranks,
+        target=job.world_size,
+        most=most,
+        ceiling=max(job.world_size, spec.micro_batches),
+        spares=spec.fault_tolerance.spares,
+        mishaps=tuple(mishaps),
+    )
+
+
+def _paired(ranks: Sequence[RankRow], views: Sequence[RankView]) -> list[tuple[RankRow, RankView]]:
+    by_rank = {view.rank: view for view in views}
+    return [(rank, by_rank[rank.rank]) for rank in ranks if rank.state is not RankState.STOPPING]
+
+
+def seat_of(rank: RankRow, known: RankView) -> Seat:
+    ready = rank.state is RankState.PARKED and known.reachable
+    return Seat(rank.rank, rank.node_id, rank.slot, known.leaving, rank.updated_at if ready else None)
+
+
+def mishaps_of(joiners: Sequence[tuple[RankRow, GenerationRow]], now: datetime) -> list[Mishap]:
+    """Joiners that came to nothing, since the last one that came through. Who was told to go had no mishap."""
+    found: list[Mishap] = []
+    for rank, generation in joiners:
+        report = _report(rank)
+        if not rank.parked and _came_through(rank, generation, now):
+            found.clear()
+        elif rank.state is RankState.EXITED and rank.outcome == "failed" and not (report and report.ordered):
+            found.append(Mishap(rank.updated_at, report.message if report else "it exited without a report"))
+    return found
+
+
+def _came_through(rank: RankRow, generation: GenerationRow, now: datetime) -> bool:
+    lived = (rank.updated_at if rank.state in _GONE else now) - generation.started_at
+    return lived >= USEFUL or rank.step - generation.start_step >= USEFUL_STEPS
+
+
 def request_of(job: JobRow) -> Request:
-    resources = Resources.model_validate(job.spec["resources"])
-    return Request(job.id, resources.nodes, resources.slots_per_node, job.priority, job.queued_at)
+    spec = JobSpec.model_validate(job.spec)
+    per_node = spec.resources.slots_per_node
+    least = spec.resources.min_nodes if spec.closes_up else None
+    return Request(job.id, -(-job.world_size // per_node), per_node, job.priority, job.queued_at, least)
 
 
 def node_views(nodes: Sequence[NodeRow], holders: Sequence[tuple[RankRow, str]]) -> list[NodeView]:

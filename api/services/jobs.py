@@ -59,14 +59,16 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
     """The sequence number is read first: an event between it and the rest is seen twice rather than never."""
     as_of_seq = await event_rows.newest_seq(session)
     ranks = await job_rows.ranks_with_nodes(session, job.id, job.generation)
+    generations = [describe_generation(row) for row in await job_rows.generations_of(session, job.id)]
     return Job(
         **summarize(job).model_dump(),
         spec=JobSpec.model_validate(job.spec),
         revision=job.version,
         failure=Failure.model_validate(job.failure) if job.failure else None,
         restored_from=job.restored_from,
+        actual_world_size=next((each.world_size for each in generations[-1:] if each.ended_at is None), None),
         ranks=[describe_rank(rank, node, now) for rank, node in ranks],
-        generations=[describe_generation(row) for row in await job_rows.generations_of(session, job.id)],
+        generations=generations,
         as_of_seq=as_of_seq,
     )
 
@@ -78,6 +80,7 @@ def describe_rank(rank: RankRow, node: NodeRow, now: datetime) -> Rank:
         node_id=node.id,
         node_name=node.name,
         slot=rank.slot,
+        parked=rank.parked,
         state=rank.state,
         pid=rank.pid,
         step=rank.step,
@@ -95,6 +98,7 @@ def describe_generation(row: GenerationRow) -> Generation:
         first_step_at=row.first_step_at,
         ended_at=row.ended_at,
         end_reason=row.end_reason,
+        at_boundary=row.at_boundary,
         start_step=row.start_step,
         restored_checkpoint_id=row.restored_checkpoint_id,
     )
@@ -154,6 +158,40 @@ async def cancel(session: AsyncSession, job: JobRow, if_match: str | None, actor
     check_revision(job, if_match)
     if job.desired is not Intent.CANCEL:
         await lifecycle.want(session, job, Intent.CANCEL, actor, now)
+
+
+async def resize(session: AsyncSession, job: JobRow, nodes: int, if_match: str | None, actor: Actor, now: datetime) -> None:
+    """A job that closes up changes its size while it runs; another one stops with a checkpoint and waits for the new slots. One that
+    is queued or paused has it when it is placed next."""
+    _refuse_finished(job, "resized")
+    check_revision(job, if_match)
+    _refuse_cancelled(job)
+    spec = JobSpec.model_validate(job.spec)
+    _refuse_size(job, spec, nodes)
+    world_size = nodes * spec.resources.slots_per_node
+    if world_size != job.world_size:
+        await lifecycle.resize(session, job, world_size, actor, now)
+
+
+def _refuse_size(job: JobRow, spec: JobSpec, nodes: int) -> None:
+    least, most = spec.resources.min_nodes or 1, spec.resources.max_nodes
+    if spec.script is not None:
+        raise ProblemError(
+            "cannot_resize", f"job {job.name} runs a script, which decides by itself what its ranks do; submit it anew with nodes={nodes}"
+        )
+    if spec.parallelism.strategy == "single" and nodes != 1:
+        raise ProblemError(
+            "cannot_resize", f"nodes={nodes}: job {job.name} has strategy single, which is one process; submit it with strategy ddp"
+        )
+    if nodes < least:
+        raise ProblemError(
+            "cannot_resize", f"nodes={nodes} is less than resources.min_nodes={least} of job {job.name}; use {least} or more"
+        )
+    if most is not None and nodes > most:
+        raise ProblemError("cannot_resize", f"nodes={nodes} is more than resources.max_nodes={most} of job {job.name}; use {most} or fewer")
+    if short := spec.too_few_micro_batches(nodes * spec.resources.slots_per_node):
+        fitting = spec.micro_batches // spec.resources.slots_per_node
+        raise ProblemError("cannot_resize", f"nodes={nodes}: {short}; use {fitting} or fewer")
 
 
 def _refuse_finished(job: JobRow, participle: str) -> None:

@@ -3,13 +3,13 @@
 Each change is a compare-and-set on (state, version) along the transition table, and writes its event in the same
 transaction. Nodes whose desired assignments it changes get a new revision and a nudge.
 
-Order of locks, the same everywhere so that no two transactions wait for each other: job, nodes, ranks, checkpoints, events.
+Order of locks, so that no two transactions wait for each other: job, nodes (`known_jobs.lock_ranks`), ranks, checkpoints, events.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, cast
@@ -20,10 +20,9 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from api.deps import nudge_after_commit
 from api.schemas.common import Actor
-from api.services import bus, events
+from api.services import bus, events, gang_rows
 from api.services.identity import SYSTEM
-from cluster.decide import Decision
-from cluster.placement import Placement, Reason
+from cluster.placement import NodeShare, Placement, Reason
 from cluster.states import (
     CHECKPOINT_TRANSITIONS,
     JOB_TRANSITIONS,
@@ -37,8 +36,9 @@ from cluster.states import (
     RankState,
     check_transition,
 )
+from cluster.views import Decision
 from db.models.checkpoints import CheckpointRow
-from db.models.jobs import GenerationRow, JobRow, RankRow
+from db.models.jobs import JobRow, RankRow
 from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
@@ -85,11 +85,11 @@ async def want(session: AsyncSession, job: JobRow, desired: Intent, actor: Actor
 async def apply(session: AsyncSession, job: JobRow, decision: Decision, failure: dict[str, Any] | None, now: datetime) -> None:
     """Carry out a decision of `cluster.decide`."""
     check_unless_same(job.state, decision.to)
-    before = job.state
+    before, reason = job.state, decision.reason or job.end_reason
     await _compare_and_set(session, job, **_values_after(job, decision, failure, now))
     await _reconsider_nodes(session, job)
-    if decision.ends_generation or decision.to in (JobState.PAUSED, *TERMINAL_JOB_STATES):
-        await _end_generation(session, job, decision.reason, now)
+    if decision.ends_generation or decision.to in (JobState.QUEUED, JobState.PAUSED, *TERMINAL_JOB_STATES):
+        await _end_generation(session, job, reason, now)
     data = {"from": before.value, "to": decision.to.value, "reason": decision.reason, "restarts": job.restarts}
     await _job_event(session, job, "job.state", SYSTEM, decision.why, f"{before.value} -> {decision.to.value}", now, data)
 
@@ -111,45 +111,95 @@ def _values_after(job: JobRow, decision: Decision, failure: dict[str, Any] | Non
     return values
 
 
-async def close_up(session: AsyncSession, job: JobRow, decision: Decision, failure: dict[str, Any] | None, now: datetime) -> None:
-    """Make the survivors of a generation the next one, in the slots where they are. Whatever else there was is fenced off."""
+async def change_members(session: AsyncSession, job: JobRow, decision: Decision, failure: dict[str, Any] | None, now: datetime) -> None:
+    """Make living processes the next generation, in the slots where they are. Whatever else the last one had is fenced off, or
+    leaves it in good order, where nothing was wrong with it."""
     check_unless_same(job.state, decision.to)
     before, number = job.state, job.generation
     old = {rank.rank: rank for rank in (await job_rows.ranks(session, [(job.id, number)]))[job.id, number]}
-    carried = [old[rank] for rank in decision.survivors]
+    joining = [old[rank] for rank in decision.joining]
+    members = [*(old[rank] for rank in decision.survivors), *joining]
+    parked = gang_rows.still_parked(list(old.values()), joining)
     await _end_generation(session, job, decision.reason, now)
     await _compare_and_set(session, job, **_values_after(job, decision, failure, now), generation=number + 1)
-    session.add(_generation(job, None, now, world_size=len(carried), start_step=max(rank.step for rank in carried)))
+    start = max(rank.step for rank in members)
+    session.add(gang_rows.living_generation(job, now, world_size=len(members), start_step=start, at_boundary=decision.at_boundary))
     await session.flush()
-    session.add_all(_successors(carried, now))
-    for rank in carried:
+    session.add_all(gang_rows.successors(members, parked, now))
+    for rank in (*members, *parked):
         rank.state, rank.updated_at = RankState.MOVED, now
     await session.flush()
     await _reconsider_nodes(session, job)
-    data = {"from": before.value, "to": decision.to.value, "reason": decision.reason, "survivors": list(decision.survivors)}
-    message = f"{len(carried)} of {len(old)} ranks go on as generation {job.generation}"
-    await _job_event(session, job, "job.closed_up", SYSTEM, decision.why, message, now, data)
+    await _members_event(session, job, decision, before, [rank for rank in old.values() if not rank.parked], members, now)
 
 
-def _successors(carried: Sequence[RankRow], now: datetime) -> list[RankRow]:
-    """The same processes in the same slots, counted anew; who led still leads, if it is among them."""
-    nodes = list(dict.fromkeys(rank.node_id for rank in carried))
-    return [
-        RankRow(
-            job_id=rank.job_id,
-            generation=rank.generation + 1,
-            rank=number,
-            node_id=rank.node_id,
-            slot=rank.slot,
-            local_rank=sum(other.node_id == rank.node_id for other in carried[:number]),
-            node_rank=nodes.index(rank.node_id),
-            born_generation=rank.generation if rank.born_generation is None else rank.born_generation,
-            born_rank=rank.rank if rank.born_rank is None else rank.born_rank,
-            step=rank.step,
-            updated_at=now,
-        )
-        for number, rank in enumerate(carried)
-    ]
+async def _members_event(
+    session: AsyncSession,
+    job: JobRow,
+    decision: Decision,
+    before: JobState,
+    old: Sequence[RankRow],
+    new: Sequence[RankRow],
+    now: datetime,
+) -> None:
+    data = {
+        "from": before.value,
+        "to": decision.to.value,
+        "reason": decision.reason,
+        "survivors": list(decision.survivors),
+        "joined": list(decision.joining),
+        "left": [rank.rank for rank in old if rank not in new],
+        "ranks_before": len(old),
+        "ranks_after": len(new),
+    }
+    type = "job.closed_up" if not decision.at_boundary else _change_of(len(old), len(new))
+    message = f"{len(decision.survivors)} of {len(old)} ranks go on as generation {job.generation}"
+    message += f", {len(decision.joining)} join them" if decision.joining else ""
+    await _job_event(session, job, type, SYSTEM, decision.why, message, now, data)
+
+
+def _change_of(before: int, after: int) -> str:
+    return "job.grew" if after > before else "job.shrank" if after < before else "job.moved"
+
+
+async def park(session: AsyncSession, job: JobRow, shares: Sequence[NodeShare], why: str, now: datetime) -> None:
+    """Start ranks without a place beside the newest generation."""
+    gang = (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]
+    new = gang_rows.parked_ranks(job, gang, shares, now)
+    session.add_all(new)
+    await session.flush()
+    await reconsider(session, *{rank.node_id for rank in new})
+    ranks = [rank.rank for rank in new]
+    message = f"rank {', '.join(map(str, ranks))} start(s), to join later"
+    await _job_event(session, job, "job.parked", SYSTEM, why, message, now, {"ranks": ranks, "nodes": [rank.node_id for rank in new]})
+
+
+async def let_go(session: AsyncSession, job: JobRow, ranks: Collection[int], now: datetime) -> None:
+    """Stop parked ranks that are of no use any more."""
+    gang = (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]
+    going = [rank for rank in gang if rank.parked and rank.rank in ranks and rank.state not in (RankState.EXITED, RankState.LOST)]
+    for rank in going:
+        rank.state, rank.updated_at = RankState.STOPPING, now
+    await session.flush()
+    await reconsider(session, *{rank.node_id for rank in going})
+    message = f"rank {', '.join(str(rank.rank) for rank in going)} has no place to wait for, and leaves"
+    await _job_event(session, job, "job.let_go", SYSTEM, "its slot is wanted, or it is one too many", message, now)
+
+
+async def resize(session: AsyncSession, job: JobRow, world_size: int, actor: Actor, now: datetime) -> None:
+    """Record how many ranks the job is to have; the scheduler makes it so."""
+    before = job.world_size
+    await _compare_and_set(session, job, world_size=world_size)
+    message = f"{world_size} rank{'' if world_size == 1 else 's'} asked for instead of {before}"
+    data = {"ranks_before": before, "ranks_after": world_size}
+    await _job_event(session, job, "job.resize", actor, f"{actor.name} asked for it", message, now, data)
+    nudge_after_commit(session, bus.SCHEDULER)
+
+
+async def correct_failure(session: AsyncSession, job: JobRow, generation: int, failure: dict[str, Any], reason: EndReason | None) -> None:
+    """The culprit was heard of after its victims: for as long as the job shows the failure of that generation."""
+    if job.failure is not None and job.failure.get("generation") == generation and job.failure != failure:
+        await _compare_and_set(session, job, failure=failure, end_reason=reason if job.end_reason else None)
 
 
 async def start_generation(
@@ -162,65 +212,26 @@ async def start_generation(
     before, number = job.state, job.generation + 1
     started = job.started_at or now
     await _compare_and_set(session, job, state=to, generation=number, started_at=started, state_since=now, pending=None)
-    session.add(_generation(job, source, now, world_size=job.world_size, start_step=source.step if source else 0))
+    session.add(gang_rows.placed_generation(job, source, now, world_size=placement.slots))
     await session.flush()
-    session.add_all(_ranks(job, placement, now))
+    session.add_all(gang_rows.placed_ranks(job, placement.shares, now))
     await session.flush()
     await _reconsider_nodes(session, job)
     names = ", ".join(nodes[share.node_id].name for share in placement.shares)
-    cause = f"room for {job.world_size} {'rank' if job.world_size == 1 else 'ranks'} on {names}"
+    wanted = "" if placement.slots == job.world_size else f" of {job.world_size}"
+    cause = f"room for {placement.slots}{wanted} {'rank' if placement.slots == 1 else 'ranks'} on {names}"
     from_step = f" from step {source.step}" if source else ""
     data = {"from": before.value, "to": to.value, "generation": number, "nodes": [share.node_id for share in placement.shares]}
     await _job_event(session, job, "job.placed", SYSTEM, cause, f"generation {number} starts on {names}{from_step}", now, data)
 
 
-async def set_pending(session: AsyncSession, job: JobRow, reason: Reason, now: datetime) -> None:
-    """Say why the job waits; the history only notes when the kind of reason changes."""
+async def set_pending(session: AsyncSession, job: JobRow, reason: Reason | None, now: datetime) -> None:
+    """Say why the job waits, or is smaller than it should be; the history only notes when the kind of reason changes."""
     before = (job.pending or {}).get("code")
-    job.pending = {
-        "code": reason.code,
-        "text": reason.text,
-        "missing": reason.missing,
-        "nearest_fit": reason.nearest_fit,
-        "next_step": reason.next_step,
-    }
+    job.pending = asdict(reason) if reason is not None else None
     await session.flush()
-    if before != reason.code:
+    if reason is not None and before != reason.code:
         await _job_event(session, job, "job.pending", SYSTEM, reason.code, reason.text, now)
-
-
-def _generation(job: JobRow, source: CheckpointRow | None, now: datetime, *, world_size: int, start_step: int) -> GenerationRow:
-    return GenerationRow(
-        job_id=job.id,
-        generation=job.generation,
-        world_size=world_size,
-        started_at=now,
-        start_step=start_step,
-        restored_checkpoint_id=source.id if source else None,
-        store_token=secrets.token_urlsafe(24),
-    )
-
-
-def _ranks(job: JobRow, placement: Placement, now: datetime) -> list[RankRow]:
-    """Ranks count through the nodes in node-rank order, and through the slots of each."""
-    places = [
-        (node_rank, local_rank, share.node_id, slot)
-        for node_rank, share in enumerate(placement.shares)
-        for local_rank, slot in enumerate(share.slots)
-    ]
-    return [
-        RankRow(
-            job_id=job.id,
-            generation=job.generation,
-            rank=rank,
-            node_id=node_id,
-            slot=slot,
-            local_rank=local_rank,
-            node_rank=node_rank,
-            updated_at=now,
-        )
-        for rank, (node_rank, local_rank, node_id, slot) in enumerate(places)
-    ]
 
 
 async def _end_generation(session: AsyncSession, job: JobRow, reason: EndReason | None, now: datetime) -> None:
@@ -231,6 +242,11 @@ async def _end_generation(session: AsyncSession, job: JobRow, reason: EndReason 
 
 async def _reconsider_nodes(session: AsyncSession, job: JobRow) -> None:
     await reconsider(session, *await job_rows.nodes_with_open_ranks(session, job.id))
+
+
+async def job_event(session: AsyncSession, job: JobRow, type: str, cause: str, message: str, now: datetime, data: dict[str, Any]) -> None:
+    """What the coordinator has found out about a job that changes no state."""
+    await _job_event(session, job, type, SYSTEM, cause, message, now, data)
 
 
 async def _job_event(

@@ -20,10 +20,10 @@ from db.models.nodes import NodeRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
-from training.link import FailureReport
+from training.link import FailureReport, Stalled
 
 #: A rank only moves forward through these; a restarted agent may at first know less than we do.
-_ORDER = [RankState.ASSIGNED, RankState.STARTING, RankState.RUNNING, RankState.STOPPING, RankState.EXITED]
+_ORDER = [RankState.ASSIGNED, RankState.STARTING, RankState.PARKED, RankState.RUNNING, RankState.STOPPING, RankState.EXITED]
 RankKey = tuple[str, int, int]
 
 
@@ -47,15 +47,19 @@ async def _apply_report(session: AsyncSession, node: NodeRow, rank: RankRow, rep
     if rank.state is RankState.MOVED:  # only what it left behind is still of interest
         rank.drained = rank.drained or report.drained
         return
-    if rank.step > 0:
+    if rank.step > 0 and report.state not in (RankState.ASSIGNED, RankState.STARTING):  # one on its way has taken no step here
         await _note_first_step(session, rank, now)
     exited = report.state is RankState.EXITED and rank.state is not RankState.EXITED
+    let_go = rank.parked and rank.state is RankState.STOPPING
     if not _is_news(rank, report):
         return
     rank.state, rank.updated_at = report.state, now
     rank.pid = report.pid or rank.pid
-    rank.exit_code, rank.signal, rank.outcome = report.exit_code, report.signal, report.outcome
+    rank.exit_code, rank.signal = report.exit_code, report.signal
+    rank.outcome = "released" if exited and let_go else report.outcome
     rank.failure = msgspec.to_builtins(report.failure) if report.failure else None
+    rank.stall = msgspec.to_builtins(report.stall) if report.stall else None
+    rank.suspended = report.suspended
     if report.state is RankState.EXITED and report.drained:
         rank.drained = True
         await lifecycle.reconsider(session, node.id)
@@ -72,7 +76,9 @@ def _is_news(rank: RankRow, report: ObservedRank) -> bool:
         return report.state is RankState.EXITED and report.drained and not rank.drained
     forward = _ORDER.index(report.state) - _ORDER.index(rank.state) if report.state in _ORDER else -1
     breaks = report.failure is not None and rank.failure is None
-    return forward > 0 or (forward == 0 and (breaks or report.pid not in (None, rank.pid)))
+    stall = None if rank.stall is None else msgspec.convert(rank.stall, Stalled)
+    hangs = (report.suspended, report.stall) != (rank.suspended, stall)
+    return forward > 0 or (forward == 0 and (breaks or hangs or report.pid not in (None, rank.pid)))
 
 
 def _note_progress(rank: RankRow, report: ObservedRank, now: datetime) -> None:
@@ -98,14 +104,14 @@ async def _is_gone(session: AsyncSession, rank: RankRow) -> bool:
         return True
     job = await job_rows.get(session, rank.job_id)
     generation: GenerationRow | None = await job_rows.generation(session, rank.job_id, rank.generation)
-    return job is None or generation is None or action_of(job, generation) != "run"
+    return job is None or generation is None or action_of(job, generation, rank) != "run"
 
 
 async def _forget(session: AsyncSession, node: NodeRow, rank: RankRow, now: datetime) -> None:
     if rank.state is RankState.MOVED:
         rank.drained = True
         return
-    if rank.state in (RankState.STARTING, RankState.RUNNING, RankState.STOPPING):
+    if rank.state in (RankState.STARTING, RankState.PARKED, RankState.RUNNING, RankState.STOPPING):
         message = f"the agent of node {node.name} no longer has this rank; how it ended is unknown"
         report = FailureReport(kind="exit", rank=rank.rank, message=message, step=rank.step, time=now.timestamp())
         rank.outcome, rank.failure = "failed", msgspec.to_builtins(report)
@@ -122,6 +128,7 @@ async def _exit_event(session: AsyncSession, node: NodeRow, rank: RankRow, now: 
     stopped = to_stop and rank.outcome == "failed" and not _broke_by_itself(rank)
     outcome = "stopped" if stopped else rank.outcome
     how = rank.signal or (f"exit code {rank.exit_code}" if rank.exit_code is not None else "exit unknown")
+    cause = "no place for it any more" if outcome == "released" else (rank.failure or {}).get("message") or how
     message = f"rank {rank.rank} on {node.name}: {outcome or 'ended'} ({how})"
     data: dict[str, Any] = {
         "rank": rank.rank,
@@ -134,7 +141,7 @@ async def _exit_event(session: AsyncSession, node: NodeRow, rank: RankRow, now: 
         session,
         type="rank.exited",
         actor=node_actor(node),
-        cause=f"generation {rank.generation} was to stop" if stopped else (rank.failure or {}).get("message") or how,
+        cause=f"generation {rank.generation} was to stop" if stopped else cause,
         message=message,
         job_id=rank.job_id,
         node_id=node.id,

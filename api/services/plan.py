@@ -20,7 +20,7 @@ from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
 from parallelism.estimate import memory
-from parallelism.plan import Deal
+from parallelism.plan import Deal, even_deal
 from parallelism.tree import gradient_buffers
 from training.sizes import parameter_count
 from training.spec import JobSpec
@@ -77,11 +77,13 @@ async def _queue(session: AsyncSession) -> list[Request]:
 
 
 def _waits(job: JobRow) -> bool:
-    return job.desired is Intent.RUN and (job.state is JobState.QUEUED or job.pending is not None)
+    recovering = job.state is JobState.RECOVERING and job.pending is not None
+    return job.desired is Intent.RUN and (job.state is JobState.QUEUED or recovering)
 
 
 def _request(spec: JobSpec, now: datetime) -> Request:
-    return Request(PLANNED, spec.resources.nodes, spec.resources.slots_per_node, spec.priority, now)
+    least = spec.resources.min_nodes if spec.closes_up else None
+    return Request(PLANNED, spec.resources.nodes, spec.resources.slots_per_node, spec.priority, now, least)
 
 
 def _placement(verdict: Placement, names: Mapping[str, str]) -> list[RankPlacement]:
@@ -103,7 +105,7 @@ def _parameters(spec: JobSpec) -> int | None:
 
 
 def _deal(spec: JobSpec) -> Deal:
-    return Deal(spec.micro_batches, ranks=spec.world_size)
+    return even_deal(spec.micro_batches, spec.world_size)
 
 
 def _memory(spec: JobSpec) -> MemoryEstimate | None:

@@ -119,7 +119,7 @@ class ProgressKeeper:
         async with self.services.write() as session:
             for job_id, state in (await repository.load(session, job_ids)).items():
                 track = self._tracks[job_id]
-                if track.generation >= state.generation:
+                if state.still_counts(track.generation, track.steps[-1][0]):
                     await repository.save(session, job_id, _merged(state.progress, track.document(state.total_steps)))
                 if track.first_step_at is not None:
                     first = min(datetime.fromtimestamp(track.first_step_at, UTC), self.services.now())

@@ -31,6 +31,8 @@ class Committed(msgspec.Struct, frozen=True):
     bytes: int
     manifest_sha256: str
     metrics: dict[str, float] = {}
+    parameters_sha256: str | None = None
+    generation: int | None = None  # its own, which may be older than that of the rank that tells of it
 
 
 class Damaged(msgspec.Struct, frozen=True):
@@ -71,27 +73,31 @@ async def _apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: 
 
 
 async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, saved: Committed, now: datetime) -> None:
+    """Told by who saved it, by a later generation that found it untold, or by both."""
     job = await job_rows.get_locked(session, batch.job_id)
-    if job is None:
+    if job is None or await checkpoint_rows.by_directory(session, saved.directory) is not None:
         return
-    current = batch.generation == job.generation
+    generation = saved.generation or batch.generation
+    stands = generation == job.generation or await job_rows.has_carried_on(session, job, since=generation)
     checkpoint = CheckpointRow(
         job_id=job.id,
         step=saved.step,
-        generation=batch.generation,
+        generation=generation,
         node_id=node.id,
-        state=CheckpointState.COMMITTED if current else CheckpointState.DELETING,
+        state=CheckpointState.COMMITTED if stands else CheckpointState.DELETING,
         directory=saved.directory,
         bytes=saved.bytes,
         manifest_sha256=saved.manifest_sha256,
+        parameters_sha256=saved.parameters_sha256,
         metrics=saved.metrics,
         created_at=now,
     )
-    stale = f"generation {batch.generation} was fenced off by generation {job.generation}: what it saved is debris"
-    cause = f"rank {batch.rank} saved step {saved.step}" if current else stale
+    stale = f"generation {generation} was fenced off by generation {job.generation}: what it saved is debris"
+    cause = f"rank {batch.rank} saved step {saved.step}" if stands else stale
     await lifecycle.record_checkpoint(session, checkpoint, node_actor(node), cause, now)
-    if current:
-        job.progress = {**(job.progress or {}), "last_checkpoint_step": saved.step}
+    if stands:
+        before = 0 if generation == job.generation else (job.progress or {}).get("last_checkpoint_step") or 0
+        job.progress = {**(job.progress or {}), "last_checkpoint_step": max(saved.step, before)}
         nudge_after_commit(session, bus.RETENTION)
 
 
@@ -110,15 +116,20 @@ async def _restored(session: AsyncSession, node: NodeRow, batch: RankBatch, rest
     checkpoint = await checkpoint_rows.by_directory(session, restored.directory)
     generation.start_step = restored.step
     generation.restored_checkpoint_id = checkpoint.id if checkpoint else None
+    await incidents.note_restored(session, batch.job_id, batch.generation, restored.step, now)
     data = {"checkpoint_id": generation.restored_checkpoint_id, "step": restored.step}
     await _event(session, node, batch, "checkpoint.restored", restored.directory, f"continues from step {restored.step}", data, now)
 
 
 async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, carried: CarriedOn, now: datetime) -> None:
+    job = await job_rows.get_locked(session, batch.job_id)
     generation = await job_rows.generation(session, batch.job_id, batch.generation)
-    if generation is None:
+    if job is None or generation is None:
         return
     generation.start_step = carried.step
+    if generation.generation == job.generation:  # the records of the steps before it may have come already, and were not believed
+        told = (job.progress or {}).get("step") or 0
+        job.progress = {**(job.progress or {}), "step": max(told, carried.step)}
     await incidents.note_recovery(session, batch.job_id, batch.generation, carried)
     sent = f"{carried.transfers} rank(s) were behind and got the state from another" if carried.transfers else "every rank had the state"
     data = msgspec.to_builtins(carried)

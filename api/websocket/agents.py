@@ -44,6 +44,8 @@ HELLO_SECONDS = 10.0
 #: Heartbeats that come faster than this are not written.
 HEARTBEAT_WRITE_SECONDS = 1.5
 INVALID_CREDENTIAL, PROTOCOL_ERROR, REFUSED = 4401, 4400, 4403
+#: Why a channel has closed, if it was this process that left.
+SERVICE_RESTART = 1012
 
 REMOVED = Refused(code="removed", message="this node was removed; join again with a new token", final=True)
 SUPERSEDED = Refused(code="superseded", message="another agent has connected with this node's credential", final=True)
@@ -87,17 +89,23 @@ async def _node_of(websocket: WebSocket, services: Services) -> NodeRow | None:
 
 
 async def _converse(channel: Channel) -> None:
-    """Listen and speak side by side until either ends: a channel that only spoke would never notice that its peer has left."""
+    """Listen and speak side by side until either ends: a channel that only spoke would never notice that its peer has left. An
+    agent whose coordinator leaves has not left, and must not look so to the next one: it is about to connect there."""
+    left = True
     tasks = [asyncio.create_task(channel.listen()), asyncio.create_task(channel.speak())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+    except WebSocketDisconnect as end:
+        left = end.code != SERVICE_RESTART
+        raise
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await channel.farewell()
+        if left:
+            await channel.farewell()
 
 
 class Channel:

@@ -11,8 +11,9 @@ import typer
 from cli import exits, formats
 from cli.commands.submit import ending
 from cli.completion import job_references
+from cli.details import details
 from cli.errors import ProblemError, WaitTimedOutError
-from cli.output import fields, note, table
+from cli.output import note, table
 from cli.session import Session, with_session
 from cli.views import TERMINAL_STATES, Job, view
 
@@ -38,10 +39,10 @@ def jobs(
 
 @with_session
 def show(session: Session, job: JobRef) -> None:
-    """Show one job: state, progress, ranks, generations, and why it waits or failed."""
+    """Show one job: why it waits or failed, state, progress, ranks, where its time went, and what happened to it."""
     with session.client() as client:
         document = client.job_document(client.job_id(job))
-    session.emit(document, lambda: _details(view(document, Job)))
+        session.emit(document, lambda: details(client, view(document, Job)))
 
 
 @with_session
@@ -54,6 +55,14 @@ def pause(session: Session, job: JobRef) -> None:
 def resume(session: Session, job: JobRef) -> None:
     """Continue a paused job at its next step."""
     _act(session, job, "resume", f"paceline logs -f {job}")
+
+
+@with_session
+def resize(
+    session: Session, job: JobRef, nodes: Annotated[int, typer.Argument(metavar="NODES", min=1, help="how many nodes' worth of ranks")]
+) -> None:
+    """Set how many ranks a job should have; one that closes up grows and shrinks while it runs."""
+    _act(session, job, "resize", f"paceline show {job}", {"nodes": nodes})
 
 
 @with_session
@@ -89,22 +98,22 @@ def _awaited(client: Any, job_id: str, wanted: set[str], timeout: float) -> Any:
         threading.Event().wait(WAIT_POLL_S)
 
 
-def _act(session: Session, reference: str, verb: str, following: str) -> None:
+def _act(session: Session, reference: str, verb: str, following: str, body: Any = None) -> None:
     with session.client() as client:
-        document = change_job(client, client.job_id(reference), verb)
+        document = change_job(client, client.job_id(reference), verb, body)
     job = view(document, Job)
     session.emit(document, lambda: f"{job.name}: {verb} asked for; it is {job.state}")
     session.next_steps(following)
 
 
-def change_job(client: Any, job_id: str, verb: str) -> Any:
+def change_job(client: Any, job_id: str, verb: str, body: Any = None) -> Any:
     """Read the revision, then act on it; begin again when somebody was faster (412), a few times."""
     for left in reversed(range(CHANGE_ATTEMPTS)):
         revision = client.job(job_id).revision
         try:
             if verb == "cancel":
                 return client.delete(f"/training/jobs/{job_id}", revision)
-            return client.put(f"/training/jobs/{job_id}/{verb}", revision)
+            return client.put(f"/training/jobs/{job_id}/{verb}", revision, body)
         except ProblemError as error:
             if error.status != 412 or left == 0:
                 raise
@@ -129,56 +138,3 @@ def _table(jobs: list[Job]) -> str:
         for job in jobs
     ]
     return table(headers, rows, empty="no jobs; submit one with 'paceline submit examples/gpt_stdlib.yaml'")
-
-
-def _details(job: Job) -> str:
-    progress = job.progress
-    pairs = [
-        ("job", f"{job.name} ({job.id})"),
-        ("state", f"{job.state}, wanted: {job.desired}" + (f", reason: {job.end_reason}" if job.end_reason else "")),
-        ("step", formats.steps(progress.step, progress.total_steps)),
-        ("loss", formats.number(progress.loss)),
-        (
-            "throughput",
-            f"{formats.quantity(progress.tokens_per_second)} tokens/s, {formats.quantity(progress.samples_per_second)} samples/s",
-        ),
-        ("world", f"{job.world_size} ranks, generation {job.generation}, {job.restarts} restarts"),
-        ("checkpoint", f"step {progress.last_checkpoint_step}" if progress.last_checkpoint_step is not None else "none yet"),
-        ("first step", "none yet" if job.seconds_to_first_step is None else f"{job.seconds_to_first_step:.2f} s after submission"),
-        *_waiting(job),
-        *_failure(job),
-    ]
-    return fields(pairs) + "\n\n" + _ranks(job)
-
-
-def _waiting(job: Job) -> list[tuple[str, str]]:
-    if job.pending is None:
-        return []
-    parts = [("waiting", job.pending.text), ("would fit", job.pending.nearest_fit), ("next step", job.pending.next_step)]
-    return [(name, text) for name, text in parts if text]
-
-
-def _failure(job: Job) -> list[tuple[str, str]]:
-    if job.failure is None:
-        return []
-    failure = job.failure
-    lines = [("failure", f"{failure.what}: rank {failure.rank} on {failure.node_name}: {failure.message}")]
-    return [*lines, *(("", line) for line in failure.last_lines[-5:])]
-
-
-def _ranks(job: Job) -> str:
-    headers = ["RANK", "NODE", "SLOT", "STATE", "STEP", "PID", "HEARTBEAT", "EXIT"]
-    rows = [
-        [
-            str(rank.rank),
-            rank.node_name,
-            str(rank.slot),
-            rank.state,
-            str(rank.step),
-            str(rank.pid or formats.UNKNOWN),
-            formats.duration(rank.heartbeat_age_seconds),
-            rank.signal or (formats.UNKNOWN if rank.exit_code is None else str(rank.exit_code)),
-        ]
-        for rank in job.ranks
-    ]
-    return table(headers, rows, empty="no ranks yet")

@@ -11,7 +11,10 @@ from cluster.protocol import CheckpointToDelete
 from monitoring.files import sync_folder
 
 MANIFEST = "manifest.json"
+SCRATCH = ".tmp"
 _NAME = re.compile(r"step-\d+\.g\d+(\.tmp)?")
+#: What a checkpoint is made of, for one that has lost its manifest.
+_OURS = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp|manifest\.json\..*")
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +26,11 @@ def delete(checkpoint: CheckpointToDelete) -> bool:
     if reason is not None:
         log.error("not deleting checkpoint %s: %s", checkpoint.id, reason)
         return False
-    if folder.exists():
-        try:
-            _remove(folder)
-        except OSError as error:
-            log.error("cannot delete checkpoint %s: %s", folder, error)
-            return False
+    try:
+        _remove(folder)
+    except OSError as error:
+        log.error("cannot delete checkpoint %s: %s", folder, error)
+        return False
     return True
 
 
@@ -39,16 +41,27 @@ def why_not(folder: Path) -> str | None:
         return f"{folder} is not the name of a checkpoint (an absolute path that ends in step-N.gG)"
     if folder.is_symlink():
         return f"{folder} is a symbolic link"
-    if folder.exists() and name.group(1) is None and not (folder / MANIFEST).is_file():
-        return f"{folder} holds no {MANIFEST}: it is not one of our checkpoints"
+    if folder.exists() and name.group(1) is None and not _is_ours(folder):
+        return f"{folder} holds no {MANIFEST}, and files that no checkpoint has: it is not one of our checkpoints"
     return None
 
 
+def _is_ours(folder: Path) -> bool:
+    """Also one that was damaged so much that its manifest is gone."""
+    return folder.is_dir() and ((folder / MANIFEST).is_file() or all(_OURS.fullmatch(path.name) for path in folder.iterdir()))
+
+
 def _remove(folder: Path) -> None:
-    """As debris first, so that an interrupted removal never looks like a checkpoint."""
-    doomed = folder
-    if not folder.name.endswith(".tmp"):
-        doomed = folder.with_name(f"{folder.name}.tmp")
+    """As debris first, so that an interrupted removal never looks like a checkpoint; what an earlier one left goes as well."""
+    doomed = folder.with_name(folder.name.removesuffix(SCRATCH) + SCRATCH)
+    _remove_tree(doomed)
+    if folder.exists():
         folder.rename(doomed)
-    shutil.rmtree(doomed)
-    sync_folder(folder.parent)
+        _remove_tree(doomed)
+    if folder.parent.exists():
+        sync_folder(folder.parent)
+
+
+def _remove_tree(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)

@@ -19,12 +19,19 @@ _FRAME = re.compile(r'^  File ".*", line \d+')
 _RAISED = re.compile(r"^(?P<exception>[^\W\d]\w*(?:\.\w+)*)(?:: (?P<message>.*))?$")
 
 
-def read_ending(folder: RankFolder, rank: int, *, is_script: bool, step: int) -> Ending | None:
-    """None while the rank has not exited. `step`: the last one it is known to have reached."""
+def read_ending(folder: RankFolder, earlier: Sequence[RankFolder], rank: int, *, is_script: bool, step: int) -> Ending | None:
+    """None while the rank has not exited. `earlier`: the folders of its former places, newest first: it may have ended before it
+    left the last of them. `step`: the last one it is known to have reached."""
     status = read_exit_status(folder)
     if status is None:
         return None
-    return conclude(status, read_result(folder), last_lines(folder.output), rank=rank, is_script=is_script, step=step)
+    lived_in = next((each for each in (folder, *earlier) if has_spoken(each)), folder)
+    return conclude(status, read_result(lived_in), last_lines(lived_in.output), rank=rank, is_script=is_script, step=step)
+
+
+def has_spoken(folder: RankFolder) -> bool:
+    """Its spawner makes the output file; whatever is in it is the rank's own."""
+    return folder.result.exists() or (folder.output.exists() and folder.output.stat().st_size > 0)
 
 
 def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], *, rank: int, is_script: bool, step: int) -> Ending:

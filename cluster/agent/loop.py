@@ -28,6 +28,7 @@ from cluster.agent.reconcile import (
     ForgetRank,
     MoveRank,
     PauseRank,
+    ReleaseRank,
     StartRank,
     StoreNamespace,
     TerminateRank,
@@ -71,7 +72,7 @@ class Agent:
         self._boot_id = uuid.uuid4().hex
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
         self._expect_any_revision = True
-        self._namespaces: frozenset[StoreNamespace] = frozenset()
+        self._namespaces: list[StoreNamespace] = []
         self._deleted: set[str] = set()
         self._delete_again_at: dict[str, float] = {}
         self._observe_seconds = self._heartbeat_seconds = 5.0
@@ -136,17 +137,19 @@ class Agent:
         if self._desired is not None and desired.revision < self._desired.revision and not self._expect_any_revision:
             return  # overtaken on its way
         self._desired, self._expect_any_revision = desired, False
-        await self._serve_stores(store_namespaces(desired))
+        await self._serve_stores(desired)
         self._changed.set()
         if desired.leave:
             log.info("the coordinator removed this node: to come back, join anew with a new token and an empty --data")
             self._leave.set()
 
-    async def _serve_stores(self, namespaces: frozenset[StoreNamespace]) -> None:
-        for namespace in namespaces:
-            await self._store.admit(namespace.job_id, namespace.generation, namespace.token)
-        for namespace in self._namespaces - namespaces:
-            await self._store.retire(namespace.job_id, namespace.generation)
+    async def _serve_stores(self, desired: Desired) -> None:
+        namespaces = store_namespaces(desired, self._ranks.ranks)
+        for new in namespaces:
+            await self._store.admit(new.job_id, new.generation, new.token, at_boundary=new.at_boundary)
+        for old in self._namespaces:
+            if old not in namespaces:
+                await self._store.retire(old.job_id, old.generation)
         self._namespaces = namespaces
 
     async def _beat(self) -> None:
@@ -172,6 +175,7 @@ class Agent:
         if self._desired is not None:
             for action in reconcile(self._desired, self._ranks.ranks, time.time()):
                 self._carry_out(action, self._desired)
+            await self._serve_stores(self._desired)
         await self._report()
 
     def _carry_out(self, action: Action, desired: Desired) -> None:
@@ -186,6 +190,8 @@ class Agent:
                 self._ranks.call(key)
             case PauseRank(key=key):
                 self._ranks.pause(key)
+            case ReleaseRank(key=key):
+                self._ranks.release(key)
             case TerminateRank(key=key, grace_seconds=grace):
                 self._ranks.terminate(key, grace)
             case ForgetRank(key=key):

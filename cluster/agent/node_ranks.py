@@ -22,7 +22,7 @@ from cluster.agent.spool import RankSpool
 from cluster.agent.supervisor import Supervisor
 from cluster.agent.uploader import Uploader, UploadFailedError
 from distributed.errors import DistributedError
-from training.link import PauseRequest, RankFolder, RankHello, RankOrder, Reform
+from training.link import PauseRequest, RankFolder, RankHello, RankOrder, Reform, Release
 
 END_TIMEOUT_SECONDS = 10.0  # for the spawner to end, after the grace
 LAST_UPLOAD_SECONDS = 3.0
@@ -147,6 +147,9 @@ class NodeRanks:
 
     def pause(self, key: RankKey) -> None:
         self._link.ask(self.ranks[key].birth, PauseRequest())
+
+    def release(self, key: RankKey) -> None:
+        self._link.ask(self.ranks[key].birth, Release())
 
     def terminate(self, key: RankKey, grace_seconds: float) -> None:
         task = self._launches.pop(key, None)

@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 
 from cluster.agent.spawner_link import RankKey
-from training.link import Broken, FromRank, Joined, Progress, RankHello, ToRank
+from training.link import Broken, FromRank, Joined, Moving, Parked, Progress, RankHello, Stalled, ToRank
 
 log = logging.getLogger(__name__)
 
 _decoder: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 
 
-Said = RankHello | Joined | Progress | Broken
+Said = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
 
 
 class RankLink:

@@ -19,7 +19,7 @@ from cluster.agent.rank_link import Said
 from cluster.agent.ranks import Ending, Phase, Rank
 from cluster.agent.spawner_link import ExitStatus, RankKey, Roster, key_of
 from monitoring.files import write_durably
-from training.link import Broken, FailureReport, Joined, RankFolder, RankHello, RankOrder
+from training.link import Broken, FailureReport, Joined, Moving, Parked, RankFolder, RankHello, RankOrder, Stalled
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,15 @@ class RankTable:
         """The process that goes by `key` goes by that order from now on."""
         old = self._ranks[key]
         self.change(key, phase=Phase.MOVED)
-        rank = Rank(order=order, phase=Phase.ALIVE, pid=old.pid, step=old.step, total_steps=old.total_steps, entered=False)
+        rank = Rank(
+            order=order,
+            phase=Phase.ALIVE,
+            pid=old.pid,
+            parked=old.parked and order.world.parked,
+            step=old.step,
+            total_steps=old.total_steps,
+            entered=False,
+        )
         self._ranks[rank.key] = rank
         return rank
 
@@ -65,11 +73,20 @@ class RankTable:
             self.change(key_of(order.world), ending=ending)
 
     def earlier(self, key: RankKey) -> list[RankKey]:
-        """The places that the process of this one had before."""
+        """The places that the process of this one had before, newest first."""
         rank = self._ranks.get(key)
         if rank is None:
             return []
-        return [each.key for each in self._ranks.values() if each.birth == rank.birth and each.key.generation < key.generation]
+        mine = [each.key for each in self._ranks.values() if each.birth == rank.birth and each.key.generation < key.generation]
+        return sorted(mine, key=lambda each: each.generation, reverse=True)
+
+    def _note_stall(self, rank: Rank, stall: Stalled | None, now: float) -> None:
+        """With the place that its process is on its way to, if it is to leave this one at a boundary: only that is still looked at.
+        Ranks have other numbers there."""
+        newest = max((each.key for each in self._ranks.values() if each.birth == rank.birth), key=lambda key: key.generation)
+        if stall is not None and newest != rank.key:
+            stall = msgspec.structs.replace(stall, unanswered=())
+        self.change(newest, stall=stall, last_news=now)
 
     def unmoved(self, roster: Roster) -> list[tuple[RankKey, Rank]]:
         """What the spawner still knows by an earlier key."""
@@ -89,10 +106,16 @@ class RankTable:
         if rank is None:
             return False
         if isinstance(message, RankHello):
-            self.change(key, entered=True)
-            return not rank.entered
+            self.change(key, entered=True, stall=None)  # if it still is, it says so next
+            return not rank.entered or rank.stall is not None
+        if isinstance(message, Parked):
+            self.change(key, parked=True, last_news=now)
+            return not rank.parked
+        if isinstance(message, Stalled | Moving):
+            self._note_stall(rank, message if isinstance(message, Stalled) else None, now)
+            return True
         if isinstance(message, Broken):
-            self.change(key, broken=message.failure, step=max(rank.step, message.step), last_news=now)
+            self.change(key, broken=message.failure, stall=None, step=max(rank.step, message.step), last_news=now)
             return rank.broken is None
         total_steps = message.total_steps if isinstance(message, Joined) else rank.total_steps
         self.change(key, joined=True, step=max(rank.step, message.step), total_steps=total_steps, last_news=now)
@@ -113,7 +136,7 @@ class RankTable:
             if rank.phase is not Phase.ALIVE:
                 continue
             if key in living:
-                self.change(key, pid=living[key])
+                self.change(key, pid=living[key], suspended=key in roster.suspended)
             elif not any(mate in living for mate in self.earlier(key)) and self._has_exited(rank, first=first):
                 exited.append(key)
         return exited
@@ -122,7 +145,8 @@ class RankTable:
         folder = RankFolder.at(Path(rank.order.folder))
         if first and has_started(rank.order) and exits.read_exit_status(folder) is None:
             self._bury_with_spawner(rank, folder)
-        ending = exits.read_ending(folder, rank.order.world.rank, is_script=rank.is_script, step=rank.step)
+        earlier = [RankFolder.at(Path(self._ranks[key].order.folder)) for key in self.earlier(rank.key)]
+        ending = exits.read_ending(folder, earlier, rank.order.world.rank, is_script=rank.is_script, step=rank.step)
         if ending is None:
             return False  # the order and the roster have crossed
         self.change(rank.key, phase=Phase.EXITED, pid=rank.pid or ending_pid(folder), ending=ending)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import enum
-from typing import Literal
 
 import msgspec
 
 from cluster.agent.spawner_link import RankKey, birth_of, key_of
 from cluster.protocol import ObservedRank
 from cluster.states import RankState
-from training.link import FailureReport, RankOrder
+from training.link import FailureReport, Outcome, RankOrder, Stalled
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How a rank ended. Exit code and signal are waitpid's and nobody else's."""
 
-    outcome: Literal["completed", "paused", "failed"]
+    outcome: Outcome
     exit_code: int | None = None
     signal: str | None = None
     step: int = 0
@@ -36,9 +35,12 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase = Phase.PREPARING
     pid: int | None = None
     joined: bool = False
+    parked: bool = False  # built, and waiting for a place
     stopping: bool = False
     entered: bool = True  # False until a process that comes from another generation says that it is here
     broken: FailureReport | None = None  # why a living process has left its group and waits for its next place
+    stall: Stalled | None = None  # what it is at for too long, in its own words
+    suspended: bool = False  # its process is stopped by a signal
     step: int = 0
     total_steps: int | None = None
     last_news: float | None = None  # monotonic
@@ -68,7 +70,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         # A script does not say when it has joined: it runs once its process does.
         if self.joined or (self.is_script and self.pid is not None):
             return RankState.RUNNING
-        return RankState.STARTING
+        if self.parked:
+            return RankState.PARKED
+        return RankState.STARTING if self.entered else RankState.ASSIGNED
 
     def observed(self, now: float) -> ObservedRank:
         """`now` is monotonic."""
@@ -85,5 +89,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             exit_code=ending.exit_code if ending else None,
             signal=ending.signal if ending else None,
             failure=ending.failure if ending else self.broken,
+            stall=None if ending else self.stall,
+            suspended=self.suspended and ending is None,
             drained=self.drained,
         )

@@ -57,6 +57,11 @@ class PauseRank:
 
 
 @dataclass(frozen=True)
+class ReleaseRank:
+    key: RankKey
+
+
+@dataclass(frozen=True)
 class TerminateRank:
     """The spawner follows SIGTERM with SIGKILL after the grace, whether or not this agent still lives then."""
 
@@ -74,7 +79,7 @@ class DeleteCheckpoint:
     checkpoint: CheckpointToDelete
 
 
-Action = StartRank | MoveRank | BuryRank | CallRank | PauseRank | TerminateRank | ForgetRank | DeleteCheckpoint
+Action = StartRank | MoveRank | BuryRank | CallRank | PauseRank | ReleaseRank | TerminateRank | ForgetRank | DeleteCheckpoint
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ class StoreNamespace:
     job_id: str
     generation: int
     token: str
+    at_boundary: bool
 
 
 def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
@@ -129,6 +135,8 @@ def _steer(rank: Rank, assignment: DesiredAssignment) -> list[Action]:
         return [] if rank.entered else [CallRank(rank.key)]
     if assignment.action == "pause":
         return [PauseRank(rank.key)]
+    if assignment.action == "release":
+        return [ReleaseRank(rank.key)]
     return [] if rank.stopping else [TerminateRank(rank.key, assignment.grace_seconds)]
 
 
@@ -137,14 +145,21 @@ def _slot_taken(world: World, ranks: Ranks) -> bool:
     return any(rank.ending is None and rank.phase is not Phase.MOVED and rank.order.world.slot == world.slot for rank in ranks.values())
 
 
-def store_namespaces(desired: Desired) -> frozenset[StoreNamespace]:
-    """The generations of which this node is the first."""
-    return frozenset(
-        StoreNamespace(world.job_id, world.generation, world.store_token)
-        for assignment in desired.assignments
-        for world in assignment.worlds
-        if world.node_rank == 0
-    )
+def store_namespaces(desired: Desired, ranks: Ranks) -> list[StoreNamespace]:
+    """The generations of which this node is the first, oldest first: those desired, and those that are yet to be left in good order."""
+    places = [world for assignment in desired.assignments for world in assignment.worlds]
+    places += [left for world in places if (left := _yet_to_leave(world, ranks)) is not None]
+    found = {StoreNamespace(each.job_id, each.generation, each.store_token, each.at_boundary) for each in places if each.node_rank == 0}
+    return sorted(found, key=lambda namespace: (namespace.job_id, namespace.generation))
+
+
+def _yet_to_leave(world: World, ranks: Ranks) -> World | None:
+    """Where the process still is that is to take this place at a step boundary."""
+    here = ranks.get(key_of(world))
+    if not world.at_boundary or world.birth is None or (here is not None and (here.entered or here.ending is not None)):
+        return None
+    earlier = [rank for rank in ranks.values() if rank.birth == birth_of(world) and rank.key.generation < world.generation]
+    return max(earlier, key=lambda rank: rank.key.generation).order.world if earlier else None
 
 
 def observe(desired: Desired, ranks: Ranks, deleted: tuple[str, ...], now: float) -> Observed:
@@ -152,7 +167,7 @@ def observe(desired: Desired, ranks: Ranks, deleted: tuple[str, ...], now: float
     found: dict[tuple[str, int], list[ObservedRank]] = {}
     for assignment in desired.assignments:
         missing = [world for world in assignment.worlds if key_of(world) not in ranks]
-        found[assignment.job_id, assignment.generation] = [_absent(world, assignment.action) for world in missing]
+        found.setdefault((assignment.job_id, assignment.generation), []).extend(_absent(world, assignment.action) for world in missing)
     for key, rank in ranks.items():
         found.setdefault((key.job_id, key.generation), []).append(rank.observed(now))
     assignments = tuple(

@@ -64,6 +64,7 @@ class LiveRank:
     mark: str  # the folder in its environment, and so in that of whatever it starts
     kill_at: float | None = None  # monotonic: SIGTERM was sent, SIGKILL follows
     killed: bool = False  # by us
+    suspended: bool = False  # stopped by a signal, and not yet continued
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,11 @@ class Spawner:
             self._agent_left_at = time.monotonic()
 
     def _announce(self) -> None:
-        roster = Roster(spawner_pid=os.getpid(), ranks=tuple((key, rank.pid) for key, rank in (self._ranks | self._ended).items()))
+        roster = Roster(
+            spawner_pid=os.getpid(),
+            ranks=tuple((key, rank.pid) for key, rank in (self._ranks | self._ended).items()),
+            suspended=tuple(key for key, rank in self._ranks.items() if rank.suspended),
+        )
         if self._agent is not None:
             try:
                 self._agent.sendall(encode_line(roster))
@@ -222,7 +227,7 @@ class Spawner:
             return
         deadline = time.monotonic() + grace_seconds
         if rank.kill_at is None:
-            send_signal(members(rank.pid, rank.mark), signal.SIGTERM)
+            send_signal(processes_of(rank), signal.SIGTERM)
         rank.kill_at = deadline if rank.kill_at is None else min(rank.kill_at, deadline)
 
     def _kill_overdue(self) -> None:
@@ -230,17 +235,24 @@ class Spawner:
         for rank in self._ranks.values():
             if rank.kill_at is not None and rank.kill_at <= now and not rank.killed:
                 rank.killed = True
-                send_signal(members(rank.pid, rank.mark), signal.SIGKILL)
+                send_signal(processes_of(rank), signal.SIGKILL)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):  # no child is left
-            while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-                self._bury(*ended)
+            while (changed := os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)) != (0, 0):
+                self._heed(*changed)
 
-    def _bury(self, pid: int, status: int) -> None:
+    def _heed(self, pid: int, status: int) -> None:
         key = next((key for key, rank in self._ranks.items() if rank.pid == pid), None)
         if key is None:
             return  # a stray that had become our child
+        if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+            self._ranks[key].suspended = os.WIFSTOPPED(status)
+            self._announce()
+        else:
+            self._bury(key, pid, status)
+
+    def _bury(self, key: RankKey, pid: int, status: int) -> None:
         rank = self._ranks.pop(key)
         kill_strays(pid, rank.mark)
         self._ended[key] = End(pid, rank.order, self._exit_status(rank, os.waitstatus_to_exitcode(status)))
@@ -278,6 +290,12 @@ class Spawner:
             self._shut_down(ORPHAN_GRACE_SECONDS)
 
 
+def processes_of(rank: LiveRank) -> list[int]:
+    """Its own first: one that is stopped right after the fork leads no session and carries no mark yet, but until it is reaped its
+    pid is nobody else's."""
+    return [rank.pid, *(pid for pid in members(rank.pid, rank.mark) if pid != rank.pid)]
+
+
 def _record(end: End) -> bool:
     path = RankFolder.at(Path(end.order.folder)).exit_status
     try:
@@ -300,11 +318,14 @@ def lock(path: Path) -> IO[bytes] | None:
 
 
 def listen(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # the lock is ours, so whoever made it is dead
+    """Who sees the path can connect: it gets its name last. The lock is ours, so whoever made an older one is dead."""
+    unnamed = path.with_suffix(".new")
+    unnamed.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    path.chmod(0o600)
+    listener.bind(str(unnamed))
+    unnamed.chmod(0o600)
     listener.listen()
+    unnamed.rename(path)
     return listener
 
 

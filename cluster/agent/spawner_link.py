@@ -69,6 +69,7 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
 
     spawner_pid: int
     ranks: tuple[tuple[RankKey, int], ...]  # key, pid
+    suspended: tuple[RankKey, ...] = ()  # those whose process is stopped by a signal
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ class CheckpointRow(ControlBase):
     directory: Mapped[str]
     bytes: Mapped[int] = mapped_column(BigInt)
     manifest_sha256: Mapped[str]
+    parameters_sha256: Mapped[str | None]  # the same whatever world wrote them
     metrics: Mapped[dict[str, Any]] = mapped_column(JsonDocument, default=dict)
     pinned: Mapped[bool] = mapped_column(default=False)
     damage: Mapped[str | None]

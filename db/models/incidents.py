@@ -25,15 +25,18 @@ class IncidentRow(ControlBase):
     cause: Mapped[EndReason | None] = mapped_column(TextEnum(EndReason))
     why: Mapped[str]
     culprit: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
+    settled: Mapped[bool] = mapped_column(default=False)  # every rank has told how it ended: the culprit stands
     step: Mapped[int] = mapped_column(BigInt)  # the newest that any rank had committed, as far as was known
     resumed_step: Mapped[int | None] = mapped_column(BigInt)
     transfers: Mapped[int | None]
     fault_at: Mapped[datetime] = mapped_column(UtcDateTime)
     detected_at: Mapped[datetime] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    entered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    fenced_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # of a restart: the old ranks were gone
+    entered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # of survivors: into the next generation; of a restart: placed
     joined_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     agreed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     first_step_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    closed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # the job ended or was paused before another step
 
     __table_args__ = (Index(None, "job_id", "next_generation"),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from cluster.states import EndReason, Intent, JobState, RankState
@@ -57,9 +57,13 @@ class GenerationRow(ControlBase):
     start_step: Mapped[int] = mapped_column(BigInt, default=0)
     restored_checkpoint_id: Mapped[str | None]
     store_token: Mapped[str]
+    #: The one before it was well: its ranks leave that one after a step that they agree on.
+    at_boundary: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class RankRow(ControlBase):
+    """Ranks from the generation's `world_size` on are `parked`: they hold a slot, and wait for a place in a newer generation."""
+
     __tablename__ = "ranks"
 
     job_id: Mapped[str] = mapped_column(primary_key=True)
@@ -72,6 +76,9 @@ class RankRow(ControlBase):
     state: Mapped[RankState] = mapped_column(TextEnum(RankState), default=RankState.ASSIGNED)
     born_generation: Mapped[int | None] = mapped_column(BigInt)  # its process was started as this rank of that generation;
     born_rank: Mapped[int | None]  # both empty: as this one
+    parked: Mapped[bool] = mapped_column(default=False, server_default=false())
+    #: It was parked until now, so it has no part yet in what was trained.
+    newcomer: Mapped[bool] = mapped_column(default=False, server_default=false())
     pid: Mapped[int | None]
     step: Mapped[int] = mapped_column(BigInt, default=0)
     total_steps: Mapped[int | None] = mapped_column(BigInt)
@@ -80,6 +87,8 @@ class RankRow(ControlBase):
     signal: Mapped[str | None]
     outcome: Mapped[str | None]
     failure: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
+    stall: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)  # training.link.Stalled, while it is
+    suspended: Mapped[bool] = mapped_column(default=False, server_default=false())  # its process is stopped by a signal
     drained: Mapped[bool] = mapped_column(default=False)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster.states import TERMINAL_JOB_STATES, CheckpointState
@@ -67,3 +68,17 @@ async def jobs_with_any(session: AsyncSession) -> Sequence[str]:
     """Jobs that have committed or damaged checkpoints: the ones that retention looks at."""
     query = select(CheckpointRow.job_id).where(CheckpointRow.state.in_((CheckpointState.COMMITTED, CheckpointState.DAMAGED)))
     return (await session.scalars(query.distinct())).all()
+
+
+async def saved_last(session: AsyncSession, job_id: str) -> dict[int, datetime]:
+    """When each generation's newest checkpoint was saved, deleted or not."""
+    query = select(CheckpointRow.generation, func.max(CheckpointRow.created_at)).where(CheckpointRow.job_id == job_id)
+    return {row[0]: row[1] for row in await session.execute(query.group_by(CheckpointRow.generation))}
+
+
+async def parameter_hashes(session: AsyncSession, job_id: str) -> dict[int, str]:
+    """By step, of the newest generation that saved it; of deleted checkpoints too."""
+    query = select(CheckpointRow.step, CheckpointRow.parameters_sha256).where(
+        CheckpointRow.job_id == job_id, CheckpointRow.parameters_sha256.is_not(None)
+    )
+    return {step: digest for step, digest in await session.execute(query.order_by(CheckpointRow.generation)) if digest}

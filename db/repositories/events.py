@@ -6,6 +6,8 @@ never see 7. `append` therefore takes one lock until commit: `seq` order is comm
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -33,3 +35,10 @@ async def after(session: AsyncSession, seq: int, *, limit: int, job_id: str | No
 
 async def newest_seq(session: AsyncSession) -> int:
     return (await session.scalar(select(func.max(EventRow.seq)))) or 0
+
+
+async def states_of_job(session: AsyncSession, job_id: str) -> Sequence[EventRow]:
+    """The job's own events that tell its state, oldest first: what its ranks told is left out."""
+    told_by_ranks = ("job.evaluated", "job.sample", "job.carried_on")
+    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.type.like("job.%"), EventRow.type.not_in(told_by_ranks))
+    return [event for event in await session.scalars(query.order_by(EventRow.seq)) if "state" in event.data]

@@ -16,6 +16,12 @@ async def of_job(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
     return (await session.scalars(query)).all()
 
 
+async def of_generation(session: AsyncSession, job_id: str, generation: int) -> IncidentRow | None:
+    """The fault that ended this generation."""
+    query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.generation == generation).order_by(IncidentRow.id).limit(1)
+    return (await session.scalars(query)).one_or_none()
+
+
 async def that_led_to(session: AsyncSession, job_id: str, generation: int) -> IncidentRow | None:
     query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.next_generation == generation).limit(1)
     return (await session.scalars(query)).one_or_none()
@@ -24,6 +30,20 @@ async def that_led_to(session: AsyncSession, job_id: str, generation: int) -> In
 async def unanswered(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
     """Restarts that wait for slots."""
     query = select(IncidentRow).where(
-        IncidentRow.job_id == job_id, IncidentRow.action == "restarted", IncidentRow.next_generation.is_(None)
+        IncidentRow.job_id == job_id,
+        IncidentRow.action == "restarted",
+        IncidentRow.next_generation.is_(None),
+        IncidentRow.closed_at.is_(None),
     )
     return (await session.scalars(query)).all()
+
+
+async def unfinished(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
+    """Those that neither were overcome, as far as the ledger itself knows, nor closed."""
+    query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.first_step_at.is_(None), IncidentRow.closed_at.is_(None))
+    return (await session.scalars(query)).all()
+
+
+async def unsettled(session: AsyncSession) -> Sequence[IncidentRow]:
+    """Those of which a rank has yet to tell how it ended."""
+    return (await session.scalars(select(IncidentRow).where(IncidentRow.settled.is_(False)).order_by(IncidentRow.id))).all()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, true, tuple_
@@ -80,6 +81,12 @@ async def generations_of(session: AsyncSession, job_id: str) -> Sequence[Generat
     return (await session.scalars(query)).all()
 
 
+async def has_carried_on(session: AsyncSession, job: JobRow, since: int) -> bool:
+    """Whether a process that was there in generation `since` is in the newest one: what it had reached by then stands."""
+    mine = (RankRow.job_id == job.id, RankRow.generation == job.generation, RankRow.born_generation <= since)
+    return await session.scalar(select(func.count()).select_from(RankRow).where(*mine)) != 0
+
+
 async def ranks(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[RankRow]]:
     """The ranks of these (job, generation) pairs, in rank order."""
     found: defaultdict[tuple[str, int], list[RankRow]] = defaultdict(list)
@@ -133,3 +140,15 @@ async def count_by_state(session: AsyncSession) -> dict[str, int]:
 
 async def running(session: AsyncSession) -> Sequence[JobRow]:
     return (await session.scalars(select(JobRow).where(JobRow.state == JobState.RUNNING))).all()
+
+
+async def joiners(session: AsyncSession, job_ids: Collection[str], since: datetime) -> Sequence[tuple[RankRow, GenerationRow]]:
+    """With their generations, the earliest to end first: whoever came to its generation from being parked, and who failed while parked."""
+    failed = and_(RankRow.parked, RankRow.state == RankState.EXITED, RankRow.outcome == "failed")
+    query = (
+        select(RankRow, GenerationRow)
+        .join(GenerationRow, and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation))
+        .where(RankRow.job_id.in_(job_ids), or_(failed, RankRow.newcomer), RankRow.updated_at > since)
+        .order_by(RankRow.updated_at)
+    )
+    return [(rank, generation) for rank, generation in (await session.execute(query))]

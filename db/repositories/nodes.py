@@ -20,6 +20,12 @@ async def get_locked(session: AsyncSession, node_id: str) -> NodeRow | None:
     return await session.get(NodeRow, node_id, with_for_update={"key_share": True}, populate_existing=True)
 
 
+async def lock(session: AsyncSession, node_ids: Collection[str]) -> None:
+    """Until the commit no report of these nodes is brought into the rows. In id order, so that two transactions never wait for each other."""
+    query = select(NodeRow.id).where(NodeRow.id.in_(node_ids)).order_by(NodeRow.id).with_for_update(key_share=True)
+    await session.execute(query)
+
+
 async def page(session: AsyncSession, states: Collection[NodeState], after: tuple[str, str] | None, limit: int) -> Sequence[NodeRow]:
     """By name. Without `states`: all but the gone ones."""
     wanted = states or set(NodeState) - {NodeState.GONE}
@@ -37,6 +43,10 @@ async def present(session: AsyncSession) -> Sequence[NodeRow]:
 async def silent(session: AsyncSession) -> set[str]:
     """Nodes whose agent is not connected to any replica."""
     return set(await session.scalars(select(NodeRow.id).where(NodeRow.channel_id.is_(None))))
+
+
+async def draining(session: AsyncSession) -> set[str]:
+    return set(await session.scalars(select(NodeRow.id).where(NodeRow.state == NodeState.DRAINING)))
 
 
 async def named(session: AsyncSession, node_ids: Collection[str]) -> dict[str, str]:

@@ -21,6 +21,8 @@ from scripts.steps import ROOT, say
 FOLDER = Path(__file__).parent
 #: What benchmarks share or start.
 NOT_BENCHMARKS = {"__init__", "__main__", "figures", "torchrun_script"}
+#: Those that take an hour in full give their short form here.
+SHORTENED = {"recovery": ["--quick"]}
 COLUMNS = ("figure", "unit", "median", "p95", "n", "reference")
 
 
@@ -52,7 +54,9 @@ def measure(name: str) -> list[dict[str, Any]] | None:
     say(name)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
-        done = subprocess.run([sys.executable, "-m", f"scripts.bench.{name}", "--json", str(file)], cwd=ROOT, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", f"scripts.bench.{name}", *SHORTENED.get(name, []), "--json", str(file)], cwd=ROOT, check=False
+        )
         if done.returncode != 0 or not file.exists():
             return None
         figures: list[dict[str, Any]] = json.loads(file.read_text())

@@ -1,182 +1,139 @@
-"""From a kill -9 to the survivors' next committed step: `rank_killed_s`, `node_killed_s`, with `steps_lost` and `hangs` over all of them.
+"""What a fault costs: kills, stops, cut links, joins; medians and p95 over many faults, beside torchrun and torchft on the same rig.
 
-Real coordinator, three real agents with one slot each, a small GPT on three ranks of which one after the other is killed. Both ends
-are this machine's wall clock: the kill's, and the record of the first step that the next generation commits.
+Real coordinator, real agents with one slot each, the same small GPT on three ranks. A fault strikes the rank that has come to a step;
+its cost runs from the blow to the next step that all survivors have committed, both by this machine's wall clock.
 
-    python -m scripts.bench.recovery [--quick] [--json FILE]
+    python -m scripts.bench.recovery [--quick] [--kills N] [--only PART ...] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
-import psutil
-
-from cli.client import Client
 from scripts.bench.figures import Figure, report, summarize
-from scripts.bench.first_step import stack
+from scripts.bench.peers.table import PEER_PARTS, peer_figures, side_by_side
+from scripts.chaos import campaign
+from scripts.chaos.verdict import judge
+from scripts.faults.gang import running
+from scripts.faults.job import RANKS, gpt_job
+from scripts.faults.network import lacking
+from scripts.faults.rig import Rig, end_in_order, networked_rig, rig
+from scripts.faults.series import Findings, strike_repeatedly
 from scripts.steps import say
 
-T = TypeVar("T")
-
-RANK_FAULTS, NODE_FAULTS = 12, 10
-QUICK_RANK_FAULTS, QUICK_NODE_FAULTS = 3, 1
-RANKS = 3
-STEPS = 100_000
-WARM_STEPS = 8
-START_TIMEOUT_S = 60.0
-#: A job that commits no step for so long after a fault hangs.
-HANG_S = 60.0
-POLL_S = 0.02
-PEERS = "torchrun 4.3 s with half of the kills hanging, torchft 0.5-5.4 s"
-NODE_PEERS = "torchrun 45 s, torchft 5 s"
+FAULTS, QUICK_FAULTS = 12, 3
+#: Half an hour of faults, and as long without any.
+CHAOS, SEED = "chaos", 2026
 
 
 @dataclass(frozen=True)
-class Recovery:
-    seconds: float | None  # None: it hangs
-    steps_lost: int
+class Part:
+    """Faults of one kind, on a stack of their own."""
+
+    kind: str
+    figure: str
+    goal: str
+    spares: int = 0
+    networked: bool = False  # each node in a network namespace of its own
+    silent: bool = False  # nothing breaks: those who wait have to find out
+
+    def rig(self) -> AbstractContextManager[Rig]:
+        agents = RANKS + self.spares
+        return networked_rig(agents) if self.networked else rig(agents)
 
 
-def spec() -> dict[str, Any]:
-    return {
-        "name": "recovery",
-        "resources": {"nodes": RANKS},
-        "model": {"kind": "gpt", "layers": 4, "heads": 4, "dim": 128, "context": 64},
-        "data": {"kind": "stdlib_text"},
-        "training": {"steps": STEPS, "global_batch_size": 6, "micro_batch_size": 1, "eval_every_steps": None},
-        "checkpoint": {"every_steps": None},
-        "fault_tolerance": {"recovery": "close_up", "max_restarts": 0},
+PARTS = {
+    "ranks": Part("rank_killed", "rank_killed_s", "goal 0.35 s, p95 1 s"),
+    "spares": Part("rank_killed", "spare_in_place_s", "goal 0.6 s", spares=1),
+    "nodes": Part("node_killed", "node_killed_s", "goal 0.5 s, p95 1.5 s"),
+    "namespaces": Part("namespace_killed", "namespace_killed_s", "a node with its network; goal 0.5 s, p95 1.5 s", networked=True),
+    "stops": Part("rank_stopped", "rank_stopped_s", "limit", silent=True),
+    "cuts": Part("link_cut", "link_cut_s", "limit", networked=True, silent=True),
+}
+
+#: Nodes are killed in two ways; one is enough to see that it works.
+QUICK_PARTS = tuple(name for name in PARTS if name != "namespaces")
+
+
+def measure(names: Sequence[str], faults: int, kills: int) -> list[Figure]:
+    found = {name: findings for stack in stacks(names) for name, findings in strike_on(stack, faults, kills)}
+    ours = [figure for name, each in found.items() for figure in outage_figures(PARTS[name], each)]
+    theirs = [figure for name in names if name in PEER_PARTS for figure in peer_figures(name)]
+    return ours + figures_over_all(list(found.values())) + theirs + (chaos_figures() if CHAOS in names else [])
+
+
+def stacks(names: Sequence[str]) -> list[list[str]]:
+    """Parts that can share a stack, together."""
+    wanted = [name for name in PARTS if name in names]
+    kinds = {(PARTS[name].spares, PARTS[name].networked): None for name in wanted}
+    return [[name for name in wanted if (PARTS[name].spares, PARTS[name].networked) == kind] for kind in kinds]
+
+
+def strike_on(names: Sequence[str], faults: int, kills: int) -> Iterator[tuple[str, Findings]]:
+    """A job for each part, one after the other."""
+    with PARTS[names[0]].rig() as ours:
+        for name in names:
+            part, count = PARTS[name], kills if name == "ranks" else faults
+            say(f"{part.figure}: {count} faults")
+            with running(ours.client, ours.layout, gpt_job("recovery", spares=part.spares)) as gang:
+                yield name, strike_repeatedly(ours, gang, part.kind, count)
+
+
+def outage_figures(part: Part, found: Findings) -> list[Figure]:
+    goal = part.goal
+    if part.silent:
+        limit = 3 * found.p99_step + 1
+        worst = max(found.outages, default=0.0) / limit
+        goal = f"under 3 x p99 step + 1 s, here {limit:.2f} s; the worst took {worst:.2f} of that"
+    return [summarize(part.figure, "s", found.outages, goal)] if found.outages else []
+
+
+def figures_over_all(found: Sequence[Findings]) -> list[Figure]:
+    if not found:
+        return []
+    faults = sum(each.faults for each in found)
+    counts = {
+        "steps_lost": ("steps", sum(each.steps_lost for each in found)),
+        "hangs": ("1", sum(each.hangs for each in found)),
+        "split_brains": ("1", sum(each.split_brains for each in found)),
     }
+    joins = [outage for each in found for outage in each.joins]
+    joined = [summarize("join_outage_s", "s", joins, "of those at work; goal 0.3 s")] if joins else []
+    return joined + [Figure(name, unit, float(n), float(n), faults, "over all faults; goal 0") for name, (unit, n) in counts.items()]
 
 
-def recoveries(client: Client, faults: int, strike: Callable[[dict[str, Any]], float]) -> Iterator[Recovery]:
-    """`strike` kills what a rank of the API's job names and returns when. A job loses ranks until one is left."""
-    while faults > 0:
-        job_id = str(client.create("/training/jobs", spec())["id"])
-        for _ in range(min(faults, RANKS - 1)):
-            faults -= 1
-            recovery = _one(client, job_id, strike)
-            say(f"  {recovery}")
-            yield recovery
-            if recovery.seconds is None:
-                break
-        _cancel(client, job_id)
+def chaos_figures() -> list[Figure]:
+    run, control = campaign.chaos(SEED, campaign.FAULTS, None)
+    return campaign.figures(run, judge(run, control))
 
 
-def _cancel(client: Client, job_id: str) -> None:
-    job = client.job(job_id)
-    if not job.ended:
-        client.delete(f"/training/jobs/{job_id}", job.revision)
-    _until(lambda: client.job(job_id).ended, START_TIMEOUT_S)
-
-
-def _one(client: Client, job_id: str, strike: Callable[[dict[str, Any]], float]) -> Recovery:
-    generation = _settled(client, job_id)
-    ranks = client.get(f"/training/jobs/{job_id}")["ranks"]
-    killed_at = strike(ranks[generation % len(ranks)])
-    first = _until(lambda: _first_step_of(client, job_id, generation + 1), HANG_S)
-    if first is None:
-        return Recovery(None, 0)
-    step, at = first
-    told = {step for curve in _losses(client, job_id) for step in curve["steps"]}
-    return Recovery(at - killed_at, step - 1 - len(told & set(range(1, step))))
-
-
-def _settled(client: Client, job_id: str) -> int:
-    """The generation, once it has committed WARM_STEPS steps."""
-
-    def warm() -> int | None:
-        curves = _losses(client, job_id)
-        newest = max((curve["generation"] for curve in curves), default=0)
-        ready = client.job(job_id).state == "running" and sum(len(c["steps"]) for c in curves if c["generation"] == newest) >= WARM_STEPS
-        return newest if ready else None
-
-    generation = _until(warm, START_TIMEOUT_S)
-    if generation is None:
-        raise TimeoutError(f"job {job_id} has not taken {WARM_STEPS} steps within {START_TIMEOUT_S:g} s")
-    return generation
-
-
-def _first_step_of(client: Client, job_id: str, generation: int) -> tuple[int, float] | None:
-    """What was committed in it, not what it tells again of the last one."""
-    start = next(
-        (each["start_step"] for each in client.get(f"/training/jobs/{job_id}")["generations"] if each["generation"] == generation), None
-    )
-    for curve in _losses(client, job_id):
-        if start is not None and curve["generation"] == generation:
-            points = [(step, at) for step, at in zip(curve["steps"], curve["times"], strict=True) if step > start]
-            return points[0] if points else None
-    return None
-
-
-def _losses(client: Client, job_id: str) -> list[dict[str, Any]]:
-    return list(client.get(f"/metrics/jobs/{job_id}", names="loss")["curves"])
-
-
-def _until(probe: Callable[[], T | None], timeout: float) -> T | None:
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        if answer := probe():
-            return answer
-        threading.Event().wait(POLL_S)
-    return None
-
-
-def kill_rank(rank: dict[str, Any]) -> float:
-    os.kill(rank["pid"], signal.SIGKILL)
-    return time.time()
-
-
-def kill_node(rank: dict[str, Any]) -> float:
-    """Agent, spawner and rank, in the order in which none can tell of the others."""
-    process = psutil.Process(rank["pid"])
-    spawner = process.parent()
-    assert spawner is not None
-    data = spawner.cmdline()[spawner.cmdline().index("--data") + 1]
-    everyone = [(each, each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
-    agents = [each for each, command in everyone if "cluster.agent.main" in command and data in command]
-    at = time.time()
-    for each in (*agents, spawner, process):
-        each.kill()
-    return at
-
-
-def measure(*, quick: bool) -> list[Figure]:
-    with stack(agents=RANKS) as client:
-        ranks = list(recoveries(client, QUICK_RANK_FAULTS if quick else RANK_FAULTS, kill_rank))
-    nodes: list[Recovery] = []
-    for _ in range(QUICK_NODE_FAULTS if quick else NODE_FAULTS):  # a node that is gone stays away: a stack of its own for each
-        with stack(agents=RANKS) as client:
-            nodes += recoveries(client, 1, kill_node)
-    everything = [*ranks, *nodes]
-    return [
-        *_seconds("rank_killed_s", ranks, f"goal 0.35 s; {PEERS}"),
-        *_seconds("node_killed_s", nodes, f"goal 0.5 s; {NODE_PEERS}"),
-        summarize("steps_lost", "steps", [float(each.steps_lost) for each in everything], "goal 0; torchrun 3-9"),
-        summarize("hangs", "1", [float(sum(each.seconds is None for each in everything))], f"of {len(everything)} kills; goal 0"),
-    ]
-
-
-def _seconds(figure: str, found: list[Recovery], reference: str) -> list[Figure]:
-    seconds = [each.seconds for each in found if each.seconds is not None]
-    return [summarize(figure, "s", seconds, reference)] if seconds else []
+def possible(names: Sequence[str]) -> list[str]:
+    """Without what needs something that this machine lacks, saying so."""
+    reason = lacking()
+    left_out = [name for name in names if reason and name in PARTS and PARTS[name].networked]
+    if left_out:
+        say(f"{', '.join(left_out)} left out: {reason}")
+    return [name for name in names if name not in left_out]
 
 
 def main() -> None:
+    everything = [*PARTS, *PEER_PARTS, CHAOS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three kills of a rank and one of a node")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_FAULTS} faults each, no peers, no chaos")
+    parser.add_argument("--kills", type=int, metavar="N", help="so many kills of a rank instead")
+    parser.add_argument("--only", nargs="+", choices=everything, metavar="PART", help=f"of {', '.join(everything)}")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    report(measure(quick=arguments.quick), arguments.json)
+    end_in_order()
+    faults = QUICK_FAULTS if arguments.quick else FAULTS
+    names = arguments.only or (list(QUICK_PARTS) if arguments.quick else everything)
+    figures = measure(possible(names), faults, arguments.kills or faults)
+    report(figures, arguments.json)
+    print(side_by_side(figures))
 
 
 if __name__ == "__main__":

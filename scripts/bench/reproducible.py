@@ -16,7 +16,7 @@ from distributed import env
 from distributed.abort import Fence
 from distributed.process_group import Group, join
 from parallelism.apply import parallelize
-from parallelism.plan import Deal, degrees
+from parallelism.plan import degrees, even_deal
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.throughput import MODEL, bare_loop, seconds
 from tests.ranks import run_ranks
@@ -36,6 +36,7 @@ Loop = Callable[[], None]
 @dataclass(frozen=True)
 class NobodyAsks:
     pause_wanted: bool = False
+    leave_wanted: bool = False
     checkpoint_wanted: bool = False
 
 
@@ -51,9 +52,9 @@ def our_loop(group: Group, *, micro_batch_size: int | None = None) -> Loop:
         }
     )
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
-    deal = Deal(spec.micro_batches, group.rank, group.world_size)
-    wrapped = parallelize(state.task.model, degrees("ddp", group.world_size), state.device, deal, group, reproducible=True)
-    stepper = Stepper(spec, state, group, wrapped)
+    deal = even_deal(spec.micro_batches, group.world_size, group.rank)
+    wrapped = parallelize(state.task.model, degrees("ddp", group.world_size), state.device, group, reproducible=True)
+    stepper = Stepper(spec, state, group, wrapped, deal)
     return lambda: void(stepper.run(NobodyAsks()))
 
 

@@ -27,9 +27,10 @@ from training.agent_link import AgentLink
 from training.build import build_generation
 from training.link import RankFolder, World
 from training.models.gpt import model as gpt
-from training.spec import GptModel, JobSpec
+from training.spec import JobSpec
 from training.state import new_state
 from training.telemetry import Telemetry
+from training.workload import GptModel
 
 ROUNDS = 20
 STEPS = 2  # per round and loop
@@ -77,7 +78,7 @@ def our_loop(world: World, folder: Path) -> Callable[[], None]:
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     telemetry = Telemetry(world, spec, RankFolder.at(folder), AgentLink(str(folder / "no-agent"), world))
     generation = build_generation(spec, world, state, telemetry, Fence())
-    telemetry.joined(0, state.total_steps, state.task.tokens_per_sample)
+    telemetry.joined(0, state.total_steps, state.task.tokens_per_sample, len(state.task.train))
 
     def step() -> None:
         telemetry.step(generation.stepper.run(telemetry.link))

@@ -10,18 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.decide import (
-    DRAIN_SECONDS,
-    PAUSE_SECONDS,
-    START_SECONDS,
-    STOP_SECONDS,
-    Decision,
-    JobView,
-    RankView,
-    decide,
-    wants_slots,
-)
+from cluster.decide import PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide, wants_slots
 from cluster.states import JOB_TRANSITIONS, TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
+from cluster.views import DRAIN_SECONDS, Decision, JobView, RankView
 from training.link import FailureReport
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)

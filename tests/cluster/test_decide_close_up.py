@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from cluster.decide import BROKEN_SECONDS, JobView, RankView, decide
+from cluster.decide import BROKEN_SECONDS, decide
 from cluster.states import EndReason, Intent, JobState, RankState
-from tests.cluster.test_decide import NOW, completed, crashed, job, rank, report
+from cluster.views import JobView, RankView
+from tests.cluster.test_decide import NOW, completed, crashed, job, paused, rank, report
 
 LONG_AGO = NOW - timedelta(seconds=BROKEN_SECONDS)
 LOST = rank(1, RankState.LOST)
@@ -86,6 +87,48 @@ def test_otherwise_it_restarts_or_stops(view: JobView, to: JobState) -> None:
 )
 def test_it_waits(view: JobView) -> None:
     assert decide(view, NOW) is None
+
+
+def saving(*ranks: RankView, **known: Any) -> JobView:
+    """Its user has asked for a pause, and its ranks are at it."""
+    return gang(*ranks, state=JobState.STOPPING, **{"end_reason": EndReason.PAUSED, "desired": Intent.PAUSE} | known)
+
+
+@pytest.mark.parametrize(
+    ("view", "survivors"),
+    [
+        (saving(rank(0), killed(1)), (0,)),
+        (saving(rank(0), LOST, broken(2)), (0, 2)),
+        (saving(broken(0), SILENT, rank(2)), (0, 2)),
+        (saving(broken(0, updated_at=LONG_AGO), broken(1, updated_at=LONG_AGO)), (0, 1)),
+        (saving(rank(0), killed(1), restarts=3), (0,)),
+    ],
+)
+def test_a_fault_while_pausing_leaves_the_save_to_the_survivors(view: JobView, survivors: tuple[int, ...]) -> None:
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, decision.survivors, decision.counts_as_restart) == (JobState.RECOVERING, survivors, False)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        saving(rank(0), killed(1), least=None),
+        saving(rank(0), killed(1), least=2),
+        saving(paused(0), killed(1), rank(2)),  # it has saved: the checkpoint is of that very step
+        saving(rank(0), crashed(1)),  # it would come again
+    ],
+)
+def test_otherwise_the_pause_is_from_the_newest_checkpoint(view: JobView) -> None:
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, decision.reason, decision.survivors) == (JobState.STOPPING, EndReason.PAUSED, ())
+
+
+def test_a_cancelled_pause_stays_cancelled() -> None:
+    decision = decide(saving(rank(0), killed(1), desired=Intent.CANCEL), NOW)
+    assert decision is not None
+    assert (decision.to, decision.reason) == (JobState.STOPPING, EndReason.CANCELLED)
 
 
 def test_it_runs_again_once_every_carried_rank_has_joined() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -100,6 +101,23 @@ def test_a_small_job_fills_what_the_wide_one_cannot_use() -> None:
 def test_a_job_that_can_never_fit_blocks_nobody() -> None:
     queue = [request("impossible", 9, 9, age=9), request("small", age=1)]
     assert placed(place(queue, [node("a", 1)])) == {"small": ["a"]}
+
+
+def test_a_job_that_may_be_smaller_starts_with_as_many_nodes_as_there_are() -> None:
+    elastic = replace(request("job", 4), min_nodes=2)
+    assert placed(place([elastic], [node("a"), node("b"), node("c")])) == {"job": ["a", "b", "c"]}
+    assert placed(place([elastic], [node(name) for name in "abcde"])) == {"job": ["a", "b", "c", "d"]}
+    assert reason(place([elastic], [node("a"), node("b", free=0)])) == (
+        "slots_taken",
+        "needs 2 nodes with 1 free slot each; the largest free is 4 (node a)",
+    )
+
+
+def test_a_job_that_may_be_smaller_reserves_what_it_starts_with() -> None:
+    elastic = replace(request("wide", 3, age=9), min_nodes=2)
+    nodes = [node("a", 1), node("b", 1, free=0), node("c", 2, free=0), node("d", 1)]
+    assert placed(place([elastic, request("small")], nodes)) == {"wide": ["a", "d"]}
+    assert placed(place([elastic, request("small")], [*nodes[:3], node("d", 1, free=0)])) == {}
 
 
 NODES = st.lists(

@@ -42,10 +42,10 @@ def test_only_the_groups_own_sockets_are_shut_down() -> None:
 
 def test_a_promise_that_gloo_forgets_is_broken_by_the_strike() -> None:
     fence = Fence()
-    promised = fence.guard(Silent())
+    promised = fence.guard(Silent(), fence.calls.begin("sum"))
     assert not promised.done()
     fence.strike()
     with pytest.raises(RuntimeError, match="generation is over"):
         promised.wait()
     with pytest.raises(RuntimeError, match="generation is over"):
-        fence.guard(Silent()).wait()  # after the strike nobody begins to wait
+        fence.guard(Silent(), fence.calls.begin("sum")).wait()  # after the strike nobody begins to wait

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,12 +16,13 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from distributed.abort import Fence
 from distributed.errors import StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
-from distributed.process_group import join
+from distributed.process_group import join, meet
 from distributed.store import RendezvousStore
 from tests.ranks import StoreThread, make_world, run_ranks, store_server
 from training.link import World
 
 HERE = Path("/nonexistent")
+TIMEOUT_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -116,6 +119,18 @@ def sum_and_gather(world: World) -> tuple[list[float], list[str]]:
 def test_a_group_meets_in_it(world_size: int) -> None:
     expected = [float(sum(range(world_size))), float(world_size)], [f"rank {rank}" for rank in range(world_size)]
     assert run_ranks(sum_and_gather, world_size) == [expected] * world_size
+
+
+def test_a_store_that_dies_in_the_middle_of_a_hello_is_tried_again(server: StoreThread) -> None:
+    server.stop()
+    with socket.create_server(("127.0.0.1", server.port)) as dying, ThreadPoolExecutor() as pool:
+        met = pool.submit(meet, make_world(0, 1, server.port, HERE), Fence())
+        connection, _ = dying.accept()
+        assert connection.recv(1)
+        dying.close()
+        connection.close()
+        server.restart(1)
+        met.result(TIMEOUT_SECONDS).close()
 
 
 def regroup(world: World) -> list[float]:

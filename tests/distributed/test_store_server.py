@@ -155,6 +155,17 @@ async def test_a_stale_generation_cannot_come_back(server: StoreServer, connect:
     assert await late.ask(Hello("job", 3, "secret", 0.1)) == Refused("job job: stale generation 3; the current one is 4")
 
 
+async def test_a_generation_that_is_left_in_good_order_stays_open_until_a_fault(server: StoreServer, connect: Connect) -> None:
+    client = await member(server, connect, 3)
+    await server.admit("job", 4, "newer", at_boundary=True)
+    assert await client.ask(NumKeys()) == Ok(0)
+    newer = await connect()
+    assert await newer.ask(Hello("job", 4, "newer", 0.1)) == Ok()
+    await server.admit("job", 5, "newest")
+    assert await client.ask(NumKeys()) == Refused("job job: stale generation 3; the current one is 5")
+    assert await newer.ask(NumKeys()) == Refused("job job: stale generation 4; the current one is 5")
+
+
 async def test_a_retired_generation_is_over(server: StoreServer, connect: Connect) -> None:
     client = await member(server, connect)
     await server.retire("job", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,6 +114,16 @@ class Stack:
         response = self.client.request(method, path, headers={"If-Match": f'"{revision}"'})
         assert response.status_code == 200, response.text
         return dict(response.json())
+
+    @contextlib.contextmanager
+    def cordoned(self) -> Iterator[None]:
+        """Nobody new comes to any node meanwhile: who is lost is not replaced."""
+        paths = [f"/cluster/nodes/{node['id']}" for node in self.get("/cluster/nodes")["items"]]
+        for path in paths:
+            self.client.put(f"{path}/cordon").raise_for_status()
+        yield
+        for path in paths:
+            self.client.put(f"{path}/uncordon").raise_for_status()
 
     def job(self, job_id: str) -> dict[str, Any]:
         return dict(self.get(f"/training/jobs/{job_id}"))

@@ -40,12 +40,20 @@ def job(name: str, nodes: int, **changes: Any) -> dict[str, Any]:
 
 
 def pids_by_node(stack: Stack, job_id: str) -> dict[str, int]:
-    return {rank["node_name"]: rank["pid"] for rank in stack.job(job_id)["ranks"]}
+    return {rank["node_name"]: rank["pid"] for rank in stack.job(job_id)["ranks"] if not rank["parked"]}
+
+
+def assert_survived(stack: Stack, job_id: str, before: dict[str, int], dead: dict[str, Any]) -> None:
+    """A replacement for the dead rank may have joined meanwhile."""
+    after = pids_by_node(stack, job_id)
+    assert {name: pid for name, pid in before.items() if name != dead["node_name"]}.items() <= after.items()
+    assert dead["pid"] not in after.values()
 
 
 def assert_whole(stack: Stack, job_id: str, generations: int) -> None:
     done = stack.wait_for_state(job_id, "completed", "failed", timeout=120)
-    assert (done["state"], done["restarts"], done["generation"]) == ("completed", 0, generations), done
+    assert (done["state"], done["restarts"]) == ("completed", 0), done
+    assert done["generation"] in (generations, generations + 1), done  # as it closed up, or grown back
     assert sorted(step for step, _ in stack.raw_curve(job_id)) == list(range(1, STEPS + 1))
     (incident,) = stack.get(f"/training/jobs/{job_id}/incidents")
     assert (incident["action"], incident["steps_lost"], incident["next_generation"]) == ("closed_up", 0, generations), incident
@@ -62,10 +70,9 @@ def test_a_killed_rank_costs_its_survivors_nothing(three_agents: Stack, nodes: i
     before = pids_by_node(stack, job_id)
     dead = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == victim)
     os.kill(dead["pid"], signal.SIGKILL)
-    wait_until("the next generation", lambda: stack.job(job_id)["generation"] == 2, 30)
+    wait_until("the next generation", lambda: stack.job(job_id)["generation"] >= 2, 30)
     stack.wait_for_state(job_id, "running", "completed", timeout=30)
-    after = pids_by_node(stack, job_id)
-    assert after == {name: pid for name, pid in before.items() if name != dead["node_name"]}
+    assert_survived(stack, job_id, before, dead)
     assert_whole(stack, job_id, generations=2)
 
 
@@ -76,9 +83,9 @@ def test_a_killed_node_is_given_up_on_its_peers_word(three_agents: Stack) -> Non
     before = pids_by_node(stack, job_id)
     dead = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == 1)
     kill_node(stack, dead["node_name"])
-    wait_until("the next generation", lambda: stack.job(job_id)["generation"] == 2, 30)
+    wait_until("the next generation", lambda: stack.job(job_id)["generation"] >= 2, 30)
     stack.wait_for_state(job_id, "running", "completed", timeout=30)
-    assert pids_by_node(stack, job_id) == {name: pid for name, pid in before.items() if name != dead["node_name"]}
+    assert_survived(stack, job_id, before, dead)
     assert_whole(stack, job_id, generations=2)
 
 

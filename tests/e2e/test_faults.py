@@ -1,4 +1,4 @@
-"""What a stack does when a rank dies, says why, and goes on from its newest checkpoint."""
+"""What a stack does when a rank dies: it says why, and goes on from its newest checkpoint or, in the save of a pause, loses no step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack, wait_until
+from tests.faults import faulty_job
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+TIMEOUT_SECONDS = 120.0
+#: Added to the job's code: rank 1 dies in the first save there is, whatever its step.
+DIES_SAVING = """
+if (RANK, GENERATION) == (1, 1):
+    FileSystemWriter.write_data = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 def test_a_killed_rank_costs_a_restart_from_the_newest_checkpoint(stack: Stack) -> None:
@@ -29,6 +37,25 @@ def test_a_killed_rank_costs_a_restart_from_the_newest_checkpoint(stack: Stack) 
     assert {step for step, _ in stack.raw_curve(job_id)} == set(range(1, 151))
     exited = [event for event in stack.get(f"/training/jobs/{job_id}/events", limit=200)["items"] if event["type"] == "job.state"]
     assert any("SIGKILL" in event["cause"] and "rank 1" in event["cause"] for event in exited), exited
+
+
+def test_a_rank_killed_in_the_save_of_a_pause_costs_no_step(stack: Stack, tmp_path: Path) -> None:
+    spec = faulty_job(tmp_path, steps=100_000, fault_tolerance={"recovery": "close_up", "max_restarts": 0})
+    code = tmp_path / "faulty_task.py"
+    code.write_text(code.read_text() + DIES_SAVING)
+    job_id = stack.submit(spec)
+    stack.wait_for_step(job_id, 20, timeout=TIMEOUT_SECONDS)
+    stack.change("PUT", job_id, "pause")
+    paused = stack.wait_for_state(job_id, "paused", "failed", timeout=TIMEOUT_SECONDS)
+    assert (paused["state"], paused["restarts"], paused["generation"]) == ("paused", 0, 2), paused
+    saved = paused["progress"]["last_checkpoint_step"]
+    assert saved >= 20
+    # What the first generation wrote last may still be on its way when the second one has paused.
+    wait_until("the last step's record", lambda: stack.job(job_id)["progress"]["step"] == saved, TIMEOUT_SECONDS)
+    assert sorted(step for step, _ in stack.raw_curve(job_id)) == list(range(1, saved + 1))
+    (incident,) = stack.get(f"/training/jobs/{job_id}/incidents")
+    assert (incident["action"], incident["steps_lost"]) == ("closed_up", 0), incident
+    stack.change("DELETE", job_id)
 
 
 def test_a_failure_names_the_rank_that_caused_it_not_its_victims(stack: Stack, page: Page) -> None:

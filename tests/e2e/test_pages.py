@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -10,9 +13,12 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, StorageState, expect
 
 from tests.e2e.specs import tiny_gpt
-from tests.e2e.stack import ROOT, Stack
+from tests.e2e.stack import ROOT, Stack, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+# A deadline, not a pause: a loaded machine draws a page slowly.
+expect.set_options(timeout=30_000)
 
 AXE = ROOT / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
 Theme = Literal["dark", "light"]
@@ -28,6 +34,7 @@ PAGES = {
 }
 JOB_TABS = {
     "curves": "nats at step 20",
+    "incidents": "No incidents",
     "logs": "completed 20 steps",
     "ranks": "local-2",
     "checkpoints": "latest",
@@ -54,6 +61,30 @@ def jobs(stack: Stack) -> dict[str, str]:
     for state, job_id in ids.items():
         stack.wait_for_state(job_id, state)
     return ids
+
+
+#: Enough for a kill to strike in the middle.
+TWIN_STEPS = 200
+CLOSES_UP: dict[str, Any] = {
+    "fault_tolerance": {"recovery": "close_up"},
+    "training": {"steps": TWIN_STEPS, "global_batch_size": 8, "micro_batch_size": 1, "eval_every_steps": None, "seed": 7},
+}
+
+
+def kill_rank(stack: Stack, job_id: str, rank: int, at_step: int) -> None:
+    stack.wait_for_step(job_id, at_step)
+    os.kill(next(each["pid"] for each in stack.job(job_id)["ranks"] if each["rank"] == rank), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def twins(stack: Stack) -> dict[str, str]:
+    """The same run twice: once undisturbed, once with a rank killed."""
+    calm = stack.submit(tiny_gpt("calm", TWIN_STEPS) | CLOSES_UP)
+    stack.wait_for_state(calm, "completed", timeout=120)
+    killed = stack.submit(tiny_gpt("killed", TWIN_STEPS) | CLOSES_UP)
+    kill_rank(stack, killed, rank=1, at_step=20)
+    stack.wait_for_state(killed, "completed", timeout=120)
+    return {"calm": calm, "killed": killed}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +130,7 @@ def watched(request: pytest.FixtureRequest, browser: Browser, stack: Stack, sess
     context = browser.new_context(
         viewport={"width": 1440, "height": 900}, color_scheme=theme, reduced_motion="reduce", storage_state=session
     )
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(30_000)
     yield Watched(context.new_page(), stack.server)
     context.close()
 
@@ -131,6 +162,56 @@ def test_the_dialogs_are_accessible_and_free_of_errors(watched: Watched, jobs: d
     assert not watched.wrong, "\n".join(watched.wrong)
 
 
+def test_an_incident_is_told_on_the_curves_in_the_ledger_and_beside_the_undisturbed_run(watched: Watched, twins: dict[str, str]) -> None:
+    page = watched.page
+    watched.look(f"/jobs/{twins['killed']}", f"nats at step {TWIN_STEPS}")
+    mark = page.get_by_role("toolbar", name="What happened: marks on Loss").get_by_role("button", name=re.compile("SIGKILL"))
+    mark.focus()
+    expect(page.get_by_role("tooltip")).to_contain_text("Rank 1 on local-2 was killed by SIGKILL")
+    watched.check()
+    page.keyboard.press("Enter")  # leads to the ledger
+    row = page.get_by_role("table", name="Incidents").get_by_role("row", name=re.compile("killed by SIGKILL"))
+    for text in ("closed up", "1 of 2"):
+        expect(row).to_contain_text(text)
+    page.get_by_role("button", name="Details: Rank 1 on local-2").click()
+    expect(page.get_by_role("table", name="Phases of the outage").get_by_role("row")).to_have_count(8)
+    expect(page.get_by_role("region", name="Goodput")).to_contain_text("Useful steps")
+    watched.check()
+    watched.look(f"/compare?jobs={twins['calm']},{twins['killed']}", "Same run, to the last bit")
+    expect(page.get_by_text(re.compile(rf"calm [\d.]+ at step {TWIN_STEPS}; killed [\d.]+ at step {TWIN_STEPS}"))).to_be_visible()
+    assert not watched.wrong, "\n".join(watched.wrong)
+
+
+@pytest.fixture
+def second_node(stack: Stack) -> Iterator[str]:
+    """A test may cordon it, so that whoever is lost there stays away."""
+    (node,) = [node["id"] for node in stack.get("/cluster/nodes")["items"] if node["name"] == "local-2"]
+    yield node
+    stack.client.put(f"/cluster/nodes/{node}/uncordon").raise_for_status()
+
+
+def test_an_open_page_tells_of_a_killed_rank_as_it_happens(browser: Browser, stack: Stack, session: StorageState, second_node: str) -> None:
+    job_id = stack.submit(tiny_gpt("live", 2000) | CLOSES_UP | {"training": {**CLOSES_UP["training"], "steps": 2000}})
+    context = browser.new_context(storage_state=session)
+    page = context.new_page()
+    page.goto(f"{stack.server}/jobs/{job_id}")
+    expect(page.get_by_text("running", exact=True).first).to_be_visible()
+    stack.client.put(f"/cluster/nodes/{second_node}/cordon").raise_for_status()
+    kill_rank(stack, job_id, rank=1, at_step=10)
+    expect(page.get_by_text("runs with 1 of 2 ranks", exact=True)).to_be_visible()
+    expect(page.get_by_role("tab", name="Incidents 1")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("G2: Rank 1 on local-2 was killed by SIGKILL")).first).to_be_visible()
+    context.close()
+    wait_until("the end of the job", lambda: is_cancelled(stack, job_id), 60)
+
+
+def is_cancelled(stack: Stack, job_id: str) -> bool:
+    """Asks for it as long as it is not: every report of progress makes the revision stale."""
+    job = stack.job(job_id)
+    stack.client.delete(f"/training/jobs/{job_id}", headers={"If-Match": f'"{job["revision"]}"'})
+    return bool(job["state"] == "cancelled")
+
+
 def test_without_a_session_there_is_only_the_sign_in(browser: Browser, stack: Stack) -> None:
     context = browser.new_context()
     page = context.new_page()
@@ -143,7 +224,7 @@ def test_without_a_session_there_is_only_the_sign_in(browser: Browser, stack: St
 def signed_in(stack: Stack, browser: Browser, path: str) -> Page:
     """A page with a session of its own, at `path`."""
     page = browser.new_context().new_page()
-    page.context.set_default_timeout(20_000)
+    page.context.set_default_timeout(30_000)
     page.goto(stack.login_link())
     page.wait_for_url("**/jobs*")
     page.goto(stack.server + path)

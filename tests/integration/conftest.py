@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from sqlalchemy import update
 
-from api.deps import Services
+from api.deps import Services, utc_now
 from api.loops import retention, scheduler
 from api.loops.nodes import NodeWatch
 from api.services import identity
@@ -22,9 +22,10 @@ from db.models.nodes import NodeRow
 from tests import factories
 from tests.simulated_agent import SimulatedAgent
 
-UNTIL_SECONDS = 10.0
+UNTIL_SECONDS = 60.0  # a busy machine may be ten times slower than a quiet one
 POLL_SECONDS = 0.01
 JOBS = "/api/v1/training/jobs"
+Seen = TypeVar("Seen")
 
 
 @dataclass
@@ -41,14 +42,15 @@ class Cluster:
         return services
 
     def now(self) -> datetime:
-        return self.services.now() + self.ahead
+        """The one clock of the coordinator: what its loops and what its agents' reports go by."""
+        return utc_now() + self.ahead
 
-    async def add_agent(self, name: str = "a", slots: int = 2) -> SimulatedAgent:
+    async def add_agent(self, name: str = "a", slots: int = 2, **manner: Any) -> SimulatedAgent:
         async with self.services.write() as session:
             _, credential = await factories.create_node(
                 session, name=name, state=NodeState.JOINING, slots=0, heartbeat_at=None, joined_at=self.services.now()
             )
-        agent = SimulatedAgent(self.app, credential, slots=slots)
+        agent = SimulatedAgent(self.app, credential, slots=slots, **manner)
         self.agents.append(agent)
         await agent.connect()
         await self.until(lambda: agent.desired is not None, f"agent {name} is welcomed")
@@ -60,9 +62,9 @@ class Cluster:
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
-    async def ask(self, method: str, job_id: str, verb: str = "") -> httpx.Response:
+    async def ask(self, method: str, job_id: str, verb: str = "", body: Any = None) -> httpx.Response:
         revision = (await self.job(job_id))["revision"]
-        return await self.client.request(method, f"{JOBS}/{job_id}{verb}", headers={"If-Match": f'"{revision}"'})
+        return await self.client.request(method, f"{JOBS}/{job_id}{verb}", json=body, headers={"If-Match": f'"{revision}"'})
 
     async def job(self, job_id: str) -> dict[str, Any]:
         found: dict[str, Any] = (await self.client.get(f"{JOBS}/{job_id}")).json()
@@ -100,18 +102,34 @@ class Cluster:
                 await asyncio.sleep(POLL_SECONDS)
         assert condition(), what
 
-    async def until_node(self, name: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    async def until_seen(self, look: Callable[[], Awaitable[Seen]], condition: Callable[[Seen], bool]) -> Seen:
         async with asyncio.timeout(UNTIL_SECONDS):
-            while not condition(node := (await self.nodes())[name]):
+            while not condition(seen := await look()):
                 await self.step()
                 await asyncio.sleep(POLL_SECONDS)
-        return node
+        return seen
+
+    async def until_node(self, name: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        return (await self.until_seen(self.nodes, lambda nodes: condition(nodes[name])))[name]
+
+    async def until_placed(self, job_id: str, names: list[str]) -> dict[str, Any]:
+        """Its members, in rank order, are on these nodes, and at work."""
+        seen: list[str] = []
+        try:
+            async with asyncio.timeout(UNTIL_SECONDS):
+                while True:
+                    job = await self.job(job_id)
+                    seen = [rank["node_name"] for rank in job["ranks"] if not rank["parked"]]
+                    if seen == names and job["state"] == "running":
+                        return job
+                    await self.step()
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            events = [event["message"] for event in await self.events(job_id)]
+            raise AssertionError(f"its ranks are on {seen}, not {names}; events: {events}") from None
 
     async def until_checkpoints(self, job_id: str, condition: Callable[[list[dict[str, Any]]], bool]) -> None:
-        async with asyncio.timeout(UNTIL_SECONDS):
-            while not condition(await self.checkpoints(job_id)):
-                await self.step()
-                await asyncio.sleep(POLL_SECONDS)
+        await self.until_seen(lambda: self.checkpoints(job_id), condition)
 
     async def until_job(self, job_id: str, state: str, **fields: Any) -> dict[str, Any]:
         wanted = {"state": state, **fields}
@@ -131,6 +149,7 @@ class Cluster:
 @pytest.fixture
 async def cluster(app: FastAPI, client: httpx.AsyncClient) -> AsyncIterator[Cluster]:
     cluster = Cluster(app, client)
+    app.state.services = replace(cluster.services, now=cluster.now)
     yield cluster
     for agent in cluster.agents:
         await agent.disconnect()

@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Cluster
-from tests.simulated_agent import SimulatedAgent
+from tests.simulated_agent import SimulatedAgent, SimulatedRank
 
 CLOSE_UP = {"resources": {"nodes": 3}, "parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
 
 
+def members(job: dict[str, Any]) -> list[dict[str, Any]]:
+    return [rank for rank in job["ranks"] if not rank["parked"]]
+
+
 async def gang_of_three(cluster: Cluster) -> tuple[str, dict[str, SimulatedAgent], dict[str, Any]]:
-    agents = {name: await cluster.add_agent(name, slots=1) for name in "abc"}
+    """Whose replacements are slow to start: what is told of here is over before they are of use."""
+    agents = {name: await cluster.add_agent(name, slots=1, parks_at_once=False) for name in "abc"}
     job_id = await cluster.submit(**CLOSE_UP, training={"steps": 100, "global_batch_size": 12})
     return job_id, agents, await cluster.until_job(job_id, "running")
 
@@ -25,15 +30,47 @@ async def test_survivors_become_the_next_generation_in_the_same_processes(cluste
     await agents["b"].crash(job_id, 1, message="CUDA error")
     job = await cluster.until_job(job_id, "running", generation=2, restarts=0)
     pids = {rank["node_name"]: rank["pid"] for rank in before["ranks"]}
-    assert [(rank["rank"], rank["node_name"], rank["pid"]) for rank in job["ranks"]] == [(0, "a", pids["a"]), (1, "c", pids["c"])]
+    assert [(rank["rank"], rank["node_name"], rank["pid"]) for rank in members(job)] == [(0, "a", pids["a"]), (1, "c", pids["c"])]
     assert [generation["world_size"] for generation in job["generations"]] == [3, 2]
     (world,) = agents["c"].worlds(job_id)
     assert (world.generation, world.rank, world.node_rank, world.world_size, world.born.rank) == (2, 1, 1, 2, 2)
     assert world.store_token != ""
     slots = {name: [slot["job_id"] for slot in node["slots"]] for name, node in (await cluster.nodes()).items()}
-    assert slots == {"a": [job_id], "b": [None], "c": [job_id]}
+    assert slots == {"a": [job_id], "b": [job_id], "c": [job_id]}  # b's is free again, and a replacement starts in it
     (event,) = [event for event in await cluster.events(job_id) if event["type"] == "job.closed_up"]
     assert "CUDA error" in event["cause"]
+
+
+async def checkpoints(cluster: Cluster, job_id: str) -> list[tuple[int, int, str]]:
+    return [(item["step"], item["generation"], item["state"]) for item in await cluster.checkpoints(job_id)]
+
+
+def rank_in(agent: SimulatedAgent, job_id: str, generation: int) -> SimulatedRank:
+    (rank,) = [rank for (job, number, _), rank in agent.ranks.items() if (job, number) == (job_id, generation)]
+    return rank
+
+
+def saved(job_id: str, **known: Any) -> dict[str, Any]:
+    return {"directory": f"/checkpoints/{job_id}/step-5.g1", "step": 5, "bytes": 1000, "manifest_sha256": "0" * 64} | known
+
+
+async def test_what_was_saved_just_before_a_fault_and_told_after_it_stands(cluster: Cluster) -> None:
+    job_id, agents, _ = await gang_of_three(cluster)
+    leader = rank_in(agents["a"], job_id, 1)
+    await agents["b"].crash(job_id, 1, kind="signal")
+    await cluster.until_job(job_id, "running", generation=2)
+    await agents["a"].tell(leader, "checkpoint_committed", saved(job_id))
+    assert await checkpoints(cluster, job_id) == [(5, 1, "committed")]
+    await agents["a"].tell(rank_in(agents["a"], job_id, 2), "checkpoint_committed", saved(job_id, generation=1))
+    assert await checkpoints(cluster, job_id) == [(5, 1, "committed")]  # told twice
+
+
+async def test_what_a_dead_leader_could_not_tell_is_told_by_its_successor(cluster: Cluster) -> None:
+    job_id, agents, _ = await gang_of_three(cluster)
+    await agents["a"].crash(job_id, 0, kind="signal")
+    await cluster.until_job(job_id, "running", generation=2)
+    await agents["b"].tell(rank_in(agents["b"], job_id, 2), "checkpoint_committed", saved(job_id, generation=1))
+    assert await checkpoints(cluster, job_id) == [(5, 1, "committed")]
 
 
 async def test_a_second_fault_and_the_birth_stays(cluster: Cluster) -> None:
@@ -57,7 +94,24 @@ async def test_a_lost_agent_alone_is_no_fault_but_with_a_peers_word_it_is(cluste
     assert (await cluster.job(job_id))["generation"] == 1
     await agents["a"].lose_peer(job_id)
     job = await cluster.until_job(job_id, "running", generation=2)
-    assert [rank["node_name"] for rank in job["ranks"]] == ["a", "c"]
+    assert [rank["node_name"] for rank in members(job)] == ["a", "c"]
+
+
+async def test_agents_whose_coordinator_restarts_are_not_taken_for_dead(cluster: Cluster) -> None:
+    """In the middle of a recovery: the first to connect again must not be the only survivor."""
+    job_id, agents, _ = await gang_of_three(cluster)
+    for agent in agents.values():
+        await agent.disconnect(code=1012)
+    await agents["a"].connect()
+    await agents["a"].lose_peer(job_id)
+    for _ in range(3):
+        await cluster.step()
+    assert (await cluster.job(job_id))["generation"] == 1
+    for name in "bc":
+        await agents[name].connect()
+    await agents["b"].crash(job_id, 1, kind="signal")
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert [rank["node_name"] for rank in members(job)] == ["a", "c"]
 
 
 async def test_too_few_survivors_fall_back_to_the_checkpoint(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from tests import factories
 from tests.simulated_agent import SimulatedAgent
 
 NODES, JOBS = 4, 12
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 110.0
 PATH = "/api/v1/training/jobs"
 
 

@@ -321,9 +321,9 @@ async def test_an_unreadable_message_ends_the_channel(cluster: Cluster) -> None:
     assert agent.closed_with == 4400
 
 
-async def test_draining_waits_for_its_job_then_lets_the_node_go(cluster: Cluster) -> None:
+async def test_draining_waits_for_a_script_then_lets_the_node_go(cluster: Cluster) -> None:
     a = await cluster.add_agent("a")
-    job_id = await cluster.submit()
+    job_id = await cluster.submit(model=None, data=None, training=None, script={"path": "train.py"})
     await cluster.until_job(job_id, "running")
     node_id = (await cluster.nodes())["a"]["id"]
     answer = await cluster.client.delete(f"/api/v1/cluster/nodes/{node_id}")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +8,7 @@ from distributed.abort import Fence
 from distributed.process_group import SoloGroup, join
 from parallelism.apply import parallelize
 from parallelism.data_parallel import Alone, average_buffers
-from parallelism.plan import Deal, degrees
+from parallelism.plan import degrees, even_deal
 from tests.ranks import run_ranks
 from training.link import World
 
@@ -26,15 +24,14 @@ def make_model() -> nn.Module:
 def gradients(world: World) -> list[list[float]]:
     """Of the mean over five micro-batches, shared out over the ranks as they come."""
     group, model = join(world, Fence()), make_model()
-    deal = Deal(MICRO_BATCHES, world.rank, world.world_size)
-    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, deal, group, reproducible=False)
-    mine = deal.own.indices
-    for index in mine:
+    deal = even_deal(MICRO_BATCHES, world.world_size, world.rank)
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group, reproducible=False)
+    wrapped.begin_step(deal, {})
+    for index in deal.own:
         inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(index))
-        with wrapped.accumulate(final=index == mine[-1]):
+        with wrapped.accumulate(index, final=index == deal.own[-1]):
             (wrapped.module(inputs).square().mean() / MICRO_BATCHES).backward()
-    exposed = wrapped.exposed_communication(time.perf_counter())
-    assert 0 <= exposed < 60
+    assert 0 <= wrapped.finish_step() < 60
     result = [parameter.grad.flatten().tolist() for parameter in model.parameters() if parameter.grad is not None]
     del wrapped
     group.close()
@@ -63,7 +60,7 @@ def test_running_statistics_are_averaged_over_the_ranks() -> None:
 
 def test_alone_nothing_is_wrapped() -> None:
     model = make_model()
-    wrapped = parallelize(model, degrees("ddp", 1), CPU, Deal(1), SoloGroup(), reproducible=False)
+    wrapped = parallelize(model, degrees("ddp", 1), CPU, SoloGroup(), reproducible=False)
     assert isinstance(wrapped, Alone)
     assert wrapped.module is model
-    assert wrapped.exposed_communication(1.0) == 0.0
+    assert wrapped.finish_step() == 0.0

@@ -5,14 +5,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallelism.estimate import memory
-from parallelism.plan import WorldSizeMismatchError, degrees, share
+from parallelism.plan import WorldSizeMismatchError, deal_around, degrees, even_deal, share
 
 
 @given(st.integers(0, 200), st.integers(1, 20))
 def test_shares_cover_everything_once_in_order_and_differ_by_one_at_most(total: int, replicas: int) -> None:
     shares = [share(total, replica, replicas) for replica in range(replicas)]
-    assert [index for part in shares for index in part.indices] == list(range(total))
-    assert max(part.count for part in shares) - min(part.count for part in shares) <= 1
+    assert [index for part in shares for index in part] == list(range(total))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@st.composite
+def kept(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
+    """Some of a step's micro-batches, each with one rank at most; newcomers have none."""
+    micro_batches, ranks = draw(st.integers(1, 40)), draw(st.integers(1, 8))
+    owners = draw(st.lists(st.one_of(st.none(), st.integers(0, ranks - 1)), min_size=micro_batches, max_size=micro_batches))
+    return micro_batches, [[index for index, owner in enumerate(owners) if owner == rank] for rank in range(ranks)]
+
+
+@given(kept())
+def test_what_is_kept_stays_and_the_rest_is_shared_out_evenly(case: tuple[int, list[list[int]]]) -> None:
+    micro_batches, held = case
+    deal = deal_around(micro_batches, held)
+    assert sorted(index for share in deal.shares for index in share) == list(range(micro_batches))
+    new = [sorted(set(share) - set(mine)) for share, mine in zip(deal.shares, held, strict=True)]
+    assert all(set(mine) <= set(share) for mine, share in zip(held, deal.shares, strict=True))
+    assert all(list(share) == sorted(share) for share in deal.shares)
+    assert max(map(len, new)) - min(map(len, new)) <= 1
+    busier = [len(mine) for mine, more in zip(held, new, strict=True) if len(more) > min(map(len, new))]
+    others = [len(mine) for mine, more in zip(held, new, strict=True) if len(more) == min(map(len, new))]
+    assert max(busier, default=0) <= min(others)  # those that keep least
+
+
+@given(st.integers(1, 60), st.integers(1, 9))
+def test_where_nothing_is_kept_the_deal_is_the_even_one(micro_batches: int, ranks: int) -> None:
+    assert deal_around(micro_batches, [()] * ranks) == even_deal(micro_batches, ranks)
+    assert even_deal(micro_batches, ranks).shares == tuple(tuple(share(micro_batches, rank, ranks)) for rank in range(ranks))
+
+
+def test_newcomers_take_the_larger_part() -> None:
+    assert deal_around(6, [(0, 1), (4,), ()]).shares == ((0, 1, 2), (3, 4), (5,))
+    assert deal_around(6, [(0, 1), (4, 5), ()]).shares == ((0, 1, 2), (4, 5), (3,))
+    assert deal_around(7, [(0, 1), (4, 5), ()]).shares == ((0, 1, 2), (3, 4, 5), (6,))
+    assert deal_around(6, [(), (0, 1), (4, 5)]).shares == ((2,), (0, 1, 3), (4, 5))
 
 
 def test_degrees_multiply_to_the_world() -> None:

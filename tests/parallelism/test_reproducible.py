@@ -11,7 +11,7 @@ from torch import nn
 from distributed.abort import Fence
 from distributed.process_group import SoloGroup, join
 from parallelism.apply import parallelize
-from parallelism.plan import Deal, degrees
+from parallelism.plan import degrees, even_deal
 from parallelism.reproducible import Reproducible
 from tests.ranks import run_ranks
 from training.link import World
@@ -39,13 +39,15 @@ def loss_of(wrapped: Any, step: int, index: int) -> torch.Tensor:
 
 def trained(world: World) -> dict[str, list[float]]:
     group, model = join(world, Fence()), make_model()
-    deal = Deal(MICRO_BATCHES, world.rank, world.world_size)
-    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, deal, group, reproducible=True)
+    deal = even_deal(MICRO_BATCHES, world.world_size, world.rank)
+    wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group, reproducible=True)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     for step in range(STEPS):
-        for index in deal.own.indices:
-            with wrapped.accumulate(final=index == deal.own.indices[-1]):
+        wrapped.begin_step(deal, {})
+        for index in deal.own:
+            with wrapped.accumulate(index, final=index == deal.own[-1]):
                 loss_of(wrapped, step, index).backward()  # type: ignore[no-untyped-call]
+        wrapped.finish_step()
         gradients = {name: p.grad.flatten().tolist() for name, p in model.named_parameters() if p.grad is not None}
         optimizer.step()
         optimizer.zero_grad()
@@ -70,16 +72,14 @@ def test_parameters_gradients_and_statistics_have_the_same_bits_on_any_world() -
 
 
 def test_gradients_are_those_of_one_backward_over_everything() -> None:
-    model, deal = make_model(), Deal(MICRO_BATCHES)
-    wrapped = Reproducible(model, deal, SoloGroup())
-    for index in deal.own.indices:
-        with wrapped.accumulate(final=index == MICRO_BATCHES - 1):
-            loss_of(wrapped, 0, index).backward()  # type: ignore[no-untyped-call]
-    reference = make_model()
-    plain = parallelize(reference, degrees("single", 1), CPU, deal, SoloGroup(), reproducible=False)
-    for index in deal.own.indices:
-        with plain.accumulate(final=index == MICRO_BATCHES - 1):
-            loss_of(plain, 0, index).backward()  # type: ignore[no-untyped-call]
+    model, reference = make_model(), make_model()
+    for one, reproducible in ((model, True), (reference, False)):
+        wrapped = parallelize(one, degrees("single", 1), CPU, SoloGroup(), reproducible=reproducible)
+        wrapped.begin_step(even_deal(MICRO_BATCHES, 1), {})
+        for index in range(MICRO_BATCHES):
+            with wrapped.accumulate(index, final=index == MICRO_BATCHES - 1):
+                loss_of(wrapped, 0, index).backward()  # type: ignore[no-untyped-call]
+        wrapped.finish_step()
     for mine, theirs in zip(model.parameters(), reference.parameters(), strict=True):
         if theirs.grad is not None:
             torch.testing.assert_close(mine.grad, theirs.grad, atol=1e-6, rtol=1e-5)
@@ -87,10 +87,12 @@ def test_gradients_are_those_of_one_backward_over_everything() -> None:
 
 def test_running_statistics_move_once_a_step_by_the_mean_over_micro_batches() -> None:
     model = nn.BatchNorm1d(1, momentum=0.5)
-    wrapped = Reproducible(model, Deal(4), SoloGroup())
+    wrapped = Reproducible(model, SoloGroup())
+    wrapped.begin_step(even_deal(4, 1), {})
     for index in range(4):
-        with wrapped.accumulate(final=index == 3):
+        with wrapped.accumulate(index, final=index == 3):
             model(torch.full((2, 1), float(index))).sum().backward()
+    wrapped.finish_step()
     assert model.running_mean is not None
     assert model.running_mean.tolist() == [0.5 * (0 + 1 + 2 + 3) / 4]
     assert model.num_batches_tracked == torch.tensor(1)
@@ -98,7 +100,8 @@ def test_running_statistics_move_once_a_step_by_the_mean_over_micro_batches() ->
 
 def test_alone_nothing_is_said_to_be_communication() -> None:
     model = nn.Linear(2, 1)
-    wrapped = Reproducible(model, Deal(1), SoloGroup())
-    with wrapped.accumulate(final=True):
+    wrapped = Reproducible(model, SoloGroup())
+    wrapped.begin_step(even_deal(1, 1), {})
+    with wrapped.accumulate(0, final=True):
         model(torch.ones(1, 2)).sum().backward()
-    assert wrapped.exposed_communication(1.0) == 0.0
+    assert wrapped.finish_step() == 0.0

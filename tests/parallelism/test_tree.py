@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from math import log2
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallelism.plan import Deal
-from parallelism.tree import Node, TreeSum, frontier, gradient_buffers, most_pending, tree_sum
+from parallelism.plan import even_deal
+from parallelism.tree import Node, TreeSum, frontier, gradient_buffers, held_once, leaves_of, most_pending, tree_sum
 
 
 def pair(left: Any, right: Any) -> Any:
     return (left, right)
 
 
-def added_on(deal: Deal, rank: int) -> list[tuple[Node, Any]]:
-    tree: TreeSum[Any] = TreeSum(deal.micro_batches, pair)
-    for leaf in deal.of(rank).indices:
-        tree.put(Node(0, leaf), leaf)
-    return tree.pending
+def shares(draw: st.DrawFn, leaves: int, ranks: int) -> list[list[int]]:
+    """Every leaf to somebody, in any order."""
+    owners = draw(st.lists(st.integers(0, ranks - 1), min_size=leaves, max_size=leaves))
+    order = draw(st.permutations(range(leaves)))
+    return [[leaf for leaf in order if owners[leaf] == rank] for rank in range(ranks)]
 
 
-@given(st.integers(1, 150), st.integers(1, 20))
-def test_any_number_of_ranks_adds_the_same_pairs(leaves: int, ranks: int) -> None:
-    deal = Deal(leaves, ranks=ranks)
+@st.composite
+def dealt(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
+    leaves, ranks = draw(st.integers(1, 60)), draw(st.integers(1, 9))
+    return leaves, shares(draw, leaves, ranks)
+
+
+def added_on(share: Iterable[int], leaves: int) -> list[tuple[Node, Any]]:
     tree: TreeSum[Any] = TreeSum(leaves, pair)
-    for rank in range(ranks):
-        for node, value in added_on(deal, rank):
-            tree.put(node, value)
-    assert tree.total == tree_sum(range(leaves), pair)
+    for leaf in share:
+        tree.put(Node(0, leaf), leaf)
+    return tree.from_left_to_right
 
 
 def test_the_tree_itself() -> None:
@@ -41,21 +47,80 @@ def test_the_tree_itself() -> None:
 
 
 @given(st.integers(1, 150), st.integers(1, 20))
-def test_a_rank_knows_everyones_subtrees_and_holds_few_sums(leaves: int, ranks: int) -> None:
-    deal = Deal(leaves, ranks=ranks)
-    for rank in range(ranks):
-        share = deal.of(rank)
+def test_any_number_of_ranks_adds_the_same_pairs(leaves: int, ranks: int) -> None:
+    tree: TreeSum[Any] = TreeSum(leaves, pair)
+    for share in even_deal(leaves, ranks).shares:
+        for node, value in added_on(share, leaves):
+            tree.put(node, value)
+    assert tree.total == tree_sum(range(leaves), pair)
+
+
+@given(dealt(), st.randoms())
+def test_leaves_in_any_order_on_any_rank_add_the_same_pairs(case: tuple[int, list[list[int]]], random: Random) -> None:
+    leaves, everyones = case
+    subtrees = [subtree for share in everyones for subtree in added_on(share, leaves)]
+    random.shuffle(subtrees)
+    tree: TreeSum[Any] = TreeSum(leaves, pair)
+    for node, value in subtrees:
+        tree.put(node, value)
+    assert tree.total == tree_sum(range(leaves), pair)
+
+
+@given(dealt())
+def test_a_sum_goes_on_from_what_is_pending(case: tuple[int, list[list[int]]]) -> None:
+    leaves, (first, *others) = case
+    pending = dict(added_on(first, leaves))
+    tree: TreeSum[Any] = TreeSum(leaves, pair, pending)
+    for leaf in itertools.chain.from_iterable(others):
+        tree.put(Node(0, leaf), leaf)
+    assert tree.total == tree_sum(range(leaves), pair)
+    assert pending == dict(tree.from_left_to_right)  # added up in place
+
+
+@given(dealt())
+def test_a_rank_knows_everyones_subtrees_from_the_deal_alone(case: tuple[int, list[list[int]]]) -> None:
+    leaves, everyones = case
+    for share in everyones:
+        nodes = frontier(sorted(share), leaves)
+        assert nodes == tuple(node for node, _ in added_on(share, leaves))
+        assert leaves_of(nodes, leaves) == tuple(sorted(share))
+
+
+@given(st.integers(1, 150), st.integers(1, 20))
+def test_a_rank_with_a_contiguous_share_holds_few_sums(leaves: int, ranks: int) -> None:
+    for share in even_deal(leaves, ranks).shares:
         nodes = frontier(share, leaves)
-        assert nodes == tuple(node for node, _ in added_on(deal, rank))
-        assert len(nodes) <= 2 * log2(share.count / 2 + 1) + 1
-        assert len(nodes) <= most_pending(share, leaves) <= 2 * log2(share.count + 1) + 1
+        assert len(nodes) <= 2 * log2(len(share) / 2 + 1) + 1
+        assert len(nodes) <= most_pending(share, leaves) <= 2 * log2(len(share) + 1) + 1
+
+
+@st.composite
+def overlapping(draw: st.DrawFn) -> tuple[int, list[tuple[Node, ...]]]:
+    """What ranks hold that were not always in the same generations: some leaves are with several of them."""
+    leaves, ranks = draw(st.integers(1, 40)), draw(st.integers(1, 5))
+    held = [draw(st.sets(st.integers(0, leaves - 1))) for _ in range(ranks)]
+    return leaves, [frontier(sorted(each), leaves) for each in held]
+
+
+@given(overlapping())
+def test_what_several_ranks_hold_is_kept_by_one_of_them(case: tuple[int, list[tuple[Node, ...]]]) -> None:
+    leaves, held = case
+    kept = held_once(held)
+    everything = [leaf for nodes in kept for leaf in leaves_of(nodes, leaves)]
+    assert len(everything) == len(set(everything))
+    assert set(everything) == {leaf for nodes in held for leaf in leaves_of(nodes, leaves)}
+    assert all(set(mine) <= set(nodes) for mine, nodes in zip(kept, held, strict=True))
+
+
+def test_of_two_that_hold_the_same_the_one_with_more_of_it_keeps_it() -> None:
+    assert held_once([[Node(0, 0), Node(0, 5)], [Node(1, 0)], [Node(0, 5)]]) == ((Node(0, 5),), (Node(1, 0),), ())
 
 
 def test_powers_of_two_send_one_subtree_each() -> None:
     for ranks in (1, 2, 4, 8):
-        assert all(len(frontier(Deal(8, ranks=ranks).of(rank), 8)) == 1 for rank in range(ranks))
-    assert most_pending(Deal(8).own, 8) == 4
-    assert [gradient_buffers(Deal(8, ranks=ranks)) for ranks in (1, 2, 8)] == [5, 3 + 1 + 0.5, 1 + 1 + 7 / 8]
+        assert all(len(frontier(share, 8)) == 1 for share in even_deal(8, ranks).shares)
+    assert most_pending(range(8), 8) == 4
+    assert [gradient_buffers(even_deal(8, ranks)) for ranks in (1, 2, 8)] == [5, 3 + 1 + 0.5, 1 + 1 + 7 / 8]
 
 
 def test_a_sum_that_lacks_leaves_is_refused() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,5 +14,14 @@ class MakeJob(Protocol):
 
 
 @pytest.fixture
-def make_job(tmp_path: Path) -> MakeJob:
-    return lambda spec, name="job": Job(tmp_path / name, spec)
+def make_job(tmp_path: Path) -> Iterator[MakeJob]:
+    """Whatever of the jobs still runs when the test ends, ends with it."""
+    jobs: list[Job] = []
+
+    def make(spec: dict[str, Any], name: str = "job") -> Job:
+        jobs.append(Job(tmp_path / name, spec))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.end()

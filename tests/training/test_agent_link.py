@@ -16,7 +16,7 @@ from distributed.abort import Fence
 from tests.ranks import make_world
 from tests.waiting import wait_until
 from training.agent_link import AgentLink
-from training.link import Birth, CheckpointRequest, Joined, PauseRequest, RankFolder, RankOrder, Reform
+from training.link import Birth, CheckpointRequest, Joined, Parked, PauseRequest, RankFolder, RankOrder, Reform, Release, ToRank
 
 TIMEOUT_SECONDS = 10.0
 WORLD = make_world(1, 2, 0, Path("/checkpoints"), generation=3)
@@ -67,7 +67,7 @@ def test_requests_arrive(path: Path, link: AgentLink) -> None:
 
 
 def test_a_new_agent_is_told_everything_again(path: Path, link: AgentLink) -> None:
-    link.joined(Joined(step=5, total_steps=9))
+    link.say(Joined(step=5, total_steps=9))
     for _ in range(2):  # the agent is killed, another one comes
         with listen(path) as listener:
             connection, lines = accept(listener)
@@ -100,13 +100,13 @@ def test_nonsense_from_the_agent_ends_that_connection_only(path: Path, link: Age
 
 
 def test_without_an_agent_everything_is_quiet(link: AgentLink) -> None:
-    link.joined(Joined(step=0, total_steps=1))
+    link.say(Joined(step=0, total_steps=1))
     link.progress(1)
     assert not link.pause_wanted
 
 
-def order(generation: int) -> RankOrder:
-    place = make_world(0, 1, 0, Path("/checkpoints"), generation=generation, birth=Birth(3, 1))
+def order(generation: int, *, at_boundary: bool = False) -> RankOrder:
+    place = make_world(0, 1, 0, Path("/checkpoints"), generation=generation, birth=Birth(3, 1), at_boundary=at_boundary)
     return RankOrder(spec={}, world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket="")
 
 
@@ -138,3 +138,45 @@ def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Pa
             fence = Fence()
             link.guard(fence)
             assert fence.struck.is_set()
+
+
+def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path: Path, link: AgentLink) -> None:
+    fence = Fence()
+    fence.left.set()
+    fence.leave()
+    link.guard(fence)
+    with listen(path) as listener:
+        connection, lines = accept(listener)
+        with connection, lines:
+            read(lines)
+            connection.sendall(msgspec.json.encode(Reform(order=order(4, at_boundary=True))) + b"\n")
+            assert link.next_order(TIMEOUT_SECONDS) == order(4, at_boundary=True)
+            assert link.leave_wanted
+            later = Fence()
+            link.guard(later)  # as a rank does that was told before it had built its group
+            assert not fence.struck.is_set()
+            assert not later.struck.is_set()
+            later.left.set()
+            later.leave()
+            connection.sendall(msgspec.json.encode(Reform(order=order(5))) + b"\n")
+            wait_until(later.struck.is_set, "the strike", seconds=TIMEOUT_SECONDS)
+            connection.sendall(msgspec.json.encode(Reform(order=order(4, at_boundary=True))) + b"\n")  # overtaken on its way
+            connection.sendall(msgspec.json.encode(CheckpointRequest()) + b"\n")
+            wait_until(lambda: link.checkpoint_wanted, "what was sent after it", seconds=TIMEOUT_SECONDS)
+            assert link.next_order(0.0) == order(5)
+
+
+@pytest.mark.parametrize(
+    ("request_", "parked", "released"), [(Release(), False, True), (PauseRequest(), False, False), (PauseRequest(), True, True)]
+)
+def test_who_is_released(path: Path, link: AgentLink, request_: ToRank, parked: bool, released: bool) -> None:
+    if parked:
+        link.say(Parked())
+    with listen(path) as listener:
+        connection, lines = accept(listener)
+        with connection, lines:
+            connection.sendall(msgspec.json.encode(request_) + b"\n" + msgspec.json.encode(CheckpointRequest()) + b"\n")
+            wait_until(lambda: link.checkpoint_wanted, "both requests", seconds=TIMEOUT_SECONDS)
+            assert link.released == released
+            assert link.leave_wanted == isinstance(request_, Release)
+            assert link.next_order(0.0) is None

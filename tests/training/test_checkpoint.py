@@ -6,15 +6,21 @@ import hashlib
 import os
 import re
 from pathlib import Path
+from traceback import StackSummary
+from typing import Any
 
 import msgspec
 import pytest
+from torch.distributed.checkpoint.api import CheckpointException
 
+from scripts.torture.damage import Spoiler
 from tests.ranks import Job, RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from training import manifest as manifests
+from training import shards
 from training.errors import CheckpointCorruptError
+from training.vault import SIGN
 
 
 def saving(every: int = 4, **changes: object) -> dict[str, object]:
@@ -152,7 +158,7 @@ def test_a_disk_full_on_one_rank_fails_the_save_on_all_and_training_goes_on(make
     assert re.search(r"[\d,]+ MB are free there", failed["reason"])
     assert max(first.curve("loss")) == max(second.curve("step_seconds")) == 5
     assert failure_of(second).startswith("checkpoint_failed")  # the last step's save may not be lost
-    assert not list(job.checkpoints.iterdir())
+    assert [path.name for path in job.checkpoints.iterdir()] == [SIGN]
 
 
 def test_a_checkpoint_of_a_run_that_diverged_is_no_damaged_one(make_job: MakeJob) -> None:
@@ -173,6 +179,32 @@ def test_debris_of_older_generations_is_removed_and_nothing_else(make_job: MakeJ
     job.resume()
     assert [folder.exists() for folder in (debris, stranger, newer)] == [False, True, True]
     assert set(kept) <= set(job.newest_first())
+
+
+def test_a_disk_that_fails_while_a_verified_checkpoint_is_read_costs_that_one_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, read_tensors = Spoiler(tmp_path, seed=0), shards.load_tensors
+
+    def fail_for_the_newest(tensors: Any, *, storage_reader: Any, no_dist: bool) -> None:
+        read_tensors(tensors, storage_reader=storage_reader, no_dist=no_dist)
+        if Path(storage_reader.path) == pair.newest:
+            raise CheckpointException("read", {0: (OSError(5, "Input/output error"), StackSummary())})
+
+    monkeypatch.setattr(shards, "load_tensors", fail_for_the_newest)
+    said, state = pair.restore(pair.newest, pair.older)
+    assert said.events == [("checkpoint_damaged", pair.newest.name), ("checkpoint_restored", pair.older.name)]
+    assert "Input/output error" in said.lines[0]
+    assert state == pair.expected
+
+
+def test_a_checkpoint_that_nobody_was_told_of_is_told_by_the_next_generation(make_job: MakeJob) -> None:
+    job = make_job(saving(), "untold")
+    job.run()
+    newest, older, oldest = job.newest_first()
+    flip_a_bit(Path(older) / manifests.MANIFEST)
+    (end,) = job.run(restore_from=(oldest,), restore_required=True)
+    first, *others = end.events_of("checkpoint_committed")
+    assert (first["directory"], first["generation"], first["step"]) == (newest, 1, 12)
+    assert [event["generation"] for event in others] == [2, 2]
 
 
 def test_a_directory_that_is_not_shared_is_refused(make_job: MakeJob, tmp_path: Path) -> None:
@@ -200,7 +232,7 @@ def test_another_model_does_not_fit(make_job: MakeJob) -> None:
 
 
 def test_a_manifest_of_a_later_format_is_not_guessed_at(tmp_path: Path) -> None:
-    fields = {"format": 2, "job_id": "", "step": 1, "generation": 1, "world_size": 1, "seed": 0, "spec_sha256": "", "created": 0.0}
+    fields = {"format": 3, "job_id": "", "step": 1, "generation": 1, "world_size": 1, "seed": 0, "spec_sha256": "", "created": 0.0}
     (tmp_path / manifests.MANIFEST).write_bytes(msgspec.json.encode(fields | {"best": None, "metrics": {}, "files": {}}))
-    with pytest.raises(CheckpointCorruptError, match="format 2; this version reads 1"):
+    with pytest.raises(CheckpointCorruptError, match="format 3; this version reads 2"):
         manifests.read(tmp_path)

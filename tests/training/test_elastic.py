@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from distributed.abort import Fence
-from distributed.process_group import join
+from distributed.process_group import Group, SoloGroup, join
+from parallelism.tree import Node
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt
 from training import elastic
-from training.checkpoint import tensors_of
 from training.elastic import Standing, Transfer, agree
 from training.link import World
+from training.shards import tensors_of
 from training.spec import JobSpec
 from training.state import StepReport, TrainState, new_state
 
@@ -25,16 +26,19 @@ def report(step: int, time: float = 0.0) -> StepReport:
         loss=1 / step,
         gradient_norm=1.0,
         learning_rate=0.1,
+        first_sample=12 * (step - 1),
+        samples=12,
         seconds=0.1,
         parts={},
         pause=False,
         checkpoint=False,
+        leave=False,
         time=time or step,
     )
 
 
-def at(step: int, *, begun: bool = True, led: bool = False, unsettled: StepReport | None = None) -> Standing:
-    return Standing(begun, step, None, unsettled, tuple(report(each) for each in range(1, step + 1)), led)
+def at(step: int, *, begun: bool = True, led: bool = False, unsettled: StepReport | None = None, kept: tuple[Node, ...] = ()) -> Standing:
+    return Standing(begun, step, None, unsettled, tuple(report(each) for each in range(1, step + 1)), led, kept)
 
 
 def test_where_nobody_has_begun_there_is_nothing_to_agree_on() -> None:
@@ -48,13 +52,62 @@ def test_where_nobody_has_begun_there_is_nothing_to_agree_on() -> None:
         ([at(7), at(8)], 8, (Transfer(1, 0),)),
         ([at(7), at(8), at(7), at(8)], 8, (Transfer(1, 0), Transfer(3, 2))),  # shared out over who has it
         ([at(0, begun=False), at(3)], 3, (Transfer(1, 0),)),
-        ([at(9, begun=False), at(0)], 0, (Transfer(1, 0),)),  # what was not begun counts for nothing
+        ([at(9, begun=False), at(3)], 3, (Transfer(1, 0),)),  # what was not begun counts for nothing
+        ([at(0, begun=False), at(0)], 0, ()),  # built from the seed alone, with an optimizer that has seen nothing
     ],
 )
 def test_the_most_advanced_state_is_the_truth(standings: list[Standing], step: int, transfers: tuple[Transfer, ...]) -> None:
     agreement = agree(standings)
     assert agreement is not None
     assert (agreement.step, agreement.transfers) == (step, transfers)
+
+
+PAIR, LAST = (Node(1, 0),), (Node(0, 3),)
+
+
+@pytest.mark.parametrize(
+    ("standings", "kept", "shares"),
+    [
+        ([at(7, kept=PAIR), at(7, kept=LAST)], (PAIR, LAST), ((0, 1), (2, 3))),  # to the one with less
+        ([at(7, kept=PAIR), at(7), at(0, begun=False)], (PAIR, (), ()), ((0, 1), (2,), (3,))),
+        ([at(7, kept=PAIR), at(8), at(8)], ((), (), ()), ((0, 1), (2,), (3,))),  # that step is committed
+        ([at(7, kept=PAIR), at(7, kept=(Node(0, 1),))], (PAIR, ()), ((0, 1, 2), (3,))),
+        ([at(7, kept=PAIR), at(9, begun=False, kept=LAST)], (PAIR, ()), ((0, 1, 2), (3,))),
+    ],
+)
+def test_what_is_computed_of_the_next_step_stays_where_it_is(
+    standings: list[Standing], kept: tuple[tuple[Node, ...], ...], shares: tuple[tuple[int, ...], ...]
+) -> None:
+    agreement = agree(standings)
+    assert agreement is not None
+    assert agreement.kept == kept
+    deals = [elastic.first_deal(4, place(rank, len(standings)), agreement) for rank in range(len(standings))]
+    assert {deal.shares for deal in deals} == {shares}
+    assert [deal.own for deal in deals] == list(shares)
+
+
+def place(rank: int, world_size: int) -> Group:
+    group = SoloGroup()
+    group.rank, group.world_size = rank, world_size
+    return group
+
+
+def test_a_partial_step_is_dropped_with_what_is_not_wanted_of_it(tmp_path: Path) -> None:
+    state = new_state(JobSpec.model_validate(tiny_gpt()), torch.device("cpu"), tmp_path)
+    partial = state.begin_step()
+    for node in (Node(1, 0), Node(0, 3)):
+        partial.sums[node] = [torch.zeros(1)]
+    partial.losses.update({0: torch.tensor(0.0), 1: torch.tensor(1.0), 3: torch.tensor(3.0)})
+    state.rewind()
+    assert elastic.standing(state, led=False).kept == (Node(1, 0), Node(0, 3))
+    state.keep(0, [Node(1, 0)])
+    again = state.begin_step()
+    assert (again.step, list(again.sums), list(again.losses)) == (1, [Node(1, 0)], [0, 1])
+    state.keep(1, [Node(1, 0)])  # the agreed state is a step further
+    assert state.partial is None
+    state.begin_step()
+    state.commit(report(1))
+    assert state.partial is None
 
 
 def test_a_save_that_broke_off_on_one_rank_is_done_again_by_all() -> None:
@@ -68,7 +121,7 @@ def test_a_save_that_broke_off_on_one_rank_is_done_again_by_all() -> None:
     [
         ([at(5, led=True), at(5)], []),
         ([at(4, led=True), at(5)], [5]),  # it was behind, and gets a step that it never wrote down
-        ([at(5), at(5)], [5]),  # the leader is gone; reports are a second apart
+        ([at(9), at(9)], [5, 6, 7, 8, 9]),  # the leader is gone; reports are a second apart
     ],
 )
 def test_a_successor_tells_what_the_leader_may_not_have(standings: list[Standing], untold: list[int]) -> None:

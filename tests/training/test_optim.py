@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from training.optim import build_optimizer, clip_gradients, learning_rate
-from training.spec import AdamW, Schedule, Sgd
+from training.workload import AdamW, Schedule, Sgd
 
 
 def rates(schedule: Schedule, total: int) -> list[float]:

@@ -16,7 +16,7 @@ pid = os.fork()
 if pid == 0:
     modules = set(sys.modules)
     from training.optim import build_optimizer, clip_gradients
-    from training.spec import AdamW
+    from training.workload import AdamW
     model = torch.nn.Linear(2, 2)
     model(torch.ones(1, 2)).sum().backward()
     clip_gradients(model.parameters(), 1.0)

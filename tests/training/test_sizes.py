@@ -7,7 +7,7 @@ from training.models.gpt import model as gpt
 from training.models.mlp import model as mlp
 from training.models.resnet import model as resnet
 from training.sizes import parameter_count
-from training.spec import Cifar10, Digits, GptModel, MlpModel, ResnetModel
+from training.workload import Cifar10, Digits, GptModel, MlpModel, ResnetModel
 
 
 def trainable(model: nn.Module) -> int:

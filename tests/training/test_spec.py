@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from tests.training.specs import tiny_gpt
 from training.spec import JobSpec, json_schema
 
+RESTART = {"fault_tolerance": {"recovery": "restart"}}
+SPARE = {"fault_tolerance": {"recovery": "close_up", "spares": 1}}
 SCRIPT = {"model": None, "data": None, "training": None, "script": {"path": "train.py"}}
 
 
@@ -25,12 +27,7 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
         ({"parallelism": {"strategy": "fsdp"}}, "parallelism.strategy=fsdp is not available yet; use single or ddp"),
         ({"parallelism": {"tensor": 2}}, "parallelism.tensor=2 is not available yet; leave it at 1"),
         ({"precision": "fp16"}, "precision=fp16 is not available yet; use bf16 or fp32"),
-        (
-            {"resources": {"nodes": 2, "min_nodes": 1}, "fault_tolerance": {"recovery": "restart"}},
-            "set fault_tolerance.recovery to close_up",
-        ),
         ({"checkpoint": {"asynchronous": True}}, "saves are synchronous"),
-        ({"resources": {"nodes": 2, "max_nodes": 4}}, "resources.max_nodes=4 is not available yet"),
     ],
 )
 def test_what_later_versions_implement_is_refused_not_ignored(change: dict[str, Any], message: str) -> None:
@@ -47,10 +44,30 @@ def test_what_later_versions_implement_is_refused_not_ignored(change: dict[str, 
         ({"resources": {"nodes": 9}}, "fewer than 9 ranks; use global_batch_size=9 or more"),
         ({"training": {"steps": 1, "global_batch_size": 4, "micro_batch_size": 5}}, "larger than global_batch_size=4; use 4 or less"),
         (SCRIPT | {"reproducible": True}, "reproducible=true needs Paceline's trainer"),
+        (SCRIPT | {"fault_tolerance": {"hang_seconds": 60}}, "hang_seconds needs Paceline's trainer"),
+        ({"fault_tolerance": {"hang_seconds": 0.5}}, "hang_seconds=0.5 would take a moment's delay for a hang; use 1 or more"),
+        ({"fault_tolerance": {"hang_seconds": 1800}}, "the communication itself gives up after 1800 s; use less"),
         ({"data": {"kind": "digits"}}, "model gpt does not train on data digits; it takes stdlib_text"),
         ({"data": None}, "model and data belong together"),
         ({"entrypoint": "module:function"}, "got model, entrypoint"),
         ({"environment": {"variables": {"RANK": "1"}}}, "sets RANK, which Paceline itself sets"),
+        (
+            RESTART | {"resources": {"nodes": 2, "min_nodes": 1}},
+            "resources.min_nodes=1 is for jobs that close up: set fault_tolerance.recovery",
+        ),
+        (
+            RESTART | {"resources": {"nodes": 2, "max_nodes": 3}},
+            "resources.max_nodes=3 is for jobs that close up: set fault_tolerance.recovery",
+        ),
+        (
+            SCRIPT | {"resources": {"nodes": 2, "max_nodes": 3}},
+            "resources.max_nodes=3 is for jobs that close up: a script is started again",
+        ),
+        ({"fault_tolerance": {"recovery": "restart", "spares": 1}}, "fault_tolerance.spares=1 is for jobs that close up: set"),
+        (SCRIPT | SPARE, "fault_tolerance.spares=1 is for jobs that close up: a script is started again as a whole"),
+        (SPARE | {"parallelism": {"strategy": "single"}}, "fault_tolerance.spares=1 is for jobs that close up: strategy single"),
+        (SPARE | {"resources": {"nodes": 3, "max_nodes": 2}}, "max_nodes=2 is less than nodes=3"),
+        (SPARE | {"resources": {"nodes": 2, "max_nodes": 8}}, "makes 4, fewer than 8 ranks (resources.max_nodes); use micro_batch_size=1"),
         ({"model": {"kind": "resnet", "depth": 21}, "data": {"kind": "cifar10", "path": "/d"}}, "use 20 or 26"),
     ],
 )
@@ -88,3 +105,17 @@ def test_a_fast_jobs_micro_batch_is_a_ranks_share() -> None:
 
 def test_a_script_is_not_said_to_be_reproducible() -> None:
     assert not JobSpec.model_validate(tiny_gpt() | SCRIPT).is_reproducible
+
+
+def test_a_job_that_closes_up_may_grow_as_far_as_its_micro_batches_go() -> None:
+    spec = JobSpec.model_validate(tiny_gpt() | SPARE | {"resources": {"nodes": 1, "max_nodes": 4}})
+    assert (spec.closes_up, spec.world_size, spec.resources.most_ranks, spec.fault_tolerance.spares) == (True, 1, 4, 1)
+    assert spec.too_few_micro_batches(4) is None
+    assert spec.too_few_micro_batches(5) == "global_batch_size=8 in micro-batches of 2 makes 4, fewer than 5 ranks"
+
+
+def test_what_is_not_reproducible_is_cut_for_its_largest_size() -> None:
+    spec = JobSpec.model_validate(
+        tiny_gpt(micro_batch_size=None) | SPARE | {"reproducible": False, "resources": {"nodes": 2, "max_nodes": 4}}
+    )
+    assert (spec.micro_batch_size, spec.micro_batches) == (2, 4)

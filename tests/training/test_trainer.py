@@ -8,12 +8,12 @@ import torch
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from training.spec import JobSpec
-from training.state import StepReport
+from training.state import StepReport, make_task
 from training.trainer import Due, due
 
 
 def report(step: int, *, pause: bool = False, checkpoint: bool = False) -> StepReport:
-    return StepReport(step, 1.0, 1.0, 0.1, 0.1, {}, pause=pause, checkpoint=checkpoint, time=0.0)
+    return StepReport(step, 1.0, 1.0, 0.1, 0, 8, 0.1, {}, pause=pause, checkpoint=checkpoint, leave=False, time=0.0)
 
 
 NOTHING = Due(evaluate=False, save=False, must_save=False, stop=False)
@@ -53,6 +53,13 @@ def test_progress_can_be_read_by_people(make_job: MakeJob) -> None:
     (end,) = make_job(tiny_gpt()).run()
     assert re.search(r"^step 1/12 loss \d\.\d+ lr 3\.33e-03 grad norm [\d.]+ [\d,]+ tokens/s$", end.output, re.M)
     assert re.search(r"^step 12/12 eval_loss \d\.\d+$", end.output, re.M)
+
+
+def test_each_step_tells_how_many_samples_an_epoch_has(make_job: MakeJob) -> None:
+    job = make_job(tiny_gpt(steps=3))
+    (end,) = job.run()
+    samples = len(make_task(JobSpec.model_validate(job.spec), job.folder).train)
+    assert end.curve("epoch_samples") == dict.fromkeys((1, 2, 3), float(samples))
 
 
 def test_digits_are_learnt(make_job: MakeJob) -> None:

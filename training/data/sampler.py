@@ -42,9 +42,13 @@ class Sampler:
     global_batch_size: int
     micro_batch_size: int
 
+    def first(self, step: int) -> int:
+        """The place in the line where step `step` (from 1) begins; it takes `global_batch_size` places."""
+        return (step - 1) * self.global_batch_size
+
     def micro_batch(self, step: int, index: int) -> Tensor:
-        """Sample numbers of micro-batch `index` of step `step` (from 1)."""
-        first = (step - 1) * self.global_batch_size + index * self.micro_batch_size
+        """Sample numbers of micro-batch `index` of step `step`."""
+        first = self.first(step) + index * self.micro_batch_size
         return self.line(first, first + self.size(index))
 
     def size(self, index: int) -> int:

@@ -79,6 +79,7 @@ function useCommands(text: string): Command[] {
     { id: "jobs", label: "Jobs", hint: "page", run: () => void navigate({ to: "/jobs", search: {} }) },
     { id: "running", label: "Running jobs", hint: "page", run: () => void navigate({ to: "/jobs", search: { status: ["running"] } }) },
     { id: "new", label: "New job", hint: "page", run: () => void navigate({ to: "/jobs/new", search: {} }) },
+    { id: "compare", label: "Compare runs", hint: "page", run: () => void navigate({ to: "/compare", search: {} }) },
     { id: "cluster", label: "Cluster", hint: "page", run: () => void navigate({ to: "/cluster", search: {} }) },
     { id: "add", label: "Add a node", hint: "action", run: () => void navigate({ to: "/cluster", search: { add: true } }) },
   ];

@@ -4,12 +4,13 @@ import { meQuery } from "@/features/auth/api/session";
 import { JobsPage } from "./pages/JobsPage";
 import { LoginPage } from "./pages/LoginPage";
 import { NotFound, RouteError } from "./pages/Fallbacks";
-import { jobSearch, jobsSearch, loginSearch, submitSearch } from "./search";
+import { compareSearch, jobSearch, jobsSearch, loginSearch, submitSearch } from "./search";
 import { Shell } from "./Shell";
 
 // The editor and the charts are most of the script: pages that need them bring them.
 const SubmitPage = lazyRouteComponent(() => import("./pages/SubmitPage"), "SubmitPage");
 const JobPage = lazyRouteComponent(() => import("./pages/JobPage"), "JobPage");
+const ComparePage = lazyRouteComponent(() => import("./pages/ComparePage"), "ComparePage");
 const ClusterPage = lazyRouteComponent(() => import("./pages/ClusterPage"), "ClusterPage");
 
 const root = createRootRouteWithContext<{ client: QueryClient }>()({ component: Outlet, notFoundComponent: NotFound, errorComponent: RouteError });
@@ -37,6 +38,7 @@ const index = createRoute({
 const jobs = createRoute({ getParentRoute: () => shell, path: "/jobs", validateSearch: jobsSearch, component: JobsPage });
 const submit = createRoute({ getParentRoute: () => shell, path: "/jobs/new", validateSearch: submitSearch, component: SubmitPage });
 const job = createRoute({ getParentRoute: () => shell, path: "/jobs/$jobId", validateSearch: jobSearch, component: JobPage });
+const compare = createRoute({ getParentRoute: () => shell, path: "/compare", validateSearch: compareSearch, component: ComparePage });
 const cluster = createRoute({
   getParentRoute: () => shell,
   path: "/cluster",
@@ -44,7 +46,7 @@ const cluster = createRoute({
   component: ClusterPage,
 });
 
-const routeTree = root.addChildren([login, shell.addChildren([index, jobs, submit, job, cluster])]);
+const routeTree = root.addChildren([login, shell.addChildren([index, jobs, submit, job, compare, cluster])]);
 
 export function createAppRouter(client: QueryClient) {
   return createRouter({ routeTree, context: { client }, defaultPendingMs: 200, scrollRestoration: true });

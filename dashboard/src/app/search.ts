@@ -1,12 +1,12 @@
 /** What stands in the URL of each page, parsed once; anything malformed is dropped. */
-import { SORTS, type JobFilter, type Sort } from "@/features/jobs/api/jobs";
+import { SORTS, type JobListView, type Sort } from "@/features/jobs/api/jobs";
 import { LEVELS, type Level } from "@/features/logs/api/logs";
 import { JOB_STATES } from "@/lib/jobs";
 import type { JobState } from "@/lib/types";
 
 type Raw = Record<string, unknown>;
 
-export const TABS = ["curves", "logs", "ranks", "checkpoints", "timeline", "spec"] as const;
+export const TABS = ["curves", "incidents", "logs", "ranks", "checkpoints", "timeline", "spec"] as const;
 export type Tab = (typeof TABS)[number];
 
 export interface JobSearch {
@@ -21,6 +21,15 @@ export interface JobSearch {
   q?: string;
   line?: number;
 }
+
+export interface CompareSearch {
+  /** Each is compared with the first one. */
+  jobs?: string[];
+  metric?: string;
+}
+
+/** As many as there are colours to tell them apart. */
+export const MOST_COMPARED = 6;
 
 export interface SubmitSearch {
   view?: "form" | "yaml";
@@ -46,9 +55,15 @@ function oneOf<T extends string>(value: unknown, choices: readonly T[]): T | und
   return choices.find((choice) => choice === value);
 }
 
-export function jobsSearch(raw: Raw): JobFilter {
+/** Names in a list or, as one would write it by hand, between commas; each once. */
+function names(value: unknown): string[] | undefined {
+  const found = [...new Set(String(value ?? "").split(",").map((name) => name.trim()).filter((name) => name !== ""))];
+  return found.length > 0 ? found.slice(0, MOST_COMPARED) : undefined;
+}
+
+export function jobsSearch(raw: Raw): JobListView {
   const status = String(raw.status ?? "").split(",").filter((state): state is JobState => JOB_STATES.includes(state as JobState));
-  return { status: status.length ? status : undefined, q: text(raw.q), sort: oneOf<Sort>(raw.sort, SORTS), cursor: text(raw.cursor) };
+  return { status: status.length ? status : undefined, q: text(raw.q), sort: oneOf<Sort>(raw.sort, SORTS), cursor: text(raw.cursor), pick: names(raw.pick) };
 }
 
 export function jobSearch(raw: Raw): JobSearch {
@@ -58,6 +73,10 @@ export function jobSearch(raw: Raw): JobSearch {
     smooth: smooth > 0 && smooth < 1 ? smooth : undefined, rank: whole(raw.rank) || undefined, logRank: whole(raw.logRank),
     level: oneOf<Level>(raw.level, LEVELS), q: text(raw.q), line: whole(raw.line),
   };
+}
+
+export function compareSearch(raw: Raw): CompareSearch {
+  return { jobs: names(raw.jobs), metric: text(raw.metric) };
 }
 
 export function submitSearch(raw: Raw): SubmitSearch {

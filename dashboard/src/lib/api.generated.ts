@@ -341,6 +341,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Jobs
+         * @description Is it the same run? Losses, gradient norms and evaluations as bits, parameters by their hash, and what differs in the specs.
+         */
+        get: operations["compare_jobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/jobs": {
         parameters: {
             query?: never;
@@ -398,6 +418,26 @@ export interface paths {
         };
         /** Job Events */
         get: operations["job_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/goodput": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Goodput
+         * @description Useful step time over wall time since the job first had slots, with a cause for every second of the rest.
+         */
+        get: operations["job_goodput"];
         put?: never;
         post?: never;
         delete?: never;
@@ -480,6 +520,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/jobs/{job_id}/resize": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Resize Job
+         * @description Set how many ranks the job should have. It follows as soon as there are slots; `pending` says what is missing.
+         */
+        put: operations["resize_job"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/jobs/{job_id}/resume": {
         parameters: {
             query?: never;
@@ -493,6 +553,26 @@ export interface paths {
          * @description Queue a paused job again; it continues at the next step.
          */
         put: operations["resume_job"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/samples": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Samples
+         * @description Which samples the committed steps used, and whether each was used exactly once.
+         */
+        get: operations["job_samples"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -749,6 +829,11 @@ export interface components {
              */
             role: "viewer" | "member" | "admin";
         };
+        /**
+         * Cause
+         * @enum {string}
+         */
+        Cause: "stepping" | "redone" | "evaluating_and_saving" | "starting" | "waiting" | "incident" | "resizing" | "pausing" | "stopping" | "unaccounted";
         /** Checkpoint */
         Checkpoint: {
             /**
@@ -786,6 +871,11 @@ export interface components {
             metrics: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
+            /**
+             * Parameters Sha256
+             * @description of parameters and buffers, the same whatever world saved them
+             */
+            parameters_sha256: string | null;
             /** Pinned */
             pinned: boolean;
             state: components["schemas"]["CheckpointState"];
@@ -898,6 +988,66 @@ export interface components {
              */
             updated_at: string;
         };
+        /** ComparedJob */
+        ComparedJob: {
+            /** Id */
+            id: string;
+            /**
+             * Last Step
+             * @description newest step that is known
+             */
+            last_step: number | null;
+            /** Name */
+            name: string;
+            /** Pauses */
+            pauses: number;
+            /** Recoveries */
+            recoveries: number;
+            /** Resizes */
+            resizes: number;
+            state: components["schemas"]["JobState"];
+            /**
+             * World Sizes
+             * @description of the generations that took steps, in order
+             */
+            world_sizes: number[];
+        };
+        /**
+         * Comparison
+         * @description Of one job with the first one that was named.
+         */
+        Comparison: {
+            /**
+             * Jobs
+             * @description the two of them, the first one first
+             */
+            jobs: components["schemas"]["ComparedJob"][];
+            /** Metrics */
+            metrics: components["schemas"]["MetricComparison"][];
+            parameters: components["schemas"]["ParameterComparison"] | null;
+            /**
+             * Same Run
+             * @description every step that both have is equal to the last bit, and so are the parameters where both have a hash
+             */
+            same_run: boolean;
+            /** Spec Differences */
+            spec_differences: components["schemas"]["SpecDifference"][];
+            /**
+             * Text
+             * @description the verdict in words to quote
+             */
+            text: string;
+            /**
+             * Verdict
+             * @enum {string}
+             */
+            verdict: "same" | "same_so_far" | "diverged" | "close" | "different" | "nothing_to_compare";
+        };
+        /** ComparisonReport */
+        ComparisonReport: {
+            /** Items */
+            items: components["schemas"]["Comparison"][];
+        };
         /**
          * Curve
          * @description One metric of one rank within one generation, columnar: index i of every list is bucket i.
@@ -958,7 +1108,7 @@ export interface components {
          * @description Why a job stopped, ended, or is being stopped.
          * @enum {string}
          */
-        EndReason: "completed" | "cancelled" | "paused" | "rank_crashed" | "out_of_memory" | "node_lost" | "hang" | "start_timeout" | "stop_timeout" | "checkpoint_failed" | "invalid_input" | "preempted";
+        EndReason: "completed" | "cancelled" | "paused" | "rank_crashed" | "out_of_memory" | "node_lost" | "hang" | "start_timeout" | "stop_timeout" | "checkpoint_failed" | "invalid_input" | "preempted" | "resized";
         /** Environment */
         Environment: {
             /** Variables */
@@ -970,6 +1120,31 @@ export interface components {
              * @description absolute folder on the nodes; first on sys.path of the ranks
              */
             working_directory?: string | null;
+        };
+        /** EpochUse */
+        EpochUse: {
+            /** Complete */
+            complete: boolean;
+            /**
+             * Duplicates
+             * @description uses beyond the first
+             */
+            duplicates: number;
+            /**
+             * Epoch
+             * @description from 0
+             */
+            epoch: number;
+            /**
+             * Samples
+             * @description in the data set
+             */
+            samples: number;
+            /**
+             * Used
+             * @description different places of this epoch that were used
+             */
+            used: number;
         };
         /** Event */
         Event: {
@@ -1055,10 +1230,16 @@ export interface components {
         };
         /**
          * FaultTolerance
-         * @description After a fault. `restart`: all ranks, from the newest verified checkpoint, at most `max_restarts` times. `close_up`: the other ranks of a
-         *     ddp job go on in the same processes from the newest committed step, fewer until the job is paused and resumed; else a restart.
+         * @description After a fault. `close_up`: the other ranks of a ddp job go on in the same processes from the newest committed step, and replacements
+         *     join them. `restart`, also where nobody is left to go on or the code itself is broken: all ranks, from the newest verified
+         *     checkpoint, at most `max_restarts` times.
          */
         FaultTolerance: {
+            /**
+             * Hang Seconds
+             * @description a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case
+             */
+            hang_seconds?: number | null;
             /**
              * Max Restarts
              * @default 3
@@ -1066,10 +1247,16 @@ export interface components {
             max_restarts: number;
             /**
              * Recovery
-             * @default restart
+             * @default close_up
              * @enum {string}
              */
             recovery: "restart" | "close_up";
+            /**
+             * Spares
+             * @description ranks kept warm in slots of their own, to take the place of lost ones at once
+             * @default 0
+             */
+            spares: number;
         };
         /** FieldError */
         FieldError: {
@@ -1085,8 +1272,21 @@ export interface components {
              */
             pointer: string;
         };
+        /** FirstDifference */
+        FirstDifference: {
+            /** Step */
+            step: number;
+            /** Values */
+            values: (number | ("NaN" | "Infinity" | "-Infinity"))[];
+        };
         /** Generation */
         Generation: {
+            /**
+             * At Boundary
+             * @description made of ranks that left the generation before it in good order, after a step
+             * @default false
+             */
+            at_boundary: boolean;
             end_reason: components["schemas"]["EndReason"] | null;
             /** Ended At */
             ended_at: string | null;
@@ -1105,6 +1305,63 @@ export interface components {
             started_at: string;
             /** World Size */
             world_size: number;
+        };
+        /** Goodput */
+        Goodput: {
+            /**
+             * Goodput
+             * @description useful step time / wall time; null until a step is done, and for scripts
+             */
+            goodput: number | null;
+            /**
+             * Incidents
+             * @description oldest first; they add up to the part `incident`
+             */
+            incidents: components["schemas"]["IncidentPart"][];
+            /** Job Id */
+            job_id: string;
+            /**
+             * Parts
+             * @description every cause that took time, in a fixed order; they add up to wall_seconds
+             */
+            parts: components["schemas"]["TimePart"][];
+            /**
+             * Paused Seconds
+             * @description its user's: not part of the wall time
+             */
+            paused_seconds: number;
+            /**
+             * Queued Seconds
+             * @description before it first got slots: not part of the wall time
+             */
+            queued_seconds: number;
+            /** Redone Steps */
+            redone_steps: number;
+            /**
+             * Resolution Steps
+             * @description 1: from every step's own record; else from roll-ups of so many steps
+             */
+            resolution_steps: number;
+            /**
+             * Since
+             * @description when the job first got its slots; null until then
+             */
+            since: string | null;
+            /** Text */
+            text: string;
+            /**
+             * Until
+             * Format: date-time
+             * @description now, or when the job ended
+             */
+            until: string;
+            /** Useful Steps */
+            useful_steps: number;
+            /**
+             * Wall Seconds
+             * @description from since to until, without the time it was paused
+             */
+            wall_seconds: number;
         };
         /**
          * GptModel
@@ -1235,7 +1492,8 @@ export interface components {
         };
         /**
          * Incident
-         * @description A fault, and what became of the job. Its phases add up to the outage; one that has not ended, or was not told, is left out.
+         * @description A fault, and what became of the job. Its phases add up to the outage, or while it is open to its age; what nobody told of is
+         *     part of the phase after it.
          */
         Incident: {
             /**
@@ -1243,9 +1501,19 @@ export interface components {
              * @enum {string}
              */
             action: "closed_up" | "restarted" | "gave_up";
+            /**
+             * Age Seconds
+             * @description from the fault until it was over, or until now
+             */
+            age_seconds: number;
             cause: components["schemas"]["EndReason"] | null;
             /** @description the causing rank; the ranks it dragged down are its victims */
             culprit: components["schemas"]["Failure"] | null;
+            /**
+             * Done
+             * @description what was done about it, and what it cost, in words
+             */
+            done: string;
             /**
              * Fault At
              * Format: date-time
@@ -1259,10 +1527,28 @@ export interface components {
             id: string;
             /** Job Id */
             job_id: string;
+            /** New Size */
+            new_size: number | null;
             /** Next Generation */
             next_generation: number | null;
-            /** Outage Seconds */
+            /** Old Size */
+            old_size: number;
+            /**
+             * Outage Seconds
+             * @description from the fault until it was over; null while it is open
+             */
             outage_seconds: number | null;
+            /**
+             * Outcome
+             * @description overtaken: by the next fault; stopped: the job ended or was paused before its next step
+             * @enum {string}
+             */
+            outcome: "open" | "recovered" | "overtaken" | "stopped";
+            /**
+             * Over At
+             * @description null while it is open
+             */
+            over_at: string | null;
             /** Phases */
             phases: components["schemas"]["Phase"][];
             /**
@@ -1271,14 +1557,44 @@ export interface components {
              */
             resumed_step: number | null;
             /**
+             * Seconds Lost
+             * @description of work: from the step that is kept until the fault
+             */
+            seconds_lost: number | null;
+            /**
              * Step
-             * @description the newest step that any rank was known to have committed
+             * @description the newest step that any rank was known to have committed: where to mark it on a curve
              */
             step: number;
             /** Steps Lost */
             steps_lost: number | null;
-            /** Why */
+            /**
+             * Survivors
+             * @description ranks whose processes went on in the next generation, by their old numbers
+             */
+            survivors: number[];
+            /**
+             * What
+             * @description the causing rank, where it was and what ended it, in words
+             */
+            what: string;
+            /**
+             * Why
+             * @description the decision's reason, as it was known then and corrected when the culprit was heard of later
+             */
             why: string;
+        };
+        /**
+         * IncidentPart
+         * @description One incident's share of the cause `incident`: its outage without the next generation's first step, which counts as stepping.
+         */
+        IncidentPart: {
+            /** Incident Id */
+            incident_id: string;
+            /** Seconds */
+            seconds: number;
+            /** Text */
+            text: string;
         };
         /**
          * Intent
@@ -1288,6 +1604,11 @@ export interface components {
         Intent: "run" | "pause" | "cancel";
         /** Job */
         Job: {
+            /**
+             * Actual World Size
+             * @description ranks of the newest generation; null once that has ended
+             */
+            actual_world_size: number | null;
             /**
              * As Of Seq
              * @description the events stream continues from here
@@ -1325,7 +1646,7 @@ export interface components {
             model: string;
             /** Name */
             name: string;
-            /** @description why a queued or recovering job is not running */
+            /** @description why a queued or recovering job is not running, or a running one has fewer ranks or spares than it should */
             pending: components["schemas"]["Reason"] | null;
             /** Priority */
             priority: number;
@@ -1334,7 +1655,7 @@ export interface components {
             project: string;
             /**
              * Ranks
-             * @description of the newest generation
+             * @description of the newest generation; parked ones, which have no place in it, count on from its size
              * @default []
              */
             ranks: components["schemas"]["Rank"][];
@@ -1347,7 +1668,7 @@ export interface components {
             restored_from: string | null;
             /**
              * Revision
-             * @description the ETag; send it as If-Match with pause, resume and cancel
+             * @description the ETag; send it as If-Match with pause, resume, resize and cancel
              */
             revision: number;
             spec: components["schemas"]["JobSpec"];
@@ -1356,7 +1677,10 @@ export interface components {
             state: components["schemas"]["JobState"];
             /** Strategy */
             strategy: string;
-            /** World Size */
+            /**
+             * World Size
+             * @description how many ranks the job should have: what its spec says, or the last resize
+             */
             world_size: number;
         };
         /** JobMetrics */
@@ -1442,7 +1766,8 @@ export interface components {
             /**
              * @default {
              *       "max_restarts": 3,
-             *       "recovery": "restart"
+             *       "recovery": "close_up",
+             *       "spares": 0
              *     }
              */
             fault_tolerance: components["schemas"]["FaultTolerance"];
@@ -1561,7 +1886,7 @@ export interface components {
             model: string;
             /** Name */
             name: string;
-            /** @description why a queued or recovering job is not running */
+            /** @description why a queued or recovering job is not running, or a running one has fewer ranks or spares than it should */
             pending: components["schemas"]["Reason"] | null;
             /** Priority */
             priority: number;
@@ -1575,7 +1900,10 @@ export interface components {
             state: components["schemas"]["JobState"];
             /** Strategy */
             strategy: string;
-            /** World Size */
+            /**
+             * World Size
+             * @description how many ranks the job should have: what its spec says, or the last resize
+             */
             world_size: number;
         };
         /** LogEntry */
@@ -1667,6 +1995,29 @@ export interface components {
             parameters: number;
             /** Total */
             total: number;
+        };
+        /**
+         * MetricComparison
+         * @description One metric at the steps that both have told: compared as bits.
+         */
+        MetricComparison: {
+            /** Compared */
+            compared: number;
+            /** Equal */
+            equal: number;
+            first_difference: components["schemas"]["FirstDifference"] | null;
+            /**
+             * Largest Relative Difference
+             * @description 0 where all are equal
+             */
+            largest_relative_difference: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Name */
+            name: string;
+            /**
+             * Only In One
+             * @description steps up to the shorter run's end that only one of them has
+             */
+            only_in_one: number;
         };
         /** MlpModel */
         MlpModel: {
@@ -1868,15 +2219,33 @@ export interface components {
              */
             tensor: number;
         };
+        /** ParameterComparison */
+        ParameterComparison: {
+            /** Equal */
+            equal: boolean;
+            /** Hashes */
+            hashes: string[];
+            /**
+             * Step
+             * @description the newest step of which both have a checkpoint with a hash of its parameters
+             */
+            step: number;
+        };
         /** Phase */
         Phase: {
             /**
              * Name
              * @enum {string}
              */
-            name: "detect" | "decide" | "fence" | "rebuild" | "transfer" | "first_step";
+            name: "detect" | "decide" | "fence" | "place" | "rebuild" | "transfer" | "first_step";
             /** Seconds */
             seconds: number;
+            /**
+             * Under Way
+             * @description the incident is open and this is where it is
+             * @default false
+             */
+            under_way: boolean;
         };
         /**
          * Plan
@@ -1966,6 +2335,12 @@ export interface components {
             node_id: string;
             /** Node Name */
             node_name: string;
+            /**
+             * Parked
+             * @description holds a slot and waits for a place: a spare, or a rank that is to join
+             * @default false
+             */
+            parked: boolean;
             /** Pid */
             pid: number | null;
             /** Rank */
@@ -1994,7 +2369,7 @@ export interface components {
          * @description What an agent observes of one rank.
          * @enum {string}
          */
-        RankState: "assigned" | "starting" | "running" | "stopping" | "exited" | "lost" | "moved";
+        RankState: "assigned" | "starting" | "parked" | "running" | "stopping" | "exited" | "lost" | "moved";
         /**
          * Reason
          * @description Why something is not happening: always with what is missing and what would help.
@@ -2010,6 +2385,14 @@ export interface components {
             next_step: string | null;
             /** Text */
             text: string;
+        };
+        /** Resize */
+        Resize: {
+            /**
+             * Nodes
+             * @description how many nodes' worth of ranks (`resources.slots_per_node` each) the job should have
+             */
+            nodes: number;
         };
         /**
          * ResnetModel
@@ -2040,12 +2423,12 @@ export interface components {
         Resources: {
             /**
              * Max Nodes
-             * @description largest elastic size; defaults to nodes
+             * @description a job that closes up grows to this size in slots that nobody waits for; default: nodes
              */
             max_nodes?: number | null;
             /**
              * Min Nodes
-             * @description how many nodes' worth of ranks a job that closes up goes on with; default: one rank
+             * @description how many nodes' worth of ranks a job that closes up starts with and goes on with; default: nodes, and one rank
              */
             min_nodes?: number | null;
             /**
@@ -2071,6 +2454,81 @@ export interface components {
              * @description train to this many steps; default: as the spec says
              */
             steps?: number | null;
+        };
+        /** SampleAudit */
+        SampleAudit: {
+            /**
+             * Discarded Steps
+             * @description steps that a later generation did again from a checkpoint: they do not count
+             */
+            discarded_steps: number;
+            /** Duplicates */
+            duplicates: number;
+            /** Epochs */
+            epochs: components["schemas"]["EpochUse"][];
+            /**
+             * Exactly Once
+             * @description no place used twice, none left out up to the newest step; null where it is not recorded
+             */
+            exactly_once: boolean | null;
+            /**
+             * Findings
+             * @description each fault that was found, in words
+             */
+            findings: string[];
+            /** First Step */
+            first_step: number | null;
+            /** Job Id */
+            job_id: string;
+            /** Last Step */
+            last_step: number | null;
+            /** Missing */
+            missing: number;
+            /**
+             * Next Cursor
+             * @description pass as cursor= for further ranges; null on the last page
+             */
+            next_cursor: string | null;
+            /** Ranges */
+            ranges: components["schemas"]["SampleRange"][];
+            /**
+             * Recorded
+             * @description false: this job does not tell which samples its steps use
+             */
+            recorded: boolean;
+            /**
+             * Samples
+             * @description uses, duplicates included
+             */
+            samples: number;
+            /** Steps */
+            steps: number;
+            /** Text */
+            text: string;
+        };
+        /**
+         * SampleRange
+         * @description Steps that follow each other in one generation, and the places of the endless line of samples that they used.
+         */
+        SampleRange: {
+            /**
+             * Epoch
+             * @description of the first place, from 0; null where the size of the data is not known
+             */
+            epoch: number | null;
+            /**
+             * First Sample
+             * @description place in the line, counted from 0 over all epochs
+             */
+            first_sample: number;
+            /** First Step */
+            first_step: number;
+            /** Generation */
+            generation: number;
+            /** Last Step */
+            last_step: number;
+            /** Samples */
+            samples: number;
         };
         /**
          * Schedule
@@ -2149,6 +2607,26 @@ export interface components {
             /** Rank */
             rank: number | null;
         };
+        /** SpecDifference */
+        SpecDifference: {
+            /**
+             * Changes Numbers
+             * @description a run with the other value may give other numbers
+             */
+            changes_numbers: boolean;
+            /**
+             * Path
+             * @description dotted path into the spec
+             */
+            path: string;
+            /** Text */
+            text: string;
+            /**
+             * Values
+             * @description as JSON, one for each of the two jobs; 'absent' where it is not there
+             */
+            values: string[];
+        };
         /** StateCount */
         StateCount: {
             /** Count */
@@ -2172,6 +2650,22 @@ export interface components {
              * @enum {string}
              */
             kind: "stdlib_text";
+        };
+        /** TimePart */
+        TimePart: {
+            cause: components["schemas"]["Cause"];
+            /** Seconds */
+            seconds: number;
+            /**
+             * Share
+             * @description of the wall time
+             */
+            share: number;
+            /**
+             * Text
+             * @description what the cause means
+             */
+            text: string;
         };
         /**
          * TrainingLength
@@ -3004,6 +3498,39 @@ export interface operations {
             };
         };
     };
+    compare_jobs: {
+        parameters: {
+            query: {
+                /** @description ids, comma-separated: each is compared with the first one */
+                jobs: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparisonReport"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     list_jobs: {
         parameters: {
             query?: {
@@ -3196,6 +3723,38 @@ export interface operations {
             };
         };
     };
+    job_goodput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Goodput"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     list_incidents: {
         parameters: {
             query?: never;
@@ -3339,6 +3898,45 @@ export interface operations {
             };
         };
     };
+    resize_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the job's ETag; 428 when absent, 412 when stale */
+                "If-Match"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Resize"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     resume_job: {
         parameters: {
             query?: never;
@@ -3360,6 +3958,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_samples: {
+        parameters: {
+            query?: {
+                /** @description list only what this step used */
+                step?: number | null;
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SampleAudit"];
                 };
             };
             /** @description Client Error */

@@ -73,6 +73,14 @@ export function duration(seconds: number | null | undefined): string {
   return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
 }
 
+/** A short length of time, to two digits: 0.17 ms, 97 ms, 0.35 s; from 10 s on as any other. */
+export function shortTime(seconds: number | null | undefined): string {
+  if (seconds == null || !Number.isFinite(seconds)) return MISSING;
+  if (seconds >= 9.95) return duration(seconds);
+  const inSeconds = seconds >= 0.0995 || seconds === 0;
+  return `${Number((inSeconds ? seconds : seconds * 1000).toPrecision(2))} ${inSeconds ? "s" : "ms"}`;
+}
+
 function pad(value: number): string {
   return String(value).padStart(2, "0");
 }

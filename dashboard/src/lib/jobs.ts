@@ -19,8 +19,18 @@ export function canResume(job: JobSummary): boolean {
   return job.state === "paused" || (job.desired === "pause" && !isTerminal(job.state));
 }
 
+/** A script decides by itself what its ranks do, and `single` is one process. */
+export function canResize(job: JobSummary): boolean {
+  return job.strategy !== "script" && job.strategy !== "single" && !isTerminal(job.state) && job.desired !== "cancel";
+}
+
 export function canCancel(job: JobSummary): boolean {
   return !isTerminal(job.state) && job.desired !== "cancel";
+}
+
+/** "1 of 2": a gang that has fewer ranks than it should have, or null. */
+export function smallWorld({ state, actual_world_size: actual, world_size: world }: Job): string | null {
+  return !isTerminal(state) && actual != null && actual < world ? `${actual} of ${world}` : null;
 }
 
 /** The share done, or null where the total is unknown. */

@@ -1,5 +1,5 @@
 /** Answers of the coordinator, whole and typed; each test overrides what it is about. */
-import type { Checkpoint, ClusterSummary, Curve, Event, Job, JobMetrics, JobSummary, LogEntry, Me, Node, Plan } from "@/lib/types";
+import type { Checkpoint, ClusterSummary, Comparison, Curve, Event, Failure, Generation, Goodput, Incident, Job, JobMetrics, JobSummary, LogEntry, Me, Node, Plan, SampleAudit } from "@/lib/types";
 
 const NOW = "2026-11-20T09:00:00Z";
 
@@ -14,8 +14,8 @@ export function jobSummary(part: Partial<JobSummary> = {}): JobSummary {
 }
 
 export function job(part: Partial<Job> = {}): Job {
-  const spec = { version: 1, name: "gpt-stdlib", fault_tolerance: { max_restarts: 3, recovery: "restart" } } as unknown as Job["spec"];
-  return { ...jobSummary(), spec, revision: 7, failure: null, restored_from: null, ranks: [], generations: [], as_of_seq: 1, ...part };
+  const spec = { version: 1, name: "gpt-stdlib", fault_tolerance: { max_restarts: 3, recovery: "close_up" } } as unknown as Job["spec"];
+  return { ...jobSummary(), spec, revision: 7, failure: null, restored_from: null, actual_world_size: 2, ranks: [], generations: [], as_of_seq: 1, ...part };
 }
 
 export function curve(part: Partial<Curve> = {}): Curve {
@@ -30,9 +30,63 @@ export function logLine(seq: number, part: Partial<LogEntry> = {}): LogEntry {
   return { seq, rank: 0, generation: 1, time: NOW, level: "info", text: `line ${seq}`, ...part };
 }
 
+export function failure(part: Partial<Failure> = {}): Failure {
+  return {
+    kind: "signal", rank: 1, node_name: "node-b", generation: 1, message: "killed by SIGKILL", exception: "", traceback: "", step: 134, exit_code: null, signal: "SIGKILL",
+    last_lines: [], victims: [], ...part,
+  };
+}
+
+export function generation(part: Partial<Generation> = {}): Generation {
+  return { generation: 1, world_size: 2, started_at: NOW, first_step_at: NOW, ended_at: null, end_reason: null, start_step: 0, restored_checkpoint_id: null, at_boundary: false, ...part };
+}
+
+/** A rank was killed and the other one closed up, in 0.35 s. */
+export function incident(part: Partial<Incident> = {}): Incident {
+  const phases = { detect: 0.02, decide: 0.03, fence: 0.1, rebuild: 0.05, transfer: 0.05, first_step: 0.1 };
+  return {
+    id: "i1", job_id: "job1", generation: 1, next_generation: 2, action: "closed_up", outcome: "recovered", cause: "rank_crashed", what: "rank 1 on node-b was killed by SIGKILL",
+    why: "rank 1: killed by SIGKILL; rank 0 of 2 goes on", done: "rank 0 went on as generation 2 from step 134; no step was lost",
+    culprit: failure({ victims: [failure({ kind: "peer_lost", rank: 0, node_name: "node-a", message: "lost the connection to another rank: reset", signal: null })] }),
+    survivors: [0], old_size: 2, new_size: 1, step: 134, resumed_step: 134, steps_lost: 0, seconds_lost: 0.02, fault_at: NOW, first_step_at: NOW, over_at: NOW,
+    outage_seconds: 0.35, age_seconds: 0.35,
+    phases: Object.entries(phases).map(([name, seconds]) => ({ name: name as keyof typeof phases, seconds, under_way: false })),
+    ...part,
+  };
+}
+
+export function goodput(part: Partial<Goodput> = {}): Goodput {
+  return {
+    job_id: "job1", goodput: 0.98, text: "98.0 % of 100 s went into 980 steps that count", since: NOW, until: NOW, wall_seconds: 100, paused_seconds: 12, queued_seconds: 0.01,
+    useful_steps: 980, redone_steps: 3, incidents: [], resolution_steps: 1,
+    parts: [
+      { cause: "stepping", seconds: 98, share: 0.98, text: "steps that count" },
+      { cause: "incident", seconds: 2, share: 0.02, text: "from a fault to the next generation's first step" },
+    ],
+    ...part,
+  };
+}
+
+export function audit(part: Partial<SampleAudit> = {}): SampleAudit {
+  return {
+    job_id: "job1", recorded: true, exactly_once: true, text: "every sample of steps 1 to 134 exactly once", findings: [], first_step: 1, last_step: 134, steps: 134, samples: 1072,
+    duplicates: 0, missing: 0, discarded_steps: 0, epochs: [{ epoch: 0, samples: 5000, used: 1072, duplicates: 0, complete: false }],
+    ranges: [{ generation: 1, first_step: 1, last_step: 134, first_sample: 0, samples: 1072, epoch: 0 }], next_cursor: null, ...part,
+  };
+}
+
+export function comparison(part: Partial<Comparison> = {}): Comparison {
+  const run = { id: "job1", name: "gpt-stdlib", state: "completed" as const, last_step: 400, world_sizes: [2], recoveries: 0, resizes: 0, pauses: 0 };
+  return {
+    jobs: [run, { ...run, id: "job2", name: "gpt-killed", world_sizes: [2, 1], recoveries: 1 }], verdict: "same", same_run: true,
+    text: "same run, to the last bit: 400 of 400 steps equal, on 1 and 2 ranks, through 1 recovery", spec_differences: [], parameters: null,
+    metrics: [{ name: "loss", compared: 400, equal: 400, first_difference: null, largest_relative_difference: 0, only_in_one: 0 }], ...part,
+  };
+}
+
 export function checkpoint(part: Partial<Checkpoint> = {}): Checkpoint {
   return {
-    id: "c1", job_id: "job1", step: 100, generation: 1, state: "committed", directory: "/c", bytes: 2048, manifest_sha256: "00", metrics: { eval_loss: 2.4 },
+    id: "c1", job_id: "job1", step: 100, generation: 1, state: "committed", directory: "/c", bytes: 2048, manifest_sha256: "00", parameters_sha256: "ab", metrics: { eval_loss: 2.4 },
     best: true, latest: true, pinned: false, deleted_next: false, used_by: [], damage: null, created_at: NOW, ...part,
   };
 }

@@ -1,5 +1,5 @@
 import { vi } from "vitest";
-import { clusterSummary, event, job, jobSummary, logLine, me, metrics, node, page, plan } from "./fixtures";
+import { audit, clusterSummary, event, goodput, job, jobSummary, logLine, me, metrics, node, page, plan } from "./fixtures";
 import { specSchema } from "./specSchema";
 
 export interface Seen {
@@ -30,6 +30,9 @@ const HEALTHY: Routes = {
   "GET /api/v1/training/jobs/job1": () => ok(job()),
   "GET /api/v1/training/jobs/job1/events": () => ok({ items: [event()], next_after: 1 }),
   "GET /api/v1/training/jobs/job1/logs": () => ok({ items: [logLine(1)], next_after: 1, complete: false }),
+  "GET /api/v1/training/jobs/job1/incidents": () => ok([]),
+  "GET /api/v1/training/jobs/job1/goodput": () => ok(goodput()),
+  "GET /api/v1/training/jobs/job1/samples": () => ok(audit()),
   "GET /api/v1/metrics/jobs/job1": () => ok(metrics()),
   "GET /api/v1/checkpoints/jobs/job1": () => ok(page([])),
   "GET /api/v1/training/spec-schema": () => ok(specSchema),

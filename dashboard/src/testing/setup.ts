@@ -13,6 +13,9 @@ vi.mock("uplot", () => ({
     over = document.createElement("div");
     setData() {}
     setSize() {}
+    valToPos(value: number) {
+      return value;
+    }
     destroy() {}
   },
 }));

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from api.deps import Services
 from api.services.progress import ProgressKeeper
-from db.models.jobs import GenerationRow
+from db.models.jobs import GenerationRow, JobRow
 from monitoring.points import MetricRecord, RankBatch
 from tests import factories
 
@@ -29,3 +29,20 @@ async def test_the_earliest_record_tells_even_after_a_restart(services: Services
         found = await first_step_of(services, job.id)
         assert found is not None
         assert abs(found.timestamp() - began) < 0.01
+
+
+async def test_late_news_of_an_older_generation_counts_up_to_where_the_newest_went_on(services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node)
+        session.add(GenerationRow(job_id=job.id, generation=2, world_size=1, started_at=services.now(), start_step=52, store_token="t"))
+        (await session.get_one(JobRow, job.id)).generation = 2
+    keeper = ProgressKeeper(services)
+    for step, told in ((31, 31), (52, 52), (53, 52)):  # the last one was never committed by who goes on
+        record = MetricRecord(seq=step, step=step, time=services.now().timestamp(), values={})
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=[record]))
+        await keeper.flush()
+        async with services.control.read() as session:
+            progress = (await session.get_one(JobRow, job.id)).progress
+            assert progress is not None
+            assert progress["step"] == told

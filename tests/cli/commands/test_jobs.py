@@ -189,3 +189,31 @@ def test_restore_names_the_new_job(paceline: Paceline, coordinator: FakeCoordina
     done = paceline("restore", "C1", "--name", "again")
     assert done.returncode == 0, done.stderr
     assert coordinator.sent("POST", "/checkpoints/C1/restore")[0].body == {"name": "again"}
+
+
+def test_resize_sends_the_number_of_nodes(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job()))
+    coordinator.on("PUT", f"{ONE}/resize", Answer(200, job(world_size=3)))
+    done = paceline("resize", ID, "3")
+    assert done.returncode == 0, done.stderr
+    (request,) = coordinator.sent("PUT", f"{ONE}/resize")
+    assert (request.body, request.headers["if-match"]) == ({"nodes": 3}, '"3"')
+
+
+def test_a_size_that_the_job_cannot_have_exits_6_and_one_that_is_none_exits_2(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job()))
+    coordinator.on("PUT", f"{ONE}/resize", problem(409, "cannot_resize", "nodes=9 is more than resources.max_nodes=4; use 4 or fewer"))
+    done = paceline("resize", ID, "9")
+    assert (done.returncode, "use 4 or fewer" in done.stderr) == (6, True)
+    assert paceline("resize", ID, "0").returncode == 2
+    assert len(coordinator.sent("PUT", f"{ONE}/resize")) == 1
+
+
+def test_show_says_that_a_job_is_smaller_than_it_should_be_and_why(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    pending = {"code": "no_room_to_grow", "text": "runs with 1 of 2 ranks; 1 more slot wanted; none is free", "next_step": "add a node"}
+    parked = {"rank": 1, "node_name": "b", "slot": 0, "state": "parked", "parked": True}
+    coordinator.on("GET", ONE, Answer(200, job(actual_world_size=1, pending=pending, ranks=[parked])))
+    shown = " ".join(paceline("show", ID).stdout.split())
+    assert "runs with 1 of 2 ranks, 1 more parked, generation 1" in shown
+    assert "lacks runs with 1 of 2 ranks; 1 more slot wanted; none is free" in shown
+    assert "next step add a node" in shown

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from cluster.protocol import DesiredAssignment
+from cluster.states import RankState
 from tests.cluster.agent.coordinator import TOKEN, Coordinator
 from training.link import World
 
@@ -118,7 +119,11 @@ def world(job_id: str, rank: int = 0, world_size: int = 1, generation: int = 1, 
 
 
 def assignment(
-    job_id: str, *worlds: World, action: Literal["run", "pause", "stop"] = "run", grace: float = 3.0, spec: dict[str, Any] | None = None
+    job_id: str,
+    *worlds: World,
+    action: Literal["run", "pause", "release", "stop"] = "run",
+    grace: float = 3.0,
+    spec: dict[str, Any] | None = None,
 ) -> DesiredAssignment:
     worlds = worlds or (world(job_id),)
     return DesiredAssignment(
@@ -142,3 +147,22 @@ def script_job(path: Path, source: str, *args: str, slots: int = 1) -> dict[str,
     path.write_text(source)
     resources = {"nodes": 1, "slots_per_node": slots}
     return {"name": "job", "resources": resources, "script": {"path": str(path), "args": list(args)}}
+
+
+def running(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]
+    return lambda c: (seen := c.rank(job, rank, generation)) and seen.state == RankState.RUNNING
+
+
+def drained(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]
+    return lambda c: (seen := c.rank(job, rank, generation)) and seen.drained
+
+
+def parked(rank: int, generation: int):  # type: ignore[no-untyped-def]
+    return lambda c: (seen := c.rank("job", rank, generation)) and seen.state == RankState.PARKED
+
+
+def pid_of(coordinator: Coordinator, rank: int, generation: int) -> int:
+    seen = coordinator.rank("job", rank, generation)
+    assert seen is not None
+    assert seen.pid is not None
+    return seen.pid

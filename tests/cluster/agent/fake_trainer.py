@@ -1,6 +1,7 @@
 """A trainer without torch: speaks the rank link and writes the rank folder as the real one does. Its behaviour comes from
 the job's environment: FAKE_STEPS (0: for ever), FAKE_STEP_SECONDS, FAKE_IGNORE_SIGTERM, FAKE_CRASH_AT, FAKE_CHILDREN,
-FAKE_EXIT (a code, or a message)."""
+FAKE_STALL (says once that it waits), FAKE_EXIT (a code, or a message), FAKE_BOUNDARY (what it is asked to do at a boundary it does
+after a multiple of so many steps)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import msgspec
 from monitoring.files import write_durably
 from monitoring.points import MetricRecord
 from monitoring.spool import SpoolWriter
-from training.link import FailureReport, FromRank, Joined, Progress, RankFolder, RankHello, RankOrder, Reform, Result
+from training.link import FailureReport, FromRank, Joined, Parked, Progress, RankFolder, RankHello, RankOrder, Reform, Result, Stalled
 
 
 def preload() -> None:
@@ -33,8 +34,10 @@ class Link:
     socket: socket.socket | None = None
     unread: bytes = b""
     paused: bool = False
+    released: bool = False
     moved: bool = False  # to another folder, since that was last looked at
-    started: list[Joined] = field(default_factory=list)
+    later: RankOrder | None = None  # to be obeyed at a boundary
+    started: list[FromRank] = field(default_factory=list)  # what is said again on each connection
 
     def say(self, message: FromRank) -> None:
         if self.socket is None and not self._connect():
@@ -77,11 +80,18 @@ class Link:
         if not received:
             self._drop()
         self.paused |= b'"pause"' in received
+        self.released |= b'"release"' in received
         for line in received.splitlines():
             if b'"reform"' in line:
-                self._move(msgspec.json.decode(line, type=Reform).order)
+                self._obey(msgspec.json.decode(line, type=Reform).order)
 
-    def _move(self, order: RankOrder) -> None:
+    def _obey(self, order: RankOrder) -> None:
+        if order.world.at_boundary and not self.order.world.parked:
+            self.later = order
+        else:
+            self.move(order)
+
+    def move(self, order: RankOrder) -> None:
         if order.world.generation > self.order.world.generation:
             self.order, self.started = order, []
             self._drop()
@@ -104,8 +114,15 @@ def run_rank(order: RankOrder) -> int:
     for _ in range(int(os.environ.get("FAKE_CHILDREN", "0"))):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         print(f"child {child.pid}")
+    boundary = int(os.environ.get("FAKE_BOUNDARY", "1"))
+    if order.world.parked:
+        if not park(link, pause):
+            return _end(RankFolder.at(Path(link.order.folder)), Result(outcome="released", step=0), 0)
+        folder, _ = _enter(link)
     spool = SpoolWriter(folder.metrics)
     link.started.append(Joined(step=0, total_steps=steps))
+    if os.environ.get("FAKE_STALL"):
+        link.started.append(Stalled(step=1, phase="exchange", seconds=2.0, limit=1.0, patience=30.0, since=time.time()))
     step = number = 0
     while not steps or step < steps:
         step += 1
@@ -116,6 +133,9 @@ def run_rank(order: RankOrder) -> int:
         spool.flush(durable=False)
         print(f"step {step}")
         link.say(Progress(step=step))
+        if link.later is not None and step % boundary == 0:
+            link.move(link.later)
+            link.later = None
         if link.moved:
             spool.close()
             folder, spool, number = *_enter(link), 0
@@ -123,9 +143,26 @@ def run_rank(order: RankOrder) -> int:
         if step == crash_at:
             failure = FailureReport(kind="exception", rank=order.world.rank, message="planned", exception="RuntimeError", step=step)
             return _end(folder, Result(outcome="failed", step=step, failure=failure), 1)
+        if link.released and step % boundary == 0:
+            return _end(folder, Result(outcome="released", step=step), 0)
         if link.paused:
             return _end(folder, Result(outcome="paused", step=step), 0)
     return _end(folder, Result(outcome="completed", step=step), 0)
+
+
+def park(link: Link, pause: float) -> bool:
+    """Whether there is a place in the end."""
+    parked = Parked()
+    while link.order.world.parked:
+        link.started = [parked]
+        link.say(parked)
+        if link.paused or link.released:
+            return False
+        if link.moved:
+            _enter(link)
+        time.sleep(pause)
+    link.started = []
+    return True
 
 
 def _enter(link: Link) -> tuple[RankFolder, SpoolWriter]:

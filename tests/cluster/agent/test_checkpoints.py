@@ -55,3 +55,26 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("directory", ["checkpoints/step-1.g1", "/checkpoints/../step-1.g1"])
 def test_a_path_must_say_what_it_means(directory: str) -> None:
     assert not delete(CheckpointToDelete(id="c", directory=directory))
+
+
+def test_one_that_has_lost_its_manifest_can_still_be_deleted(tmp_path: Path) -> None:
+    doomed = tmp_path / "step-100.g1"
+    doomed.mkdir()
+    for name in (".metadata", "__0_0.distcp", "__11_0.distcp", "manifest.json.77.tmp"):
+        (doomed / name).write_bytes(b"weights")
+    assert delete(order(doomed))
+    assert not doomed.exists()
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_removal_that_was_interrupted_is_finished(tmp_path: Path, moved: bool) -> None:
+    make(tmp_path / "step-100.g1.tmp", manifest=False)
+    doomed = tmp_path / "step-100.g1"
+    if not moved:
+        make(doomed)
+    assert delete(order(doomed))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_gone_with_its_parents_is_gone(tmp_path: Path) -> None:
+    assert delete(order(tmp_path / "job" / "step-100.g1"))

@@ -85,11 +85,11 @@ def test_a_good_end_is_the_ranks_to_declare(outcome: str) -> None:
 
 def test_reading_a_folder(tmp_path: Path) -> None:
     folder = RankFolder.at(tmp_path)
-    assert read_ending(folder, 0, is_script=False, step=0) is None
+    assert read_ending(folder, (), 0, is_script=False, step=0) is None
     folder.output.write_bytes(b"\n".join(b"line %d" % number for number in range(100)) + b"\nlast \xff\n")
     folder.exit_status.write_bytes(msgspec.json.encode(status(1)))
     folder.result.write_bytes(b'{"outcome": "comp')  # cut off by a full disk
-    ending = read_ending(folder, 0, is_script=False, step=0)
+    ending = read_ending(folder, (), 0, is_script=False, step=0)
     assert ending is not None
     assert ending.failure is not None
     assert ending.failure.last_lines[-2:] == ("line 99", "last \ufffd")

@@ -13,20 +13,11 @@ import psutil
 import pytest
 
 from cluster.states import RankState
-from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
-from training.link import Birth, World
 
 GONE_TIMEOUT_SECONDS = 30.0
-
-
-def running(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]
-    return lambda c: (seen := c.rank(job, rank, generation)) and seen.state == RankState.RUNNING
-
-
-def drained(job: str, rank: int = 0, generation: int = 1):  # type: ignore[no-untyped-def]
-    return lambda c: (seen := c.rank(job, rank, generation)) and seen.drained
 
 
 async def until_gone(pid: int) -> None:
@@ -169,6 +160,28 @@ async def test_a_rank_killed_from_outside_is_reported_by_its_signal(agent: Agent
     await agent.end()
 
 
+async def test_a_rank_that_is_stopped_is_reported_at_once_and_again_when_it_goes_on(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", world("job"), spec=training_job()))
+    await coordinator.until(running("job"))
+    pid = coordinator.rank("job", 0).pid  # type: ignore[union-attr]
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    await coordinator.until(lambda c: c.rank("job", 0).suspended)  # type: ignore[union-attr]
+    os.kill(pid, signal.SIGCONT)
+    await coordinator.until(lambda c: not c.rank("job", 0).suspended)  # type: ignore[union-attr]
+
+
+async def test_what_a_rank_says_of_its_stall_outlives_its_agent(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    await coordinator.desire(assignment("job", world("job"), spec=training_job(stall=1)))
+    await coordinator.until(lambda c: (seen := c.rank("job", 0)) and seen.stall is not None and seen.stall.phase == "exchange")
+    await agent.end(signal.SIGKILL)
+    agent.start()
+    await coordinator.until(lambda c: len(c.hellos) == 2 and (seen := c.rank("job", 0)) and seen.stall is not None)
+    await agent.end(signal.SIGKILL)
+
+
 async def test_a_spawners_death_is_its_ranks_death_and_a_new_one_serves_the_next_generation(
     agent: AgentProcess, coordinator: Coordinator
 ) -> None:
@@ -211,58 +224,6 @@ async def test_a_new_generation_waits_for_the_slot(agent: AgentProcess, coordina
     assert coordinator.rank("job", generation=2).state == RankState.ASSIGNED  # type: ignore[union-attr]
     await coordinator.until(drained("job", generation=2))
     assert not psutil.pid_exists(old)
-    await agent.end()
-
-
-def place(generation: int) -> World:
-    return world("job", generation=generation, birth=Birth(1, 0))
-
-
-async def test_a_process_moves_on_to_the_next_generation_and_leaves_nothing_behind(agent: AgentProcess, coordinator: Coordinator) -> None:
-    agent.start()
-    await coordinator.desire(assignment("job", spec=training_job(steps=150)))
-    await coordinator.until(lambda c: len(c.of("job").text) > 5)
-    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
-    await coordinator.desire(assignment("job", place(2), spec=training_job(steps=150)))
-    await coordinator.until(drained("job", generation=2))
-    rank = coordinator.rank("job", generation=2)
-    assert rank is not None
-    assert (rank.pid, rank.outcome, rank.step) == (pid, "completed", 150)
-    steps = [record.step for generation in (1, 2) for record in coordinator.of("job", 0, generation).streams["metrics"]]
-    lines = [line for generation in (1, 2) for line in coordinator.of("job", 0, generation).text]
-    assert steps == list(range(1, 151))
-    assert lines == [f"step {step}" for step in range(1, 151)]
-    await coordinator.until(lambda c: c.rank("job") is None)
-    await agent.end()
-
-
-async def test_a_moved_process_is_adopted_as_what_it_is_now(agent: AgentProcess, coordinator: Coordinator) -> None:
-    agent.start()
-    await coordinator.desire(assignment("job", spec=training_job(steps=400)))
-    await coordinator.until(running("job"))
-    pid = coordinator.rank("job").pid  # type: ignore[union-attr]
-    await coordinator.desire(assignment("job", place(3), spec=training_job(steps=400)))
-    await coordinator.until(running("job", generation=3))
-    await agent.end(signal.SIGKILL)
-    agent.start()
-    await coordinator.until(lambda c: len(c.hellos) == 2 and running("job", generation=3)(c))
-    os.kill(pid, signal.SIGKILL)  # type: ignore[arg-type]
-    await coordinator.until(drained("job", generation=3))
-    rank = coordinator.rank("job", generation=3)
-    assert rank is not None
-    assert (rank.pid, rank.signal, rank.outcome) == (pid, "SIGKILL", "failed")
-    await agent.end()
-
-
-async def test_a_process_that_dies_before_it_can_move_is_dead_in_its_new_place(agent: AgentProcess, coordinator: Coordinator) -> None:
-    agent.start()
-    await coordinator.desire(assignment("job"))
-    await coordinator.until(running("job"))
-    os.kill(coordinator.rank("job").pid, signal.SIGKILL)  # type: ignore[union-attr, arg-type]
-    await coordinator.until(drained("job"))
-    await coordinator.desire(assignment("job", place(2)))
-    await coordinator.until(drained("job", generation=2))
-    assert coordinator.rank("job", generation=2).signal == "SIGKILL"  # type: ignore[union-attr]
     await agent.end()
 
 

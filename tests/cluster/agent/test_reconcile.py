@@ -17,6 +17,7 @@ from cluster.agent.reconcile import (
     ForgetRank,
     MoveRank,
     PauseRank,
+    ReleaseRank,
     StartRank,
     StoreNamespace,
     TerminateRank,
@@ -58,6 +59,12 @@ def desired(action: str | None, generation: int = 1) -> Desired:
         (rank(**ENDED), "run", []),  # only a new generation starts it again
         (rank(), "pause", [PauseRank(KEY)]),
         (rank(**ENDED), "pause", []),
+        (None, "release", []),
+        (rank(), "release", [ReleaseRank(KEY)]),
+        (rank(phase=Phase.PREPARING, pid=None), "release", [ReleaseRank(KEY)]),  # repeated until there is a process that hears it
+        (rank(parked=True), "release", [ReleaseRank(KEY)]),
+        (rank(parked=True), "pause", [PauseRank(KEY)]),
+        (rank(**ENDED), "release", []),
         (rank(), "stop", [TerminateRank(KEY, 2.0)]),
         (rank(stopping=True), "stop", []),
         (rank(**ENDED), "stop", []),
@@ -85,9 +92,9 @@ def test_checkpoints_to_delete_are_passed_on() -> None:
 
 
 def test_only_the_first_node_serves_a_generations_store() -> None:
-    assert store_namespaces(desired("run")) == {StoreNamespace("job", 1, "token")}
+    assert store_namespaces(desired("run"), {}) == [StoreNamespace("job", 1, "token", at_boundary=False)]
     other = Desired(revision=1, assignments=(assignment("job", world("job", node_rank=1)),))
-    assert store_namespaces(other) == frozenset()
+    assert store_namespaces(other, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -95,6 +102,9 @@ def test_only_the_first_node_serves_a_generations_store() -> None:
     [
         (rank(phase=Phase.PREPARING, pid=None), RankState.STARTING),
         (rank(), RankState.STARTING),
+        (rank(entered=False), RankState.ASSIGNED),  # a process that has yet to come here
+        (rank(parked=True), RankState.PARKED),
+        (rank(parked=True, entered=False), RankState.PARKED),
         (rank(joined=True), RankState.RUNNING),
         (rank(joined=True, stopping=True), RankState.STOPPING),
         (rank(**ENDED), RankState.EXITED),
@@ -113,6 +123,15 @@ def test_states(there: Rank, state: RankState) -> None:
 def test_a_rank_that_is_not_there_is_reported_all_the_same(action: str, state: RankState, drained: bool) -> None:
     observed = observe(desired(action), {}, (), NOW).assignments[0].ranks[0]
     assert (observed.state, observed.drained, observed.pid) == (state, drained, None)
+
+
+def test_ranks_of_one_generation_may_be_told_different_things() -> None:
+    everyone = Desired(
+        revision=1,
+        assignments=(assignment("job", world("job")), assignment("job", world("job", rank=1), action="stop")),
+    )
+    (report,) = observe(everyone, {}, (), NOW).assignments
+    assert [(observed.rank, observed.state) for observed in report.ranks] == [(0, RankState.ASSIGNED), (1, RankState.EXITED)]
 
 
 def test_ranks_that_are_not_desired_are_reported_too() -> None:
@@ -158,3 +177,24 @@ def test_a_moved_rank_holds_no_slot_and_says_that_it_has_moved() -> None:
     moved = {KEY: rank(phase=Phase.MOVED)}
     assert reconcile(wanted, moved, NOW) == [StartRank(place, training_job())]
     assert observe(wanted, moved, (), NOW).assignments[0].ranks[0].state == RankState.MOVED
+
+
+@pytest.mark.parametrize(
+    ("there", "next_", "served"),
+    [
+        ([rank()], {"at_boundary": True}, [1, 2]),  # it trains on in the old generation
+        ([rank(phase=Phase.MOVED), carried(HERE)], {"at_boundary": True}, [1, 2]),  # it was told, and has yet to go
+        ([rank(phase=Phase.MOVED), carried(HERE, entered=True)], {"at_boundary": True}, [2]),
+        ([rank(phase=Phase.MOVED), carried(HERE, **ENDED)], {"at_boundary": True}, [2]),
+        ([rank()], {"at_boundary": True, "node_rank": 1}, [1]),  # another node is the first one from now on
+        ([rank()], {}, [2]),  # a fault: the old one is over
+        ([], {"at_boundary": True}, [2]),
+    ],
+)
+def test_the_store_of_a_generation_that_is_well_serves_until_its_ranks_have_left(
+    there: list[Rank], next_: dict[str, Any], served: list[int]
+) -> None:
+    place = world("job", generation=2, birth=Birth(1, 0), **next_)
+    wanted = Desired(revision=5, assignments=(assignment("job", place),))
+    namespaces = store_namespaces(wanted, {each.key: each for each in there})
+    assert [namespace.generation for namespace in namespaces] == served

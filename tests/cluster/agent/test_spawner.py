@@ -158,6 +158,25 @@ def test_a_newer_agent_takes_over_with_everything_alive(node: Node) -> None:
     successor.close()
 
 
+def test_a_rank_that_is_stopped_is_in_the_roster_as_such_until_it_goes_on(node: Node) -> None:
+    spawn = node.order()
+    key = key_of(spawn.order.world)
+    node.agent.say(spawn)
+    pid = node.agent.until(lambda ranks: key in ranks)[key]
+    os.kill(pid, signal.SIGSTOP)
+    assert node.agent.read() == Roster(spawner_pid=node.agent.roster.spawner_pid, ranks=((key, pid),), suspended=(key,))
+    successor = Agent(node.folder)
+    assert successor.roster.suspended == (key,)
+    os.kill(pid, signal.SIGCONT)
+    assert successor.read().suspended == ()
+    os.kill(pid, signal.SIGSTOP)
+    assert successor.read().suspended == (key,)
+    successor.say(Terminate(key=key, grace_seconds=0.2))  # SIGTERM waits for its end in vain
+    successor.until(lambda ranks: key not in ranks)
+    assert node.exit_status(spawn).signal == "SIGKILL"
+    successor.close()
+
+
 def test_nonsense_from_an_agent_costs_it_the_connection_and_no_rank_its_life(node: Node) -> None:
     spawn = node.order()
     key = key_of(spawn.order.world)

@@ -43,7 +43,7 @@ def test_a_micro_batch_is_a_pure_function_of_its_step(sampler: Sampler, step: in
 def test_ranks_together_draw_what_one_would(sampler: Sampler, world_size: int, step: int) -> None:
     count = -(-sampler.global_batch_size // sampler.micro_batch_size)
     shares = [share(count, rank, world_size) for rank in range(world_size)]
-    together = [sampler.micro_batch(step, index) for part in shares for index in part.indices]
+    together = [sampler.micro_batch(step, index) for part in shares for index in part]
     assert torch.equal(torch.cat(together), torch.cat([sampler.micro_batch(step, index) for index in range(count)]))
 
 

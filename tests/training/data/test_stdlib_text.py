@@ -7,7 +7,7 @@ import torch
 
 from training.data import stdlib_text
 from training.errors import InvalidInputError
-from training.spec import StdlibText
+from training.workload import StdlibText
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.sizes import swiglu_width
-from training.spec import GptModel
+from training.workload import GptModel
 
 
 def build(spec: GptModel) -> Gpt:

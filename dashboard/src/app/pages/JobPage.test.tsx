@@ -3,7 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import type { Job } from "@/lib/types";
 import { FakeSocket } from "@/testing/fakeSocket";
-import { checkpoint, job, metrics, page } from "@/testing/fixtures";
+import { checkpoint, failure, job, metrics, page } from "@/testing/fixtures";
 import { mockApi, ok, problem } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -86,13 +86,14 @@ describe("the job page", () => {
   });
 
   it("shows the causing rank of a failure, its exception and last lines, its victims folded", async () => {
-    const victim = { kind: "rank_crashed", rank: 0, node_name: "node-a", generation: 1, message: "peer closed", exception: "", traceback: "", step: 5, exit_code: 1, signal: null, last_lines: [], victims: [] };
-    const failure = { ...victim, rank: 1, node_name: "node-b", message: "boom", exception: "ValueError", last_lines: ["about to fail"], victims: [victim] };
-    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "failed", failure })) });
+    const victim = failure({ kind: "peer_lost", rank: 0, node_name: "node-a", message: "peer closed", signal: null, exit_code: 1 });
+    const cause = failure({ kind: "exception", message: "boom", exception: "ValueError", signal: null, exit_code: 1, last_lines: ["about to fail", ""], victims: [victim] });
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ state: "failed", failure: cause })) });
     renderApp("/jobs/job1?tab=spec");
     const panel = await screen.findByRole("region", { name: "Failure" });
-    expect(panel).toHaveTextContent("Caused by rank 1 on node-b");
-    expect(panel).toHaveTextContent("ValueError: boom");
+    expect(within(panel).getByText("Rank 1 on node-b raised ValueError")).toBeVisible();
+    expect(within(panel).getByText("boom")).toBeVisible();
+    expect(panel.compareDocumentPosition(screen.getByText("Restarts"))).toBe(Node.DOCUMENT_POSITION_FOLLOWING);
     expect(within(panel).getByText("about to fail")).toBeVisible();
     expect(within(panel).getByText(/peer closed/)).not.toBeVisible();
   });

@@ -1,10 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { useMemo } from "react";
 import { Panel, PanelStates } from "@/components/ui/Panel";
 import { CheckpointsPanel } from "@/features/checkpoints/components/CheckpointsPanel";
 import { Timeline } from "@/features/events/components/Timeline";
+import { GoodputPanel } from "@/features/goodput/components/GoodputPanel";
+import { incidentsQuery } from "@/features/incidents/api/incidents";
+import { IncidentNotice } from "@/features/incidents/components/IncidentNotice";
+import { IncidentsPanel } from "@/features/incidents/components/IncidentsPanel";
+import { faultBehind, headline, isOpen } from "@/features/incidents/incidents";
 import { jobQuery } from "@/features/jobs/api/jobs";
 import { FailurePanel } from "@/features/jobs/components/FailurePanel";
+import { SmallWorldNotice } from "@/features/jobs/components/SmallWorldNotice";
 import { JobHeader } from "@/features/jobs/components/JobHeader";
 import { PendingPanel } from "@/features/jobs/components/PendingPanel";
 import { GenerationsTable, RanksTable } from "@/features/jobs/components/RanksTable";
@@ -14,9 +21,11 @@ import { LogPanel } from "@/features/logs/components/LogPanel";
 import { Charts, type ChartView } from "@/features/metrics/components/Charts";
 import { useMetricsFeed, type MetricsFeed } from "@/features/metrics/useMetricsFeed";
 import { useStoreVersion } from "@/features/metrics/useStoreVersion";
-import { isTerminal } from "@/lib/jobs";
-import type { Job, JobProgress } from "@/lib/types";
+import { SamplesPanel } from "@/features/samples/components/SamplesPanel";
+import { isTerminal, smallWorld } from "@/lib/jobs";
+import type { Incident, Job, JobProgress } from "@/lib/types";
 import { TABS, type JobSearch, type Tab } from "../search";
+import { marksOf } from "./jobMarks";
 import { Tabs } from "./Tabs";
 
 const route = getRouteApi("/shell/jobs/$jobId");
@@ -42,15 +51,33 @@ function JobView({ job }: { job: Job }) {
   const range = from !== undefined && to !== undefined && from < to ? { from, to } : null;
   const feed = useMetricsFeed({ jobId: job.id, range, rank }, live);
   const change = (part: Partial<JobSearch>) => void navigate({ search: { ...search, ...part }, replace: true });
-  const failed = job.failure && (job.state === "failed" || live);
+  const ledger = useQuery(incidentsQuery(job.id));
+  const incidents = ledger.data ?? NONE;
   return (
     <>
-      <JobHeader job={job} progress={useLiveProgress(job, feed)} />
-      {job.pending && <PendingPanel reason={job.pending} />}
-      {failed && <FailurePanel failure={job.failure!} ended={job.state === "failed"} />}
-      <Tabs tabs={TABS} chosen={search.tab ?? "curves"} label="Job views" onChoose={(tab) => change({ tab: tab === "curves" ? undefined : tab })}>
-        <TabContent tab={search.tab ?? "curves"} {...{ job, feed, search, change, live }} />
+      <JobHeader job={job} progress={useLiveProgress(job, feed)} notices={<Notices job={job} incidents={incidents} readAt={ledger.dataUpdatedAt} />} />
+      <Tabs tabs={TABS} chosen={search.tab ?? "curves"} label="Job views" counts={{ incidents: incidents.length }} onChoose={(tab) => change({ tab: tab === "curves" ? undefined : tab })}>
+        <TabContent tab={search.tab ?? "curves"} {...{ job, incidents, feed, search, change, live }} />
       </Tabs>
+    </>
+  );
+}
+
+const NONE: readonly Incident[] = [];
+
+/** What one must know before any number: why it ended, what it recovers from, why it waits. */
+function Notices({ job, incidents, readAt }: { job: Job; incidents: readonly Incident[]; readAt: number }) {
+  const ended = job.state === "failed";
+  const underWay = incidents.find(isOpen);
+  const failure = ended || (!isTerminal(job.state) && !underWay) ? job.failure : null;
+  const last = incidents.at(-1);
+  const fault = faultBehind(incidents, job);
+  return (
+    <>
+      {failure && <FailurePanel failure={failure} ended={ended} outcome={last?.action === "gave_up" ? last.why : undefined} />}
+      {underWay && <IncidentNotice incident={underWay} readAt={readAt} />}
+      {!underWay && <SmallWorldNotice job={job} fault={fault && headline(fault)} />}
+      {job.pending && smallWorld(job) === null && <PendingPanel reason={job.pending} />}
     </>
   );
 }
@@ -58,17 +85,27 @@ function JobView({ job }: { job: Job }) {
 interface ContentProps {
   tab: Tab;
   job: Job;
+  incidents: readonly Incident[];
   feed: MetricsFeed;
   search: JobSearch;
   change(part: Partial<JobSearch>): void;
   live: boolean;
 }
 
-function TabContent({ tab, job, feed, search, change, live }: ContentProps) {
+function TabContent({ tab, job, incidents, feed, search, change, live }: ContentProps) {
   const navigate = useNavigate();
+  const marks = useMemo(() => marksOf(job, incidents), [job, incidents]);
   switch (tab) {
     case "curves":
-      return <Charts feed={feed} view={search} world={job.world_size} marks={marksOf(job)} waitingFor={live ? "The first points arrive with the first step." : "The job ended before its first step."} onView={(view: Partial<ChartView>) => change(view)} />;
+      return <Charts feed={feed} view={search} world={job.world_size} marking={{ marks, onOpen: ({ kind }) => change({ tab: kind === "incident" ? "incidents" : "ranks" }) }} waitingFor={live ? "The first points arrive with the first step." : "The job ended before its first step."} onView={(view: Partial<ChartView>) => change(view)} />;
+    case "incidents":
+      return (
+        <div className="stack">
+          <IncidentsPanel job={job} />
+          <GoodputPanel job={job} />
+          <SamplesPanel job={job} />
+        </div>
+      );
     case "logs":
       return <LogPanel jobId={job.id} world={job.world_size} live={live} filter={{ rank: search.logRank, level: search.level, q: search.q, line: search.line }} onFilter={(filter) => change(logSearch(filter))} />;
     case "ranks":
@@ -85,11 +122,6 @@ function TabContent({ tab, job, feed, search, change, live }: ContentProps) {
     case "spec":
       return <SpecView job={job} />;
   }
-}
-
-/** Where the curve was taken up again. */
-function marksOf(job: Job) {
-  return (job.generations ?? []).slice(1).map(({ generation, start_step }) => ({ step: start_step, label: `G${generation}` }));
 }
 
 /** The job's progress, as fresh as the stream. */

@@ -1,29 +1,31 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { IconPlus } from "@tabler/icons-react";
+import { IconArrowsDiff, IconPlus } from "@tabler/icons-react";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { jobListQuery, type JobFilter } from "@/features/jobs/api/jobs";
 import { JobFilters } from "@/features/jobs/components/JobFilters";
 import { JobsTable } from "@/features/jobs/components/JobsTable";
+import { MOST_COMPARED } from "../search";
 
 const route = getRouteApi("/shell/jobs");
 
 export function JobsPage() {
-  const filter = route.useSearch();
+  const { pick = [], ...filter } = route.useSearch();
   const navigate = route.useNavigate();
   const query = useQuery(jobListQuery(filter));
   // Another filter or order is another list: its pages start anew.
-  const change = (part: Partial<JobFilter>) => void navigate({ search: { ...filter, cursor: undefined, ...part }, replace: part.q !== undefined });
+  const change = (part: Partial<JobFilter>) => void navigate({ search: { ...filter, pick: orNone(pick), cursor: undefined, ...part }, replace: part.q !== undefined });
+  const choose = (picked: string[]) => void navigate({ search: { ...filter, pick: orNone(picked) }, replace: true });
   const filtered = filter.q !== undefined || filter.status !== undefined;
   const next = query.data?.next_cursor;
   return (
     <>
       <PageHeader title="Jobs" actions={<NewJob />} />
-      <Panel label="Jobs" title={<JobFilters filter={filter} onChange={change} />} flush>
+      <Panel label="Jobs" title={<JobFilters filter={filter} onChange={change} />} actions={pick.length > 0 && <Picked ids={pick} onClear={() => choose([])} />} flush>
         <PanelStates source={query} what="the jobs" rows={8} isEmpty={(page) => page.items.length === 0} empty={filtered ? <NothingMatches onClear={() => change({ q: undefined, status: undefined })} /> : <NoJobs />}>
-          {(page) => <JobsTable jobs={page.items} sort={filter.sort ?? "-created_at"} onSort={(sort) => change({ sort })} />}
+          {(page) => <JobsTable jobs={page.items} sort={filter.sort ?? "-created_at"} onSort={(sort) => change({ sort })} picked={pick} mostPicked={MOST_COMPARED} onPick={choose} />}
         </PanelStates>
       </Panel>
       {(next || filter.cursor) && (
@@ -32,6 +34,21 @@ export function JobsPage() {
           {next && <Button variant="default" onClick={() => change({ cursor: next })}>Next page</Button>}
         </nav>
       )}
+    </>
+  );
+}
+
+function orNone(picked: string[]): string[] | undefined {
+  return picked.length > 0 ? picked : undefined;
+}
+
+function Picked({ ids, onClear }: { ids: string[]; onClear(): void }) {
+  const full = ids.length === MOST_COMPARED;
+  return (
+    <>
+      <span className="hint" role="status">{ids.length === 1 ? "1 picked" : `${ids.length} picked${full ? ", as many as can be compared" : ""}`}</span>
+      <Button variant="default" onClick={onClear}>Clear</Button>
+      <Button component={Link} to="/compare" search={{ jobs: ids } as never} leftSection={<IconArrowsDiff size={14} />}>{ids.length === 1 ? "Compare with…" : `Compare ${ids.length} jobs`}</Button>
     </>
   );
 }

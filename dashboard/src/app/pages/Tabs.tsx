@@ -6,12 +6,14 @@ interface Props<Name extends string> {
   tabs: readonly Name[];
   chosen: Name;
   label: string;
+  /** Beside a tab's name: how many there are. */
+  counts?: Partial<Record<Name, number>>;
   onChoose(tab: Name): void;
   children: ReactNode;
 }
 
 /** Tabs by the ARIA pattern: one tab stop, arrows move. */
-export function Tabs<Name extends string>({ tabs, chosen, label, onChoose, children }: Props<Name>) {
+export function Tabs<Name extends string>({ tabs, chosen, label, counts = {}, onChoose, children }: Props<Name>) {
   const list = useRef<HTMLDivElement>(null);
   const onKey = (event: KeyboardEvent) => {
     const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -29,7 +31,7 @@ export function Tabs<Name extends string>({ tabs, chosen, label, onChoose, child
             key={tab} id={`tab-${tab}`} type="button" role="tab" className={classes.tab} aria-selected={tab === chosen} aria-controls="tab-panel"
             tabIndex={tab === chosen ? 0 : -1} onClick={() => onChoose(tab)} onKeyDown={onKey}
           >
-            {title(tab)}
+            {title(tab)}{counts[tab] ? <> <span className={classes.count}>{counts[tab]}</span></> : null}
           </button>
         ))}
       </div>

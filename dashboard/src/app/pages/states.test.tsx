@@ -1,7 +1,7 @@
 import { act, screen, waitFor, within } from "@testing-library/react";
 import { describe, expect, it } from "vitest";
 import { keys } from "@/lib/keys";
-import { job, metrics, page } from "@/testing/fixtures";
+import { audit, goodput, incident, job, metrics, page } from "@/testing/fixtures";
 import { mockApi, never, ok, problem, type Handler } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -37,6 +37,18 @@ const CASES: Case[] = [
   {
     address: "/jobs/job1?tab=logs", panel: "Logs", route: "GET /api/v1/training/jobs/job1/logs", what: "the logs", shown: /./, empty: /No output yet/, key: ["logs"],
     data: () => ok({ items: [{ seq: 1, rank: 0, generation: 1, time: "2026-11-20T09:00:00Z", level: "info", text: "hello" }], next_after: 1, complete: false }), nothing: noLogs,
+  },
+  {
+    address: "/jobs/job1?tab=incidents", panel: "Incidents", route: "GET /api/v1/training/jobs/job1/incidents", what: "the incidents", shown: /killed by SIGKILL/, empty: /No rank of this job has failed/,
+    key: keys.incidents("job1"), data: () => ok([incident()]), nothing: () => ok([]),
+  },
+  {
+    address: "/jobs/job1?tab=incidents", panel: "Goodput", route: "GET /api/v1/training/jobs/job1/goodput", what: "the goodput", shown: /98.0 %/, empty: /No time to account for yet/,
+    key: keys.goodput("job1"), data: () => ok(goodput()), nothing: () => ok(goodput({ parts: [] })),
+  },
+  {
+    address: "/jobs/job1?tab=incidents", panel: "Samples", route: "GET /api/v1/training/jobs/job1/samples", what: "the audit of samples", shown: /exactly once/, empty: /No step to audit yet/,
+    key: keys.samples("job1"), data: () => ok(audit()), nothing: () => ok(audit({ steps: 0, exactly_once: null, ranges: [] })),
   },
   {
     address: "/cluster", panel: "Nodes", route: "GET /api/v1/cluster/nodes", what: "the nodes", shown: /no GPU/, empty: /No nodes yet/, key: keys.nodes,

@@ -21,7 +21,7 @@ const KNOWN: readonly ChartSpec[] = [
   { id: "eval_accuracy", title: "Evaluation accuracy", names: ["eval_accuracy"], unit: "", better: "more" },
   { id: "memory", title: "Memory", names: ["memory_bytes"], unit: "B" },
 ];
-const ELSEWHERE = new Set<string>([...STEP_PARTS, "step_seconds", "dropped_records"]);
+const ELSEWHERE = new Set<string>([...STEP_PARTS, "step_seconds", "dropped_records", "first_sample", "samples", "epoch_samples"]);
 
 /** The charts for the metrics that a job has reported; a user's own metric gets a chart of its own. */
 export function chartsFor(reported: readonly string[]): ChartSpec[] {

@@ -96,6 +96,10 @@ describe("the store", () => {
     expect(chartsFor(store.names).map(({ id }) => id)).toEqual(["loss", "perplexity"]);
   });
 
+  it("draws no curve of which samples a step used", () => {
+    expect(chartsFor(["loss", "first_sample", "samples"]).map(({ id }) => id)).toEqual(["loss"]);
+  });
+
   it("leaves out other ranks and what a zoomed range excludes, but knows the newest step", () => {
     const store = new MetricsStore(metrics(), { from: 1, to: 2 }, [0]);
     store.apply(record(1, 3, 3));

@@ -2,11 +2,7 @@
 import uPlot from "uplot";
 import { si, tickLabels } from "@/lib/format";
 import { align, bridged, smooth, undefinedSteps, type Column, type Series } from "./curves";
-
-export interface Mark {
-  step: number;
-  label: string;
-}
+import type { Mark, Placed } from "./marks";
 
 export interface DrawSettings {
   log: boolean;
@@ -93,31 +89,24 @@ export function baseOptions(palette: Palette, { log }: { log: boolean }, range: 
   };
 }
 
-/** Dashed lines where a generation began, and a tick at the foot where a value was NaN or infinite. */
-export function drawMarks(plot: uPlot, marks: readonly Mark[], undefinedAt: readonly number[], palette: Palette): void {
+/** A tick at the foot where a value was NaN or infinite. */
+export function drawUndefined(plot: uPlot, undefinedAt: readonly number[], palette: Palette): void {
   const { ctx } = plot;
   const { left, top, width, height } = plot.bbox;
-  const inside = (x: number) => x >= left && x <= left + width;
   ctx.save();
-  ctx.font = `${10 * devicePixelRatio}px 'Inter Variable', sans-serif`;
-  ctx.textAlign = "left";
-  ctx.textBaseline = "alphabetic";
-  ctx.lineWidth = devicePixelRatio;
-  for (const mark of marks) {
-    const x = Math.round(plot.valToPos(mark.step, "x", true));
-    if (!inside(x)) continue;
-    ctx.strokeStyle = ctx.fillStyle = palette.text;
-    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
-    ctx.beginPath();
-    ctx.moveTo(x, top);
-    ctx.lineTo(x, top + height);
-    ctx.stroke();
-    ctx.fillText(mark.label, x + 4 * devicePixelRatio, top + 10 * devicePixelRatio);
-  }
   ctx.fillStyle = palette.bad;
   for (const step of undefinedAt) {
     const x = plot.valToPos(step, "x", true);
-    if (inside(x)) ctx.fillRect(x - devicePixelRatio, top + height - 8 * devicePixelRatio, 2 * devicePixelRatio, 8 * devicePixelRatio);
+    if (x >= left && x <= left + width) ctx.fillRect(x - devicePixelRatio, top + height - 8 * devicePixelRatio, 2 * devicePixelRatio, 8 * devicePixelRatio);
   }
   ctx.restore();
+}
+
+/** Where each mark stands within the chart's element; what is out of view stands nowhere. */
+export function placeMarks(plot: uPlot, marks: readonly Mark[]): Placed[] {
+  const { clientWidth: width, offsetLeft } = plot.over;
+  return marks.flatMap((mark) => {
+    const x = Math.round(plot.valToPos(mark.step, "x"));
+    return x >= 0 && x <= width ? [{ left: x + offsetLeft, room: width - x, mark }] : [];
+  });
 }

@@ -8,12 +8,18 @@ export const PAGE_SIZE = 50;
 export const SORTS = ["-created_at", "created_at", "name", "-name", "priority", "-priority"] as const;
 export type Sort = (typeof SORTS)[number];
 
-/** What the list shows; exactly what stands in the URL. */
+/** What the list shows. */
 export interface JobFilter {
   status?: JobState[];
   q?: string;
   sort?: Sort;
   cursor?: string;
+}
+
+/** What stands in the list's URL. */
+export interface JobListView extends JobFilter {
+  /** Jobs that are picked to be compared. */
+  pick?: string[];
 }
 
 // Progress has no event of its own: events refresh states at once, this refreshes the numbers.

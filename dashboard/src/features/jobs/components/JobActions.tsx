@@ -3,9 +3,10 @@ import { IconPlayerPause, IconPlayerPlay, IconX } from "@tabler/icons-react";
 import { useState } from "react";
 import { Confirm } from "@/components/ui/Confirm";
 import { asApiError } from "@/lib/errors";
-import { canCancel, canPause, canResume, lossOfStopping } from "@/lib/jobs";
+import { canCancel, canPause, canResize, canResume, lossOfStopping } from "@/lib/jobs";
 import type { Job } from "@/lib/types";
 import { useJobControl } from "../api/control";
+import { ResizeControl } from "./ResizeControl";
 import classes from "./JobActions.module.css";
 
 export function JobActions({ job }: { job: Job }) {
@@ -22,6 +23,7 @@ export function JobActions({ job }: { job: Job }) {
       {canResume(job) && (
         <Button leftSection={<IconPlayerPlay size={14} />} loading={busy("resume")} onClick={() => control.mutate("resume")}>Resume</Button>
       )}
+      {canResize(job) && <ResizeControl job={job} />}
       {canCancel(job) && (
         <Button variant="default" leftSection={<IconX size={14} />} onClick={() => setConfirming(true)}>Cancel job</Button>
       )}

@@ -1,26 +1,30 @@
+import { Button } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
+import { IconArrowsDiff } from "@tabler/icons-react";
+import type { ReactNode } from "react";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { ProgressBar } from "@/components/ui/ProgressBar";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, dateTime, duration, measured, MISSING, percent, plural, si } from "@/lib/format";
-import { isTerminal, progressTone, shareDone } from "@/lib/jobs";
+import { isTerminal, progressTone, shareDone, smallWorld } from "@/lib/jobs";
 import type { Job, JobProgress } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { JobActions } from "./JobActions";
 import classes from "./JobHeader.module.css";
 
-export function JobHeader({ job, progress }: { job: Job; progress: JobProgress }) {
+export function JobHeader({ job, progress, notices }: { job: Job; progress: JobProgress; notices?: ReactNode }) {
   const now = useNow();
   const share = shareDone(progress);
   const steps = job.spec.script == null || progress.step > 0;
   return (
     <>
       <PageHeader
-        title={job.name} before={<Link to="/jobs" className={classes.back}>Jobs</Link>} after={<StatusLine job={job} />}
+        title={job.name} before={<Link to="/jobs" className="back">Jobs</Link>} after={<StatusLine job={job} />}
         subtitle={<>{job.project} · submitted {dateTime(job.created_at)} by {job.created_by} · <span className="mono">{job.id}</span></>}
-        actions={<JobActions job={job} />}
+        actions={<><CompareLink jobId={job.id} /><JobActions job={job} /></>}
       />
+      {notices}
       <div className={classes.strip}>
         <Facts facts={steps ? [...trainingFacts(progress), ...runFacts(job, progress, now), checkpointFact(progress)] : runFacts(job, progress, now)} />
         {steps && <ProgressBar share={share} label="Job progress" tone={progressTone(job.state)} />}
@@ -29,12 +33,18 @@ export function JobHeader({ job, progress }: { job: Job; progress: JobProgress }
   );
 }
 
+function CompareLink({ jobId }: { jobId: string }) {
+  return <Button component={Link} to="/compare" search={{ jobs: [jobId] } as never} variant="default" leftSection={<IconArrowsDiff size={14} />}>Compare with…</Button>;
+}
+
 function StatusLine({ job }: { job: Job }) {
   const ended = job.end_reason && job.end_reason !== job.state ? job.end_reason.replaceAll("_", " ") : null;
   const wanted = !isTerminal(job.state) && job.desired !== "run" && job.state !== "paused" ? `${job.desired} requested` : null;
+  const small = smallWorld(job);
   return (
     <>
       <StateBadge state={job.state} />
+      {small && <StateBadge state="small" tone="warn">{`runs with ${small} ranks`}</StateBadge>}
       {(wanted ?? ended) && <span className="muted">{wanted ?? ended}</span>}
     </>
   );
@@ -55,9 +65,15 @@ function trainingFacts(progress: JobProgress): Fact[] {
 function runFacts(job: Job, progress: JobProgress, now: number): Fact[] {
   return [
     timeFact(job, progress, now),
-    { name: "World", value: job.world_size, hint: `${job.strategy}, generation ${job.generation}` },
+    { name: "World", value: smallWorld(job) ?? job.actual_world_size ?? job.world_size, hint: [job.strategy, `generation ${job.generation}`, sparesOf(job)].filter(Boolean).join(", ") },
     { name: "Restarts", value: job.restarts, hint: `of ${job.spec.fault_tolerance?.max_restarts ?? MISSING} allowed` },
   ];
+}
+
+/** Ranks that wait for a place: spares, or such as are to join. */
+function sparesOf({ ranks }: Job): string {
+  const parked = (ranks ?? []).filter((rank) => rank.parked).length;
+  return parked === 0 ? "" : `${parked} parked`;
 }
 
 /** What is left, where that is known; else how long it has run. */

@@ -12,9 +12,13 @@ interface Props {
   jobs: readonly JobSummary[];
   sort: Sort;
   onSort(sort: Sort): void;
+  /** Jobs that are picked to be compared. */
+  picked: readonly string[];
+  mostPicked: number;
+  onPick(picked: string[]): void;
 }
 
-export function JobsTable({ jobs, sort, onSort }: Props) {
+export function JobsTable({ jobs, sort, onSort, picked, mostPicked, onPick }: Props) {
   const now = useNow(5_000);
   const heading = { sort, onSort };
   return (
@@ -22,6 +26,7 @@ export function JobsTable({ jobs, sort, onSort }: Props) {
       <table className={classes.table} aria-label="Jobs">
         <thead>
           <tr>
+            <th scope="col" className={classes.pickCell}><span className="visually-hidden">Pick to compare</span></th>
             <SortHeader name="name" label="Job" {...heading} />
             <th scope="col">State</th>
             <th scope="col" className={classes.progressColumn}>Progress</th>
@@ -34,16 +39,30 @@ export function JobsTable({ jobs, sort, onSort }: Props) {
           </tr>
         </thead>
         <tbody>
-          {jobs.map((job) => <JobRow key={job.id} job={job} now={now} />)}
+          {jobs.map((job) => (
+            <JobRow key={job.id} job={job} now={now} picked={picked.includes(job.id)} full={picked.length >= mostPicked} onPick={(on) => onPick(on ? [...picked, job.id] : picked.filter((id) => id !== job.id))} />
+          ))}
         </tbody>
       </table>
     </div>
   );
 }
 
-function JobRow({ job, now }: { job: JobSummary; now: number }) {
+interface RowProps {
+  job: JobSummary;
+  now: number;
+  picked: boolean;
+  /** No other may be picked. */
+  full: boolean;
+  onPick(on: boolean): void;
+}
+
+function JobRow({ job, now, picked, full, onPick }: RowProps) {
   return (
-    <tr>
+    <tr data-picked={picked || undefined}>
+      <td className={classes.pickCell}>
+        <input type="checkbox" className={classes.pick} aria-label={`Pick ${job.name} to compare`} checked={picked} disabled={full && !picked} onChange={(event) => onPick(event.currentTarget.checked)} />
+      </td>
       <td className={classes.nameCell}>
         <Link to="/jobs/$jobId" params={{ jobId: job.id }} className={classes.name}>{job.name}</Link>
         <div className={classes.under}>{[...new Set([job.project, job.model, job.strategy])].join(" · ")}</div>

@@ -1,12 +1,12 @@
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { chartsFor } from "../catalog";
-import type { Mark } from "../plot";
 import type { MetricsStore, StepRange } from "../store";
 import type { MetricsFeed } from "../useMetricsFeed";
 import { useStoreVersion } from "../useStoreVersion";
 import classes from "./Charts.module.css";
 import { ChartToolbar } from "./ChartToolbar";
 import { CurveChart } from "./CurveChart";
+import type { Marking } from "./Plot";
 import { SplitChart } from "./SplitChart";
 
 /** What stands in the URL. */
@@ -22,12 +22,12 @@ interface Props {
   feed: MetricsFeed;
   view: ChartView;
   world: number;
-  marks: readonly Mark[];
+  marking: Marking;
   waitingFor: string;
   onView(change: Partial<ChartView>): void;
 }
 
-export function Charts({ feed, view, world, marks, waitingFor, onView }: Props) {
+export function Charts({ feed, view, world, marking, waitingFor, onView }: Props) {
   const source = feed.query;
   return (
     <>
@@ -39,25 +39,25 @@ export function Charts({ feed, view, world, marks, waitingFor, onView }: Props) 
               {() => null}
             </PanelStates>
           </Panel>
-          {source.data && <Grid store={source.data} view={view} marks={marks} onView={onView} />}
+          {source.data && <Grid store={source.data} view={view} marking={marking} onView={onView} />}
         </div>
       ) : (
-        <Grid store={source.data} view={view} marks={marks} onView={onView} />
+        <Grid store={source.data} view={view} marking={marking} onView={onView} />
       )}
     </>
   );
 }
 
-function Grid({ store, view, marks, onView }: { store: MetricsStore; view: ChartView; marks: readonly Mark[]; onView(change: Partial<ChartView>): void }) {
+function Grid({ store, view, marking, onView }: { store: MetricsStore; view: ChartView; marking: Marking; onView(change: Partial<ChartView>): void }) {
   useStoreVersion(store);
   const zoom = (range: StepRange | null) => onView({ from: range?.from, to: range?.to });
   const settings = { log: view.log ?? false, smoothing: view.smooth ?? 0 };
   return (
     <div className={classes.grid}>
       {chartsFor(store.names).map((chart) => (
-        <CurveChart key={chart.id} chart={chart} store={store} settings={settings} marks={marks} onZoom={zoom} />
+        <CurveChart key={chart.id} chart={chart} store={store} settings={settings} marking={marking} onZoom={zoom} />
       ))}
-      {store.names.includes("forward_seconds") && <SplitChart store={store} rank={view.rank ?? 0} smoothing={settings.smoothing} onZoom={zoom} />}
+      {store.names.includes("forward_seconds") && <SplitChart store={store} rank={view.rank ?? 0} smoothing={settings.smoothing} marking={marking} onZoom={zoom} />}
     </div>
   );
 }

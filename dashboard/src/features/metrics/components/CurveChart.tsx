@@ -5,26 +5,26 @@ import { Panel } from "@/components/ui/Panel";
 import { count, measured } from "@/lib/format";
 import type { ChartSpec } from "../catalog";
 import { smooth, type Series } from "../curves";
-import { baseOptions, drawMarks, lineData, lineSeries, readPalette, structureOf, type DrawSettings, type Mark } from "../plot";
+import { baseOptions, drawUndefined, lineData, lineSeries, readPalette, structureOf, type DrawSettings } from "../plot";
 import type { MetricsStore, StepRange } from "../store";
 import { summarize } from "../summary";
 import { useStoreVersion } from "../useStoreVersion";
 import classes from "./Charts.module.css";
 import { CurveTable } from "./CurveTable";
-import { Plot } from "./Plot";
+import { Plot, type Marking } from "./Plot";
 import { TableToggle } from "./TableToggle";
 
 interface Props {
   chart: ChartSpec;
   store: MetricsStore;
   settings: DrawSettings;
-  marks: readonly Mark[];
+  marking: Marking;
   onZoom(range: StepRange | null): void;
 }
 
 const HEIGHT = 210;
 
-export function CurveChart({ chart, store, settings, marks, onZoom }: Props) {
+export function CurveChart({ chart, store, settings, marking, onZoom }: Props) {
   const [asTable, setAsTable] = useState(false);
   const [cursor, setCursor] = useState<number | null>(null);
   const scheme = useComputedColorScheme();
@@ -41,16 +41,16 @@ export function CurveChart({ chart, store, settings, marks, onZoom }: Props) {
     const palette = readPalette(root);
     return {
       options: { ...baseOptions(palette, settings, store.range), ...lineSeries(series, chart.names, palette, settings.smoothing) },
-      onDraw: (plot: uPlot) => drawMarks(plot, marks, undefinedAt.current, palette),
+      onDraw: (plot: uPlot) => drawUndefined(plot, undefinedAt.current, palette),
     };
   };
-  const structure = [structureOf(series), scheme, settings.log, settings.smoothing, marks.map((mark) => mark.step)].join("|");
+  const structure = [structureOf(series), scheme, settings.log, settings.smoothing].join("|");
   return (
     <Panel title={chart.title} label={`${chart.title} chart`} actions={<><Legend chart={chart} series={series} cursor={cursor} settings={settings} /><TableToggle pressed={asTable} onChange={setAsTable} what={chart.title} /></>} flush>
       {asTable ? (
-        <CurveTable title={chart.title} series={series} />
+        <CurveTable title={chart.title} series={series} marks={marking.marks} />
       ) : (
-        <Plot store={store} structure={structure} height={HEIGHT} build={build} data={read} onZoom={onZoom} onCursor={setCursor} label={`${chart.title}: ${sentence}`} />
+        <Plot store={store} structure={structure} height={HEIGHT} build={build} data={read} marking={marking} onZoom={onZoom} onCursor={setCursor} title={chart.title} sentence={sentence} />
       )}
       <p className={classes.summary}>{sentence}</p>
     </Panel>

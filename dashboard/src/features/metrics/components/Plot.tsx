@@ -1,8 +1,11 @@
 /** A uPlot in React: built when its structure changes, otherwise fed once per animation frame. */
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { useEffect, useEffectEvent, useRef } from "react";
+import { useEffect, useEffectEvent, useRef, useState } from "react";
+import { samePlaces, type Mark, type Placed } from "../marks";
+import { placeMarks } from "../plot";
 import type { MetricsStore, StepRange } from "../store";
+import { MarkLayer } from "./MarkLayer";
 import classes from "./Plot.module.css";
 
 export interface Drawing {
@@ -12,7 +15,7 @@ export interface Drawing {
 }
 
 interface Props {
-  store: MetricsStore;
+  store: Pick<MetricsStore, "subscribe">;
   /** Equal: updated in place. */
   structure: string;
   height: number;
@@ -20,15 +23,29 @@ interface Props {
   data(): uPlot.AlignedData;
   onZoom(range: StepRange | null): void;
   onCursor?(step: number | null): void;
-  label: string;
+  title: string;
+  sentence: string;
+  marking: Marking;
 }
 
-export function Plot({ store, structure, height, build, data, onZoom, onCursor, label }: Props) {
+/** What happened to the run, and where more of it is told. */
+export interface Marking {
+  marks: readonly Mark[];
+  onOpen(mark: Mark): void;
+}
+
+export function Plot({ store, structure, height, build, data, onZoom, onCursor, title, sentence, marking }: Props) {
   const root = useRef<HTMLDivElement>(null);
+  const drawn = useRef<uPlot>(null);
+  const [placed, setPlaced] = useState<readonly Placed[]>([]);
+  const place = useEffectEvent((plot: uPlot) => {
+    const now = placeMarks(plot, marking.marks);
+    setPlaced((before) => (samePlaces(before, now) ? before : now));
+  });
   const make = useEffectEvent((element: HTMLElement) => {
     const { options, onDraw } = build(element);
     const hooks: uPlot.Hooks.Arrays = {
-      draw: [(plot) => { onDraw?.(plot); stamp(element, plot); }],
+      draw: [(plot) => { onDraw?.(plot); place(plot); stamp(element, plot); }],
       setSelect: [(plot) => select(plot, zoom)],
       setCursor: [(plot) => cursor(plot.cursor.idx == null ? null : (plot.data[0][plot.cursor.idx] ?? null))],
     };
@@ -40,7 +57,7 @@ export function Plot({ store, structure, height, build, data, onZoom, onCursor, 
 
   useEffect(() => {
     const element = root.current!;
-    const plot = make(element);
+    const plot = (drawn.current = make(element));
     const stop = feed(store, () => plot.setData(current()));
     const resize = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }));
     resize.observe(element);
@@ -50,14 +67,24 @@ export function Plot({ store, structure, height, build, data, onZoom, onCursor, 
       stop();
       resize.disconnect();
       plot.destroy();
+      drawn.current = null;
     };
   }, [store, structure, height]);
+  // A mark may come while nothing is drawn: a job that recovers reports no step.
+  useEffect(() => {
+    if (drawn.current) place(drawn.current);
+  }, [marking.marks]);
 
-  return <div ref={root} className={classes.plot} style={{ height }} role="img" aria-label={label} data-chart />;
+  return (
+    <div className={classes.frame}>
+      <div ref={root} className={classes.plot} style={{ height }} role="img" aria-label={`${title}: ${sentence}`} data-chart />
+      <MarkLayer placed={placed} label={`What happened: marks on ${title}`} onOpen={marking.onOpen} />
+    </div>
+  );
 }
 
 /** Runs `draw` in the next frame after any change; several changes make one frame. */
-function feed(store: MetricsStore, draw: () => void): () => void {
+function feed(store: Pick<MetricsStore, "subscribe">, draw: () => void): () => void {
   let frame = 0;
   const unsubscribe = store.subscribe(() => {
     frame ||= requestAnimationFrame(() => {

@@ -10,13 +10,14 @@ import { baseOptions, fade, readPalette } from "../plot";
 import type { MetricsStore, StepRange } from "../store";
 import { useStoreVersion } from "../useStoreVersion";
 import classes from "./Charts.module.css";
-import { Plot } from "./Plot";
+import { Plot, type Marking } from "./Plot";
 import { TableToggle } from "./TableToggle";
 
 interface Props {
   store: MetricsStore;
   rank: number;
   smoothing: number;
+  marking: Marking;
   onZoom(range: StepRange | null): void;
 }
 
@@ -34,7 +35,7 @@ const COLUMNS: readonly Column<Part>[] = [
 const NEWEST = 50;
 
 /** Where a step's time goes, stacked; measured on one rank. */
-export function SplitChart({ store, rank, smoothing, onZoom }: Props) {
+export function SplitChart({ store, rank, smoothing, marking, onZoom }: Props) {
   const [asTable, setAsTable] = useState(false);
   const scheme = useComputedColorScheme();
   useStoreVersion(store);
@@ -46,7 +47,7 @@ export function SplitChart({ store, rank, smoothing, onZoom }: Props) {
         <DataTable label="Step time parts" rows={parts} columns={COLUMNS} rowId={(part) => part.name} />
       ) : (
         <Plot
-          store={store} structure={`${rank}|${scheme}|${smoothing}`} height={210} onZoom={onZoom} label={`Step time: ${sentence}`}
+          store={store} structure={`${rank}|${scheme}|${smoothing}`} height={210} marking={marking} onZoom={onZoom} title="Step time" sentence={sentence}
           build={(root) => ({ options: stackedOptions(root, store.range) })} data={() => stackedData(store, rank, smoothing)}
         />
       )}

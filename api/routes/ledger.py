@@ -1,0 +1,60 @@
+"""What happened to a job and what it cost: incidents, goodput, samples; and whether two runs are the same."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.deps import ReadSession, ServicesDep
+from api.schemas.comparison import ComparisonReport
+from api.schemas.goodput import Goodput
+from api.schemas.incidents import Incident
+from api.schemas.samples import SampleAudit
+from api.services import comparison, goodput, incident_views, jobs, samples
+from api.services.lists import words
+from api.services.paging import Cursor, Limit
+
+router = APIRouter(prefix="/training", tags=["jobs"])
+
+
+@router.get("/jobs/{job_id}/incidents")
+async def list_incidents(job_id: str, session: ReadSession, services: ServicesDep) -> list[Incident]:
+    """Every fault of the job, oldest first: who caused it, what it cost, what was done about it and why."""
+    row = await jobs.find(session, job_id)
+    async with services.metrics.read() as points:
+        return await incident_views.list_incidents(session, points, row, services.now())
+
+
+@router.get("/jobs/{job_id}/goodput")
+async def job_goodput(job_id: str, session: ReadSession, services: ServicesDep) -> Goodput:
+    """Useful step time over wall time since the job first had slots, with a cause for every second of the rest."""
+    row = await jobs.find(session, job_id)
+    async with services.metrics.read() as points:
+        return await goodput.of_job(session, points, row, services.now())
+
+
+@router.get("/jobs/{job_id}/samples")
+async def job_samples(
+    job_id: str,
+    session: ReadSession,
+    services: ServicesDep,
+    step: Annotated[int | None, Query(ge=1, lt=1 << 53, description="list only what this step used")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> SampleAudit:
+    """Which samples the committed steps used, and whether each was used exactly once."""
+    row = await jobs.find(session, job_id)
+    async with services.metrics.read() as points:
+        return await samples.of_job(session, points, row, step=step, cursor=cursor, limit=limit)
+
+
+@router.get("/compare")
+async def compare_jobs(
+    jobs: Annotated[str, Query(description="ids, comma-separated: each is compared with the first one", max_length=1000)],
+    session: ReadSession,
+    services: ServicesDep,
+) -> ComparisonReport:
+    """Is it the same run? Losses, gradient norms and evaluations as bits, parameters by their hash, and what differs in the specs."""
+    async with services.metrics.read() as points:
+        return await comparison.compare(session, points, list(dict.fromkeys(words(jobs) or [])))

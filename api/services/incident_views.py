@@ -1,0 +1,217 @@
+"""Incidents as clients see them: what happened, what was done, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.schemas.incidents import Action, Incident, Outcome, Phase
+from api.schemas.jobs import Failure
+from api.services import steps
+from api.services.steps import StepRecord
+from cluster.incidents import PhaseName, phases
+from cluster.states import RankState
+from db.models.incidents import IncidentRow
+from db.models.jobs import GenerationRow, JobRow, RankRow
+from db.repositories import incidents as incident_rows
+from db.repositories import jobs as job_rows
+from db.repositories import step_records
+
+_WORDS = {
+    "out_of_memory": "ran out of memory",
+    "peer_lost": "lost the connection to another rank",
+    "node_lost": "was lost with its node",
+    "hang": "stopped making progress",
+    "start_timeout": "did not start in time",
+    "stop_timeout": "did not stop in time",
+    "checkpoint_failed": "could not save a checkpoint",
+    "invalid_input": "was given something that it cannot work with",
+}
+
+
+@dataclass(frozen=True)
+class Story:
+    """One incident with what its generations and its successor tell of it."""
+
+    row: IncidentRow
+    before: GenerationRow | None
+    after: GenerationRow | None
+    overtaken_at: datetime | None
+    survivors: tuple[int, ...]
+    kept_at: datetime | None  # the newest step that is kept was finished, or work began
+    recorded: int  # the newest step that the lost generation is on record with: heartbeats may not have come so far
+    now: datetime
+
+    @property
+    def first_step_at(self) -> datetime | None:
+        return self.row.first_step_at or (self.after.first_step_at if self.after else None)
+
+    @property
+    def over_at(self) -> datetime | None:
+        return self.first_step_at or self.overtaken_at or self.row.closed_at
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.first_step_at is not None:
+            return "recovered"
+        if self.overtaken_at is not None:
+            return "overtaken"
+        return "stopped" if self.row.closed_at is not None else "open"
+
+    @property
+    def step(self) -> int:
+        return max(self.row.step, self.recorded)
+
+    @property
+    def steps_lost(self) -> int | None:
+        return None if self.row.resumed_step is None else max(0, self.step - self.row.resumed_step)
+
+    @property
+    def seconds_lost(self) -> float | None:
+        if self.row.resumed_step is None:
+            return None
+        return 0.0 if self.kept_at is None else max(0.0, (self.row.fault_at - self.kept_at).total_seconds())
+
+
+async def list_incidents(control: AsyncSession, points: AsyncSession, job: JobRow, now: datetime) -> list[Incident]:
+    return [describe(story) for story in await stories(control, points, job, now)]
+
+
+async def stories(control: AsyncSession, points: AsyncSession, job: JobRow, now: datetime) -> list[Story]:
+    """The oldest first."""
+    rows = await incident_rows.of_job(control, job.id)
+    if not rows:
+        return []
+    generations = {row.generation: row for row in await job_rows.generations_of(control, job.id)}
+    ranks = await job_rows.ranks(control, [(job.id, row.generation) for row in rows])
+    kept = await _kept_steps(points, job.id, rows)
+    newest = await step_records.newest_steps(points, job.id, steps.STEP_SECONDS)
+    following = [row.fault_at for row in rows[1:]]
+    return [
+        Story(
+            row=row,
+            before=generations.get(row.generation),
+            after=generations.get(row.next_generation or 0),
+            overtaken_at=overtaken_at,
+            survivors=tuple(rank.rank for rank in ranks.get((job.id, row.generation), ()) if _survived(rank, row)),
+            kept_at=kept.get(row.id),
+            recorded=newest.get(row.generation, 0),
+            now=now,
+        )
+        for row, overtaken_at in zip(rows, [*following, None], strict=True)
+    ]
+
+
+def _survived(rank: RankRow, row: IncidentRow) -> bool:
+    return row.action == "closed_up" and rank.state is RankState.MOVED
+
+
+async def _kept_steps(points: AsyncSession, job_id: str, rows: Sequence[IncidentRow]) -> dict[str, datetime]:
+    """When the step that each incident went back to was finished, by the clock of the rank that told of it.
+
+    Where the lost generation itself had begun from that step, or never got as far, nothing before its own first step counts as lost.
+    """
+    kept = {row.resumed_step for row in rows if row.resumed_step is not None}
+    told = steps.parse(await step_records.at_steps(points, job_id, sorted(kept | {step + 1 for step in kept})))
+    found = {row.id: _kept(row, told) for row in rows}
+    return {id: moment for id, moment in found.items() if moment is not None}
+
+
+def _kept(row: IncidentRow, told: Sequence[StepRecord]) -> datetime | None:
+    step = row.resumed_step
+    if step is None:
+        return None
+    own = [record for record in told if record.generation == row.generation and record.own]
+    times = [record.time for record in own if record.step == step]
+    times += [record.began for record in own if record.step == step + 1]
+    return datetime.fromtimestamp(min(times), UTC) if times else None
+
+
+def describe(story: Story) -> Incident:
+    row, over_at = story.row, story.over_at
+    culprit = Failure.model_validate(row.culprit) if row.culprit else None
+    age = max(0.0, ((over_at or story.now) - row.fault_at).total_seconds())
+    return Incident(
+        id=row.id,
+        job_id=row.job_id,
+        generation=row.generation,
+        next_generation=row.next_generation,
+        action=cast("Action", row.action),
+        outcome=story.outcome,
+        cause=row.cause,
+        what=what_happened(culprit) if culprit else row.why,
+        why=row.why,
+        done=done(story),
+        culprit=culprit,
+        survivors=list(story.survivors),
+        old_size=story.before.world_size if story.before else 0,
+        new_size=story.after.world_size if story.after else None,
+        step=story.step,
+        resumed_step=row.resumed_step,
+        steps_lost=story.steps_lost,
+        seconds_lost=story.seconds_lost,
+        fault_at=row.fault_at,
+        first_step_at=story.first_step_at,
+        over_at=over_at,
+        outage_seconds=None if over_at is None else age,
+        age_seconds=age,
+        phases=phases_of(story),
+    )
+
+
+def phases_of(story: Story) -> list[Phase]:
+    row = story.row
+    ends: list[tuple[PhaseName, datetime | None]] = [("detect", row.detected_at), ("decide", row.decided_at)]
+    if row.action == "closed_up":
+        ends.append(("fence", row.entered_at))
+    else:
+        ends += [("fence", row.fenced_at), ("place", row.entered_at)]
+    if row.action != "gave_up":
+        ends += [("rebuild", row.joined_at), ("transfer", row.agreed_at), ("first_step", story.first_step_at)]
+    found = phases(row.fault_at, ends, max(story.over_at or story.now, row.fault_at), is_open=story.over_at is None)
+    return [Phase(name=phase.name, seconds=phase.seconds, under_way=phase.under_way) for phase in found]
+
+
+# --- in words
+
+
+def what_happened(failure: Failure) -> str:
+    """rank 1 on node-b was killed by SIGKILL"""
+    said = "" if failure.signal and failure.message == f"killed by {failure.signal}" else f": {failure.message.splitlines()[0]}"
+    return f"rank {failure.rank} on {failure.node_name} {how_it_ended(failure)}{said if failure.message else ''}"
+
+
+def how_it_ended(failure: Failure) -> str:
+    if failure.kind in _WORDS:
+        return _WORDS[failure.kind]
+    if failure.signal:
+        return f"was killed by {failure.signal}"
+    if failure.exception:
+        return f"raised {failure.exception.rpartition('.')[2]}"
+    return "ended" if failure.exit_code is None else f"exited with code {failure.exit_code}"
+
+
+def done(story: Story) -> str:
+    """rank 0, 2 went on as generation 2 from step 8; no step was lost"""
+    row = story.row
+    if row.action == "gave_up":
+        return "the job was stopped"
+    generation = f" as generation {row.next_generation}" if row.next_generation else ""
+    from_step = "" if row.resumed_step is None else f" from step {row.resumed_step}"
+    if row.action == "closed_up":
+        who = f"rank {', '.join(map(str, story.survivors))}" if story.survivors else "the survivors"
+        return f"{who} went on{generation}{from_step}{_cost(story)}"
+    if row.next_generation is None:
+        return "the job is to be restarted as soon as its old ranks are gone and there are slots"
+    return f"all ranks were started again{generation}{from_step}{_cost(story)}"
+
+
+def _cost(story: Story) -> str:
+    lost = story.steps_lost
+    if lost is None:
+        return ""
+    return "; no step was lost" if lost == 0 else f"; {lost} {'step' if lost == 1 else 'steps'} had to be done again"

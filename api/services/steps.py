@@ -1,0 +1,102 @@
+"""What rank 0 told of a job's steps, parsed once, and what of it stands."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster.lineage import Line, lineage
+from db.models.jobs import GenerationRow
+from db.repositories import step_records
+from db.repositories.metrics import RecordColumns
+
+_values = msgspec.json.Decoder(dict[str, float | str])
+#: Every step that a rank has done itself has it; what a successor of rank 0 tells again has not.
+STEP_SECONDS = "step_seconds"
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    generation: int
+    step: int
+    time: float  # its end, seconds since the epoch on the rank's clock
+    values: dict[str, float | str]
+
+    @property
+    def own(self) -> bool:
+        """Told by the generation that did it."""
+        return STEP_SECONDS in self.values
+
+    @property
+    def seconds(self) -> float:
+        return float(self.values[STEP_SECONDS])
+
+    @property
+    def began(self) -> float:
+        return self.time - self.seconds
+
+
+def parse(rows: Iterable[RecordColumns]) -> list[StepRecord]:
+    return [StepRecord(row.generation, row.step, row.time, _values.decode(row.values)) for row in rows]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One step as it stands: what the generation whose work counts told of it, or its successor in its place."""
+
+    step: int
+    generation: int
+    values: dict[str, float | str]
+    told: int  # how often the generation told of the step itself
+    discarded: int  # how many other generations did the same step, without its counting
+
+
+async def lines_of(points: AsyncSession, job_id: str, generations: Sequence[GenerationRow]) -> list[Line]:
+    newest = await step_records.newest_steps(points, job_id, STEP_SECONDS)
+    return lineage({row.generation: row.start_step for row in generations}, newest)
+
+
+async def standing(
+    points: AsyncSession, job_id: str, lines: Sequence[Line], first: int = 0, last: int | None = None
+) -> AsyncIterator[Standing]:
+    """Every step that is known, in order."""
+    carried: list[StepRecord] = []
+    async for chunk in step_records.in_order(points, job_id, first, last):
+        carried += parse(chunk)
+        newest = carried[-1].step
+        for step in settle((record for record in carried if record.step < newest), lines):
+            yield step
+        carried = [record for record in carried if record.step == newest]
+    for step in settle(carried, lines):
+        yield step
+
+
+def settle(records: Iterable[StepRecord], lines: Sequence[Line]) -> Iterator[Standing]:
+    """`records` are in order of steps, all of each step together."""
+    for number, group in groupby(records, key=lambda record: record.step):
+        told = list(group)
+        generation = _whose(number, told, lines)
+        mine = [record for record in told if record.generation == generation or (not record.own and record.generation > generation)]
+        values = {name: value for record in reversed(_own_first(mine, generation)) for name, value in record.values.items()}
+        if values:
+            others = {record.generation for record in told if record.own and record.generation != generation}
+            own = sum(record.own for record in told if record.generation == generation)
+            yield Standing(number, generation, values, own, len(others))
+
+
+def _whose(step: int, told: Sequence[StepRecord], lines: Sequence[Line]) -> int:
+    """The generation whose line the step is in; else the newest that had begun before whoever tells of it in its place."""
+    inside = [line.generation for line in lines if line.first <= step <= line.last]
+    if inside:
+        return inside[0]
+    tellers = [record.generation for record in told if not record.own]
+    before = [line.generation for line in lines if tellers and line.generation < min(tellers)]
+    return max(before, default=max(record.generation for record in told))
+
+
+def _own_first(records: Sequence[StepRecord], generation: int) -> list[StepRecord]:
+    return sorted(records, key=lambda record: (record.generation != generation, not record.own))

@@ -1,0 +1,120 @@
+"""One job on a terminal: the truth about a failure first, then how it stands, where its time went and what happened to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli import formats
+from cli.ledger_views import Goodput, Incident
+from cli.output import fields, table
+from cli.views import Failure, Job, view
+
+if TYPE_CHECKING:
+    from cli.client import Client  # httpx costs 100 ms: --help does without
+
+LAST_LINES = 5
+LAST_INCIDENTS = 5
+
+Pairs = list[tuple[str, str]]
+
+
+def details(client: Client, job: Job) -> str:
+    goodput = view(client.get(f"/training/jobs/{job.id}/goodput"), Goodput) if job.started_at else None
+    hurt = job.started_at is not None and (job.failure is not None or len(job.generations) > 1)
+    incidents = view(client.get(f"/training/jobs/{job.id}/incidents"), list[Incident]) if hurt else []
+    blocks = [fields([*_headline(job), *_standing(job), *_goodput(goodput)]), ranks(job)]
+    if incidents:
+        blocks.append(incidents_table(incidents[-LAST_INCIDENTS:]))
+    return "\n\n".join(blocks)
+
+
+def _headline(job: Job) -> Pairs:
+    reason = f", reason: {job.end_reason}" if job.end_reason else ""
+    state = [("job", f"{job.name} ({job.id})"), ("state", f"{job.state}, wanted: {job.desired}{reason}")]
+    return [*state, *_failure(job.failure), *_waiting(job)]
+
+
+def _failure(failure: Failure | None) -> Pairs:
+    """The rank that caused it, with its last lines; then the ranks it dragged down, in one line."""
+    if failure is None:
+        return []
+    lines = [("failure", f"{failure.what}: rank {failure.rank} on {failure.node_name}: {failure.message}")]
+    lines += [("", line) for line in failure.last_lines[-LAST_LINES:]]
+    dragged = ", ".join(f"{victim.rank} on {victim.node_name}" for victim in failure.victims)
+    return [*lines, ("", f"it dragged down rank {dragged}")] if dragged else lines
+
+
+def _waiting(job: Job) -> Pairs:
+    if job.pending is None:
+        return []
+    parts = [
+        ("lacks" if job.state == "running" else "waiting", job.pending.text),
+        ("would fit", job.pending.nearest_fit),
+        ("next step", job.pending.next_step),
+    ]
+    return [(name, text) for name, text in parts if text]
+
+
+def _standing(job: Job) -> Pairs:
+    progress = job.progress
+    rates = f"{formats.quantity(progress.tokens_per_second)} tokens/s, {formats.quantity(progress.samples_per_second)} samples/s"
+    return [
+        ("step", formats.steps(progress.step, progress.total_steps)),
+        ("loss", formats.number(progress.loss)),
+        ("throughput", rates),
+        ("world", f"{world(job)}, generation {job.generation}, {job.restarts} restarts"),
+        ("checkpoint", f"step {progress.last_checkpoint_step}" if progress.last_checkpoint_step is not None else "none yet"),
+        ("first step", "none yet" if job.seconds_to_first_step is None else f"{job.seconds_to_first_step:.2f} s after submission"),
+    ]
+
+
+def world(job: Job) -> str:
+    """runs with 1 of 2 ranks, 1 more parked"""
+    size = f"{job.size} ranks"
+    if job.size != job.world_size:
+        size = f"{'ran' if job.ended else 'runs'} with {job.size} of {job.world_size} ranks"
+    return f"{size}, {job.warming} more parked" if job.warming else size
+
+
+def _goodput(goodput: Goodput | None) -> Pairs:
+    """The useful part, then whatever took at least a hundredth of the time, the largest first."""
+    if goodput is None:
+        return []
+    rest = sorted((part for part in goodput.parts if part.cause != "stepping" and part.share >= 0.01), key=lambda part: -part.share)
+    costs = ", ".join(f"{part.cause.replace('_', ' ')} {part.seconds:.1f} s ({part.share:.0%})" for part in rest)
+    return [("goodput", goodput.text), *([("", f"the rest: {costs}")] if costs and goodput.goodput is not None else [])]
+
+
+def ranks(job: Job) -> str:
+    headers = ["RANK", "NODE", "SLOT", "STATE", "STEP", "PID", "HEARTBEAT", "EXIT"]
+    rows = [
+        [
+            str(rank.rank),
+            rank.node_name,
+            str(rank.slot),
+            rank.state,
+            str(rank.step),
+            str(rank.pid or formats.UNKNOWN),
+            formats.duration(rank.heartbeat_age_seconds),
+            rank.signal or (formats.UNKNOWN if rank.exit_code is None else str(rank.exit_code)),
+        ]
+        for rank in job.ranks
+    ]
+    return table(headers, rows, empty="no ranks yet")
+
+
+def incidents_table(incidents: list[Incident]) -> str:
+    headers = ["FAULT", "OUTCOME", "OUTAGE", "LOST", "WHAT HAPPENED", "WHAT WAS DONE"]
+    rows = [
+        [formats.age(each.fault_at) + " ago", each.outcome, f"{each.age_seconds:.2f} s", lost(each), each.what, each.done]
+        for each in incidents
+    ]
+    return table(headers, rows, empty="no incidents")
+
+
+def lost(incident: Incident) -> str:
+    """3 steps, 1.2 s of work"""
+    if incident.steps_lost is None:
+        return formats.UNKNOWN
+    work = f", {incident.seconds_lost:.1f} s" if incident.seconds_lost else ""
+    return f"{incident.steps_lost} {'step' if incident.steps_lost == 1 else 'steps'}{work}"

@@ -1,0 +1,321 @@
+"""Where a job's time went: useful steps over wall time, and a cause for every second of the rest. Pure.
+
+The causes are layers of time, painted one over the other, so each moment has exactly one cause and the parts always add up to the
+wall time, whatever the clocks of the machines say. The wall begins as the job first got its slots. Paused time is its user's and
+is cut out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from cluster.lineage import Line, lineage
+from cluster.states import JobState
+
+
+class Cause(StrEnum):
+    STEPPING = "stepping"  # the useful part
+    REDONE = "redone"
+    EVALUATING_AND_SAVING = "evaluating_and_saving"
+    STARTING = "starting"
+    WAITING = "waiting"
+    INCIDENT = "incident"
+    RESIZING = "resizing"
+    PAUSING = "pausing"
+    STOPPING = "stopping"
+    UNACCOUNTED = "unaccounted"
+
+
+#: What each of them means, for people.
+WORDS: Mapping[Cause, str] = {
+    Cause.STEPPING: "steps that count",
+    Cause.REDONE: "work thrown away: steps broken off by a fault, and steps that were done again from a checkpoint",
+    Cause.EVALUATING_AND_SAVING: "between steps: evaluations, checkpoints, and the little that a step leaves over",
+    Cause.STARTING: "from the slots to the first step: processes, rendezvous, restoring",
+    Cause.WAITING: "waiting for slots after it had them once",
+    Cause.INCIDENT: "from a fault to the next generation's first step",
+    Cause.RESIZING: "from one size to another, between steps",
+    Cause.PAUSING: "from the wish to pause until the slots were free, without the steps in it",
+    Cause.STOPPING: "from the last step until its ranks were gone",
+    Cause.UNACCOUNTED: "nothing is known of it",
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    began: float  # seconds since the epoch
+    ended: float
+    cause: Cause
+    incident: str | None = None
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A state of the job, and since when. `pausing`: it stops because its user asked for a pause."""
+
+    since: float
+    state: JobState
+    pausing: bool = False
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps `first` to `last` of one generation as its rank 0 told them: `seconds` of the time between `began` and `ended` were in steps."""
+
+    generation: int
+    first: int
+    last: int
+    began: float
+    ended: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Membership:
+    """One generation. `placed`: made of new processes; else of living ones."""
+
+    generation: int
+    start_step: int
+    started: float
+    ended: float | None
+    placed: bool
+    saved: float | None = None  # when its last evaluation or save was done
+    first_step: float | None = None  # when its first step was done, where no record of it tells
+
+
+@dataclass(frozen=True)
+class Fault:
+    incident: str
+    generation: int
+    next_generation: int | None
+    began: float
+    ended: float | None  # None: not over
+
+
+@dataclass(frozen=True)
+class Facts:
+    began: float  # the job first got slots
+    now: float  # or when it ended
+    stays: Sequence[Stay]
+    memberships: Sequence[Membership]
+    stretches: Sequence[Stretch]  # in order within each generation
+    faults: Sequence[Fault]
+    tells_steps: bool = True  # a script does not
+
+
+@dataclass(frozen=True)
+class Account:
+    wall: float
+    paused: float
+    useful_steps: int
+    redone_steps: int
+    parts: Mapping[Cause, float]  # of every cause; they add up to `wall`
+    by_incident: Mapping[str, float] = field(default_factory=dict)  # of the part `incident`
+
+    @property
+    def goodput(self) -> float | None:
+        return self.parts[Cause.STEPPING] / self.wall if self.wall > 0 and self.useful_steps else None
+
+
+def account(facts: Facts) -> Account:
+    """The layers from the bottom up: what is painted later hides what was there."""
+    lines = lines_of(facts)
+    painted = [Span(facts.began, facts.now, Cause.UNACCOUNTED)] if facts.now > facts.began else []
+    layers = (endings(facts), states(facts), starts(facts), resizes(facts), tails(facts), broken_off(facts), outages(facts), gaps(facts))
+    for layer in (*layers, steps(facts, lines)):
+        painted = overlay(painted, layer)
+    pauses = spans_of(facts, {JobState.PAUSED: Cause.PAUSING})
+    counted = [span for span in overlay(painted, [replace(pause, incident="paused") for pause in pauses]) if span.incident != "paused"]
+    parts = {cause: math.fsum(span.ended - span.began for span in counted if span.cause is cause) for cause in Cause}
+    wall = math.fsum(parts.values())
+    kept = sum(kept_steps(stretch, lines) for stretch in facts.stretches)
+    return Account(
+        wall=wall,
+        paused=max(0.0, facts.now - facts.began - wall),
+        useful_steps=kept,
+        redone_steps=sum(stretch.last - stretch.first + 1 for stretch in facts.stretches) - kept,
+        parts=parts,
+        by_incident={
+            fault.incident: math.fsum(span.ended - span.began for span in counted if span.incident == fault.incident)
+            for fault in facts.faults
+        },
+    )
+
+
+def lines_of(facts: Facts) -> list[Line]:
+    newest: dict[int, int] = {}
+    for stretch in facts.stretches:
+        newest[stretch.generation] = max(newest.get(stretch.generation, 0), stretch.last)
+    return lineage({each.generation: each.start_step for each in facts.memberships}, newest)
+
+
+def kept_steps(stretch: Stretch, lines: Sequence[Line]) -> int:
+    return sum(line.overlap(stretch.first, stretch.last) for line in lines if line.generation == stretch.generation)
+
+
+# --- the layers
+
+
+_OF_STATE = {
+    JobState.QUEUED: Cause.WAITING,
+    JobState.STARTING: Cause.STARTING,
+    JobState.RECOVERING: Cause.STARTING,
+    JobState.RESIZING: Cause.RESIZING,
+    JobState.STOPPING: Cause.STOPPING,
+}
+
+
+def endings(facts: Facts) -> list[Span]:
+    """From the last thing that a generation did until its end was known."""
+    done = _last_done(facts)
+    return disjoint(
+        Span(done[each.generation], each.ended, Cause.STOPPING)
+        for each in facts.memberships
+        if each.ended is not None and each.generation in done
+    )
+
+
+def states(facts: Facts) -> list[Span]:
+    return spans_of(facts, _OF_STATE)
+
+
+def spans_of(facts: Facts, causes: Mapping[JobState, Cause]) -> list[Span]:
+    ends = _ends([stay.since for stay in facts.stays], facts.now)
+    return disjoint(
+        Span(stay.since, end, Cause.PAUSING if stay.pausing else causes[stay.state])
+        for stay, end in zip(facts.stays, ends, strict=True)
+        if stay.state in causes
+    )
+
+
+def starts(facts: Facts) -> list[Span]:
+    """New processes, until their first step begins or their generation ends without one."""
+    if not facts.tells_steps:
+        return []
+    return disjoint(Span(each.started, _first_began(facts, each), Cause.STARTING) for each in facts.memberships if each.placed)
+
+
+def resizes(facts: Facts) -> list[Span]:
+    """A generation of living processes that no fault has made: from the last step before it to its first one."""
+    made_by_faults = {fault.next_generation for fault in facts.faults}
+    chosen = [each for each in facts.memberships if not each.placed and each.generation not in made_by_faults]
+    return disjoint(Span(_last_ended(facts, each), _first_began(facts, each), Cause.RESIZING) for each in chosen)
+
+
+def outages(facts: Facts) -> list[Span]:
+    """A later fault takes over from one that was not overcome yet."""
+    faults = sorted(facts.faults, key=lambda fault: fault.began)
+    ends = _ends([fault.began for fault in faults], math.inf)
+    ended = [facts.now if fault.ended is None else fault.ended for fault in faults]
+    return disjoint(
+        Span(fault.began, min(own, following), Cause.INCIDENT, fault.incident)
+        for fault, own, following in zip(faults, ended, ends, strict=True)
+    )
+
+
+def tails(facts: Facts) -> list[Span]:
+    """After a generation's last step: the evaluation and the save that belong to it."""
+    last = {stretch.generation: stretch.ended for stretch in facts.stretches}
+    return disjoint(
+        Span(last[each.generation], each.saved, Cause.EVALUATING_AND_SAVING)
+        for each in facts.memberships
+        if each.saved is not None and each.generation in last
+    )
+
+
+def gaps(facts: Facts) -> list[Span]:
+    return disjoint(
+        Span(one.ended, other.began, Cause.EVALUATING_AND_SAVING)
+        for one, other in pairwise(facts.stretches)
+        if one.generation == other.generation
+    )
+
+
+def broken_off(facts: Facts) -> list[Span]:
+    """From the last thing that a generation finished until the fault: a step, an evaluation or a save that came to nothing."""
+    done = _last_done(facts)
+    return disjoint(Span(done[fault.generation], fault.began, Cause.REDONE) for fault in facts.faults if fault.generation in done)
+
+
+def steps(facts: Facts, lines: Sequence[Line]) -> list[Span]:
+    return disjoint(span for stretch in facts.stretches for span in spans_of_steps(stretch, kept_steps(stretch, lines)))
+
+
+def spans_of_steps(stretch: Stretch, kept: int) -> list[Span]:
+    """What lay between the steps of a stretch first, then those that count, then those that do not."""
+    length = max(0.0, stretch.ended - stretch.began)
+    stepped = min(length, stretch.seconds)
+    useful = stepped * kept / (stretch.last - stretch.first + 1)
+    marks = [stretch.began, stretch.ended - stepped, stretch.ended - stepped + useful, stretch.ended]
+    causes = (Cause.EVALUATING_AND_SAVING, Cause.STEPPING, Cause.REDONE)
+    return [Span(began, ended, cause) for (began, ended), cause in zip(pairwise(marks), causes, strict=True)]
+
+
+def _ends(begins: Sequence[float], last: float) -> list[float]:
+    """Each ends as the next one begins."""
+    return [*begins[1:], last] if begins else []
+
+
+def _first_began(facts: Facts, membership: Membership) -> float:
+    own = (stretch.began for stretch in facts.stretches if stretch.generation == membership.generation)
+    without = next((moment for moment in (membership.first_step, membership.ended) if moment is not None), facts.now)
+    return next(own, without)
+
+
+def _last_done(facts: Facts) -> dict[int, float]:
+    """When each generation finished its last step, evaluation or save."""
+    done = {stretch.generation: stretch.ended for stretch in facts.stretches}
+    saved = {each.generation: each.saved for each in facts.memberships if each.saved is not None}
+    return {generation: max(ended, saved.get(generation, ended)) for generation, ended in done.items()}
+
+
+def _last_ended(facts: Facts, membership: Membership) -> float:
+    earlier = [stretch.ended for stretch in facts.stretches if stretch.generation < membership.generation]
+    return max(earlier, default=membership.started)
+
+
+# --- painting
+
+
+def disjoint(spans: Iterable[Span]) -> list[Span]:
+    """In order of time, each cut to what the ones before leave, without the empty ones."""
+    result: list[Span] = []
+    free = -math.inf
+    for span in sorted(spans, key=lambda span: (span.began, span.ended)):
+        began = max(span.began, free)
+        if span.ended > began:
+            result.append(replace(span, began=began))
+            free = span.ended
+    return result
+
+
+def overlay(below: Sequence[Span], above: Sequence[Span]) -> list[Span]:
+    """Paint `above` over `below`, within the bounds of `below`. Both in order and disjoint."""
+    result: list[Span] = []
+    first = 0
+    for span in below:
+        while first < len(above) and above[first].ended <= span.began:
+            first += 1
+        result += _painted(span, above, first)
+    return result
+
+
+def _painted(span: Span, above: Sequence[Span], first: int) -> list[Span]:
+    pieces: list[Span] = []
+    at = span.began
+    for index in range(first, len(above)):
+        top = above[index]
+        if top.began >= span.ended:
+            break
+        began, ended = max(top.began, at), min(top.ended, span.ended)
+        if began > at:
+            pieces.append(replace(span, began=at, ended=began))
+        pieces.append(replace(top, began=began, ended=ended))
+        at = ended
+    if at < span.ended:
+        pieces.append(replace(span, began=at))
+    return pieces

@@ -1,0 +1,136 @@
+"""Exactly once: which places of the endless line of samples the committed steps used, and which twice or not at all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+#: Findings of one kind that are told one by one.
+TOLD = 20
+
+
+@dataclass(frozen=True)
+class Use:
+    """One committed step used `count` places from `first` on."""
+
+    generation: int
+    step: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Range:
+    generation: int
+    first_step: int
+    last_step: int
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+
+@dataclass(frozen=True)
+class EpochUse:
+    epoch: int
+    used: int
+    duplicates: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    ranges: tuple[Range, ...]
+    steps: int
+    samples: int
+    duplicates: int
+    missing: int
+    epochs: tuple[EpochUse, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def exactly_once(self) -> bool:
+        return not self.findings
+
+
+def extend(ranges: list[Range], use: Use) -> None:
+    """Steps that follow each other in one generation and in the line become one range; `use` comes in order of steps."""
+    last = ranges[-1] if ranges else None
+    if last and (use.generation, use.step, use.first) == (last.generation, last.last_step + 1, last.end):
+        ranges[-1] = replace(last, last_step=use.step, count=last.count + use.count)
+    else:
+        ranges.append(Range(use.generation, use.step, use.step, use.first, use.count))
+
+
+def audit(ranges: Sequence[Range], *, begins_at: int | None, epoch_samples: int | None) -> Audit:
+    """`begins_at`: the place where the line should begin; None: wherever the first step did (a job restored from another one)."""
+    findings = [*_step_findings(ranges)]
+    used = sorted((each.first, each.end) for each in ranges)
+    start = begins_at if begins_at is not None else (used[0][0] if used else 0)
+    skipped, doubled = sweep(used, start)
+    findings += _told("never used", skipped) + _told("used more than once", doubled)
+    return Audit(
+        ranges=tuple(ranges),
+        steps=sum(each.last_step - each.first_step + 1 for each in ranges),
+        samples=sum(each.count for each in ranges),
+        duplicates=sum(end - first for first, end in doubled),
+        missing=sum(end - first for first, end in skipped),
+        epochs=tuple(by_epoch(used, doubled, epoch_samples)) if epoch_samples else (),
+        findings=tuple(findings),
+    )
+
+
+def sweep(used: Sequence[tuple[int, int]], start: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """(places skipped, places used again, once for each further use), as (first, end); `used` in order."""
+    skipped: list[tuple[int, int]] = []
+    doubled: list[tuple[int, int]] = []
+    reached = start
+    for first, end in used:
+        if first > reached:
+            skipped.append((reached, first))
+        if first < reached:
+            doubled.append((first, min(end, reached)))
+        reached = max(reached, end)
+    return skipped, doubled
+
+
+def by_epoch(used: Sequence[tuple[int, int]], doubled: Sequence[tuple[int, int]], size: int) -> list[EpochUse]:
+    uses, again = _per_epoch(used, size), _per_epoch(doubled, size)
+    return [EpochUse(epoch, uses[epoch] - again.get(epoch, 0), again.get(epoch, 0)) for epoch in sorted(uses)]
+
+
+def _per_epoch(spans: Iterable[tuple[int, int]], size: int) -> dict[int, int]:
+    totals: dict[int, int] = {}
+    for first, end in spans:
+        for epoch in range(first // size, (end - 1) // size + 1):
+            inside = min(end, (epoch + 1) * size) - max(first, epoch * size)
+            totals[epoch] = totals.get(epoch, 0) + inside
+    return totals
+
+
+def _step_findings(ranges: Sequence[Range]) -> list[str]:
+    found = []
+    for one, other in pairwise(ranges):
+        if other.first_step > one.last_step + 1:
+            found.append(f"{spelled('step', one.last_step + 1, other.first_step)}: nobody told which samples {_it(one, other)} used")
+        elif other.first != one.end:
+            found.append(f"step {other.first_step} begins at place {other.first}, not at {one.end} where step {one.last_step} ended")
+    return _at_most(found)
+
+
+def _it(one: Range, other: Range) -> str:
+    return "it" if other.first_step == one.last_step + 2 else "they"
+
+
+def _told(what: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+    return _at_most([f"{spelled('place', first, end)} {'was' if end == first + 1 else 'were'} {what}" for first, end in spans])
+
+
+def spelled(noun: str, first: int, end: int) -> str:
+    return f"{noun} {first}" if end == first + 1 else f"{noun}s {first} to {end - 1}"
+
+
+def _at_most(found: list[str]) -> list[str]:
+    return found if len(found) <= TOLD else [*found[:TOLD], f"and {len(found) - TOLD} more of this kind"]

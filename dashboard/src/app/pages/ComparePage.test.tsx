@@ -1,0 +1,100 @@
+import { act, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import { comparison, curve, job, jobSummary, metrics, page } from "@/testing/fixtures";
+import { mockApi, never, ok, problem, type Handler, type Routes } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+const COMPARE = "GET /api/v1/training/compare";
+
+function twoJobs(answer: Handler, more: Routes = {}) {
+  return mockApi({
+    [COMPARE]: answer,
+    "GET /api/v1/training/jobs/job2": () => ok(job({ id: "job2", name: "gpt-killed", state: "completed" })),
+    "GET /api/v1/metrics/jobs/job2": () => ok(metrics({ job_id: "job2", curves: [curve({ last: [5, 4] }), curve({ generation: 2, steps: [2, 3], last: [4.5, 3] })] })),
+    ...more,
+  });
+}
+
+const panelOf = (name: string) => screen.findByRole("region", { name });
+
+describe("the comparison of runs", () => {
+  it("asks for the jobs in the URL and gives the verdict in words to copy", async () => {
+    const seen = twoJobs(() => ok({ items: [comparison()] }));
+    renderApp("/compare?jobs=job1,job2");
+    const panel = await panelOf("gpt-stdlib and gpt-killed");
+    expect(panel).toHaveTextContent("Same run, to the last bit: 400 of 400 steps equal, on 1 and 2 ranks, through 1 recovery.");
+    expect(within(panel).getByRole("row", { name: /gpt-killed/ })).toHaveTextContent("2, then 1");
+    expect(seen.find(({ path }) => path === "/api/v1/training/compare")!.url.searchParams.get("jobs")).toBe("job1,job2");
+    const user = userEvent.setup();
+    await user.click(within(panel).getByRole("button", { name: "Copy verdict" }));
+    expect(await navigator.clipboard.readText()).toBe("gpt-stdlib and gpt-killed: same run, to the last bit: 400 of 400 steps equal, on 1 and 2 ranks, through 1 recovery");
+  });
+
+  it("says where two runs part, with the digits that tell them apart, and what their specs have different", async () => {
+    const loss = { name: "loss", compared: 300, equal: 0, first_difference: { step: 7, values: [2.12345678, 2.12345999] }, largest_relative_difference: 0.25, only_in_one: 0 };
+    const seed = { path: "training.seed", values: ["7", "8"], changes_numbers: true, text: "" };
+    twoJobs(() => ok({ items: [comparison({ verdict: "different", same_run: false, metrics: [loss], spec_differences: [seed] })] }));
+    renderApp("/compare?jobs=job1,job2");
+    const panel = await panelOf("gpt-stdlib and gpt-killed");
+    expect(panel).toHaveTextContent("step 7: 2.123457 and 2.12346");
+    expect(within(panel).getByRole("table", { name: "Spec differences" })).toHaveTextContent("training.seed78yes");
+  });
+
+  it("draws one metric of all of them, a repeated step by its newest generation", async () => {
+    const seen = twoJobs(() => ok({ items: [comparison()] }));
+    renderApp("/compare?jobs=job1,job2");
+    expect(await screen.findByText("gpt-stdlib 4 at step 2; gpt-killed 3 at step 3.")).toBeVisible();
+    await userEvent.click(screen.getByRole("button", { name: "Curves as a table" }));
+    expect(within(screen.getByRole("table", { name: "Curves as a table" })).getAllByRole("row").map((row) => row.textContent)).toEqual(["Step ↓gpt-stdlibgpt-killed", "3–3", "244.5", "155"].map((text) => text.replace(" ↓", "")));
+    expect(seen.filter(({ path }) => path.startsWith("/api/v1/metrics/jobs/")).every(({ url }) => url.searchParams.get("names") === "loss")).toBe(true);
+  });
+
+  it("asks for another job when there is only one, and takes it into the URL", async () => {
+    twoJobs(() => ok({ items: [comparison()] }), { "GET /api/v1/training/jobs": () => ok(page([jobSummary(), jobSummary({ id: "job2", name: "gpt-killed" })])) });
+    const { router } = renderApp("/compare?jobs=job1");
+    expect(await screen.findByText("Choose another job")).toBeVisible();
+    await userEvent.click(screen.getByRole("combobox", { name: "Add a job" }));
+    const options = await screen.findAllByRole("option", { hidden: true });
+    expect(options).toHaveLength(1);
+    await userEvent.click(options[0]!);
+    await waitFor(() => expect(router.state.location.search).toEqual({ jobs: ["job1", "job2"] }));
+    expect(await panelOf("gpt-stdlib and gpt-killed")).toBeVisible();
+  });
+
+  it("shows that it is loading, then an error with its code and a way to retry", async () => {
+    let reply: Handler = () => never;
+    twoJobs((request) => reply(request));
+    const { client } = renderApp("/compare?jobs=job1,job2");
+    expect(await screen.findByRole("status", { name: "Loading the comparison" })).toBeVisible();
+    reply = () => problem(500, "metrics_broken", "no");
+    await act(async () => {
+      await client.cancelQueries({ queryKey: ["comparison"] });
+      void client.refetchQueries({ queryKey: ["comparison"] });
+    });
+    expect(await screen.findByText(/metrics_broken/)).toBeVisible();
+    reply = () => ok({ items: [comparison()] });
+    await userEvent.click(screen.getByRole("button", { name: "Retry" }));
+    expect(await panelOf("gpt-stdlib and gpt-killed")).toBeVisible();
+  });
+});
+
+describe("picking jobs to compare", () => {
+  it("stands in the URL of the list and leads to the comparison", async () => {
+    twoJobs(() => ok({ items: [comparison()] }), { "GET /api/v1/training/jobs": () => ok(page([jobSummary(), jobSummary({ id: "job2", name: "gpt-killed" })])) });
+    const { router } = renderApp("/jobs");
+    await userEvent.click(await screen.findByRole("checkbox", { name: "Pick gpt-stdlib to compare" }));
+    await userEvent.click(await screen.findByRole("checkbox", { name: "Pick gpt-killed to compare" }));
+    await waitFor(() => expect(router.state.location.search).toEqual({ pick: ["job1", "job2"] }));
+    await userEvent.click(screen.getByRole("link", { name: "Compare 2 jobs" }));
+    await waitFor(() => expect(router.state.location.pathname).toBe("/compare"));
+    expect(router.state.location.search).toEqual({ jobs: ["job1", "job2"] });
+  });
+
+  it("starts from a job's own page too", async () => {
+    mockApi();
+    const { router } = renderApp("/jobs/job1?tab=spec");
+    await userEvent.click(await screen.findByRole("link", { name: "Compare with…" }));
+    await waitFor(() => expect(router.state.location.search).toEqual({ jobs: ["job1"] }));
+  });
+});

@@ -1,0 +1,95 @@
+import { act, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import type { Incident } from "@/lib/types";
+import { FakeSocket } from "@/testing/fakeSocket";
+import { generation, incident, job } from "@/testing/fixtures";
+import { mockApi, ok } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+const LEDGER = "/api/v1/training/jobs/job1/incidents";
+const OPEN: Partial<Incident> = {
+  outcome: "open", first_step_at: null, over_at: null, outage_seconds: null, resumed_step: null, steps_lost: null, seconds_lost: null, new_size: null, age_seconds: 2,
+  phases: [{ name: "detect", seconds: 0.02, under_way: false }, { name: "decide", seconds: 1.98, under_way: true }],
+};
+
+function withIncidents(...incidents: Incident[]) {
+  const generations = [generation({ end_reason: "rank_crashed" }), generation({ generation: 2, world_size: 1, start_step: 134 })];
+  return mockApi({ [`GET ${LEDGER}`]: () => ok(incidents), "GET /api/v1/training/jobs/job1": () => ok(job({ generations, generation: 2, actual_world_size: 1 })) });
+}
+
+describe("the incident ledger", () => {
+  it("tells what happened, what was done and what it cost", async () => {
+    withIncidents(incident());
+    renderApp("/jobs/job1?tab=incidents");
+    const row = (await screen.findByText("Rank 1 on node-b was killed by SIGKILL")).closest("tr")!;
+    for (const text of ["closed up", "0.35 s", "1 of 2"]) expect(row).toHaveTextContent(text);
+    expect(within(row).getByRole("img")).toHaveAccessibleName("Outage of 0.35 s: detect 20 ms, decide 30 ms, fence 0.1 s, rebuild 50 ms, transfer 50 ms, first step 0.1 s");
+  });
+
+  it("unfolds to its phases and to the ranks that were dragged down, which stay folded", async () => {
+    withIncidents(incident());
+    renderApp("/jobs/job1?tab=incidents");
+    await userEvent.click(await screen.findByRole("button", { name: /^Details: Rank 1/ }));
+    const fence = within(screen.getByRole("table", { name: "Phases of the outage" })).getByText("Fence").closest("tr")!;
+    expect(fence).toHaveTextContent("0.1 s");
+    expect(fence).toHaveTextContent("29 %");
+    expect(screen.getByText("1 rank dragged down by it")).toBeVisible();
+    expect(screen.getByText(/Rank 0 on node-a lost the connection/)).not.toBeVisible();
+  });
+
+  it("shows one that is under way at the top of the page, running, until its first step is done", async () => {
+    let ledger = [incident(OPEN)];
+    const failing = mockApi({ [`GET ${LEDGER}`]: () => ok(ledger), "GET /api/v1/training/jobs/job1": () => ok(job({ state: "recovering", generations: [generation()] })) });
+    renderApp("/jobs/job1?tab=incidents");
+    const notice = await screen.findByRole("region", { name: "Incident under way" });
+    expect(notice).toHaveTextContent("Rank 1 on node-b was killed by SIGKILL");
+    expect(notice).toHaveTextContent(/Closing up: \d\.\d s so far/);
+    ledger = [incident()];
+    act(() => FakeSocket.to("/events/stream").send({ topic: "events", type: "event", seq: 5, data: { seq: 5, type: "job.carried_on", job_id: "job1" } }));
+    await waitFor(() => expect(screen.queryByRole("region", { name: "Incident under way" })).toBeNull());
+    expect(failing.filter(({ path }) => path === LEDGER).length).toBeGreaterThan(1);
+    expect(screen.getByText("closed up")).toBeVisible();
+  });
+
+  it("says of one that never came to a step what cut it short", async () => {
+    withIncidents(incident({ ...OPEN, action: "restarted", outcome: "overtaken", outage_seconds: 2 }));
+    renderApp("/jobs/job1?tab=incidents");
+    const row = (await screen.findByText("Rank 1 on node-b was killed by SIGKILL")).closest("tr")!;
+    expect(row).toHaveTextContent("restartedovertaken by the next fault");
+    expect(screen.queryByText(/so far/)).toBeNull();
+    expect(screen.queryByRole("region", { name: "Incident under way" })).toBeNull();
+  });
+
+  it("says how many ranks it runs with, of how many, and why", async () => {
+    withIncidents(incident());
+    renderApp("/jobs/job1?tab=spec");
+    const notice = await screen.findByRole("region", { name: "Fewer ranks than asked" });
+    await waitFor(() => expect(notice).toHaveTextContent("Runs with 1 of 2 ranksRank 1 on node-b was killed by SIGKILL; the others carry on"));
+    expect(screen.getByText("runs with 1 of 2 ranks")).toBeVisible();
+  });
+
+  it("blames no fault for ranks that a resize asked for", async () => {
+    const generations = [generation({ ended_at: "2026-11-20T09:10:00Z" }), generation({ generation: 2, world_size: 1, start_step: 134 })];
+    mockApi({ [`GET ${LEDGER}`]: () => ok([incident()]), "GET /api/v1/training/jobs/job1": () => ok(job({ generations, generation: 2, world_size: 4, actual_world_size: 1 })) });
+    renderApp("/jobs/job1");
+    expect(await screen.findByRole("tab", { name: "Incidents 1" })).toBeVisible();
+    expect(screen.getByRole("region", { name: "Fewer ranks than asked" })).not.toHaveTextContent("SIGKILL");
+  });
+
+  it("says nothing of that once the job has ended, or has all its ranks", async () => {
+    const ended = [generation({ ended_at: "2026-11-20T09:10:00Z" }), generation({ generation: 2, world_size: 1, ended_at: "2026-11-20T09:20:00Z" })];
+    mockApi({ [`GET ${LEDGER}`]: () => ok([incident()]), "GET /api/v1/training/jobs/job1": () => ok(job({ state: "completed", generations: ended, actual_world_size: null })) });
+    renderApp("/jobs/job1?tab=incidents");
+    await screen.findByText("Rank 1 on node-b was killed by SIGKILL");
+    expect(screen.queryByRole("region", { name: "Fewer ranks than asked" })).toBeNull();
+  });
+
+  it("counts the faults on its tab and lists them with the values of a chart", async () => {
+    withIncidents(incident());
+    renderApp("/jobs/job1");
+    expect(await screen.findByRole("tab", { name: "Incidents 1" })).toBeVisible();
+    await userEvent.click(await screen.findByRole("button", { name: "Loss as a table" }));
+    expect(within(screen.getByRole("table", { name: "Marks on Loss" })).getByText(/Rank 1 on node-b was killed by SIGKILL. Generation 2 goes on from step 134 on 1 rank: outage 0.35 s, no step lost./)).toBeVisible();
+  });
+});

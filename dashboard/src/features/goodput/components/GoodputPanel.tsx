@@ -1,0 +1,52 @@
+import { useQuery } from "@tanstack/react-query";
+import { DataTable, type Column } from "@/components/ui/DataTable";
+import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
+import { Keyed, StackedBar } from "@/components/ui/StackedBar";
+import { count, duration, sentence } from "@/lib/format";
+import { isTerminal } from "@/lib/jobs";
+import type { Goodput, Job, TimePart } from "@/lib/types";
+import { goodputQuery } from "../api/goodput";
+import { accountOf, colorOf, nameOf, shareOf, timeOf } from "../causes";
+import classes from "./Goodput.module.css";
+
+const COLUMNS: readonly Column<TimePart>[] = [
+  { id: "cause", header: "Cause", cell: ({ cause }) => <Keyed color={colorOf(cause)}>{nameOf(cause)}</Keyed> },
+  { id: "time", header: "Time", cell: ({ seconds }) => timeOf(seconds), value: ({ seconds }) => seconds, numeric: true, width: 110 },
+  { id: "share", header: "Share", cell: ({ share }) => shareOf(share), numeric: true, width: 90 },
+  { id: "text", header: "What it is", cell: ({ text }) => <span className="muted">{text}</span> },
+];
+
+/** Useful step time over wall time, and a cause for each second of the rest. */
+export function GoodputPanel({ job }: { job: Job }) {
+  const query = useQuery(goodputQuery(job.id, !isTerminal(job.state)));
+  return (
+    <Panel title="Goodput" flush>
+      <PanelStates source={query} what="the goodput" isEmpty={({ parts }) => parts.length === 0} empty={<EmptyState title="No time to account for yet">It is counted from the moment at which the job gets its slots.</EmptyState>}>
+        {(goodput) => <Account goodput={goodput} />}
+      </PanelStates>
+    </Panel>
+  );
+}
+
+function Account({ goodput }: { goodput: Goodput }) {
+  return (
+    <>
+      <div className={classes.summary}>
+        {goodput.goodput !== null && <div className={classes.number}>{shareOf(goodput.goodput)}</div>}
+        <div className={classes.words}>
+          <p className={classes.sentence}>{sentence(goodput.text)}.</p>
+          <StackedBar parts={goodput.parts.map(({ cause, seconds }) => ({ name: cause, value: seconds, color: colorOf(cause) }))} label={accountOf(goodput)} />
+          <p className={classes.under}>{basis(goodput)}</p>
+        </div>
+      </div>
+      <DataTable label="Where the time went" rows={goodput.parts} columns={COLUMNS} rowId={({ cause }) => cause} />
+    </>
+  );
+}
+
+/** What the shares are of, and what is left out. */
+function basis({ wall_seconds: wall, queued_seconds: queued, paused_seconds: paused, useful_steps: useful, redone_steps: redone }: Goodput): string {
+  const left = [queued > 1 && `${duration(queued)} in the queue`, paused > 0 && `${duration(paused)} paused`].filter(Boolean);
+  const steps = `${count(useful)} useful steps${redone > 0 ? `, ${count(redone)} done again` : ""}`;
+  return `Of ${duration(wall)} since it got its slots${left.length > 0 ? `, without ${left.join(" and ")}` : ""}; ${steps}.`;
+}

@@ -1,0 +1,50 @@
+/** How a rank's end is told, in one place: the failure at the top of a page, the ledger and the marks on the curves say the same. */
+import type { Failure } from "./types";
+
+const WORDS: Record<string, string> = {
+  out_of_memory: "ran out of memory",
+  peer_lost: "lost the connection to another rank",
+  node_lost: "was lost with its node",
+  hang: "stopped making progress",
+  start_timeout: "did not start in time",
+  stop_timeout: "did not stop in time",
+  checkpoint_failed: "could not save a checkpoint",
+  invalid_input: "was given something that it cannot work with",
+};
+
+/** "Rank 1 on node-b was killed by SIGKILL". */
+export function whatHappened(failure: Failure): string {
+  return `Rank ${failure.rank} on ${failure.node_name} ${howItEnded(failure)}`;
+}
+
+export function howItEnded({ kind, signal, exception, exit_code }: Failure): string {
+  if (WORDS[kind]) return WORDS[kind];
+  if (signal) return `was killed by ${signal}`;
+  if (exception) return `raised ${shortName(exception)}`;
+  return exit_code == null ? `ended: ${kind.replaceAll("_", " ")}` : `exited with code ${exit_code}`;
+}
+
+/** What the rank said beyond `whatHappened`, or nothing. */
+export function itsWords(failure: Failure): string {
+  const said = `was ${failure.message}`.startsWith(howItEnded(failure)) ? "" : failure.message;
+  return said.startsWith(howItEnded(failure)) ? said.slice(howItEnded(failure).length).replace(/^: /, "") : said;
+}
+
+/** What it printed last, unless that is nothing. */
+export function lastLines(failure: Failure): string[] {
+  const lines = [...(failure.last_lines ?? [])];
+  while (lines.length > 0 && lines.at(-1)!.trim() === "") lines.pop();
+  return lines;
+}
+
+/** Its traceback, unless the last lines show it anyway. */
+export function unseenTraceback(failure: Failure): string {
+  const traceback = (failure.traceback ?? "").trim();
+  const ending = traceback.split("\n").at(-1)!;
+  return ending !== "" && lastLines(failure).includes(ending) ? "" : traceback;
+}
+
+/** `torch.distributed.DistBackendError` -> `DistBackendError`. */
+function shortName(exception: string): string {
+  return exception.slice(exception.lastIndexOf(".") + 1);
+}

@@ -1,0 +1,81 @@
+"""What rank 0 told of each step: the records of a job's steps, in order, as much at a time as is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from sqlalchemy import func, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from db.models.metrics import MetricRecordRow, MetricRollupRow
+from db.repositories.metrics import RecordColumns, StoredBucket
+from monitoring.rollup import LEVELS, Bucket
+
+#: Rows that are read at once.
+CHUNK = 5_000
+_LEADER = 0
+_ROWS = MetricRecordRow
+_COLUMNS = (_ROWS.seq, _ROWS.rank, _ROWS.generation, _ROWS.step, _ROWS.time, _ROWS.values)
+
+
+async def in_order(session: AsyncSession, job_id: str, first: int = 0, last: int | None = None) -> AsyncIterator[Sequence[RecordColumns]]:
+    """Records of the steps `first` to `last`, by step, in chunks."""
+    at = (first, 0)
+    while True:
+        query = select(*_COLUMNS).where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, tuple_(_ROWS.step, _ROWS.seq) > tuple_(*at))
+        if last is not None:
+            query = query.where(_ROWS.step <= last)
+        rows = await session.execute(query.order_by(_ROWS.step, _ROWS.seq).limit(CHUNK))
+        chunk = [RecordColumns(*row) for row in rows]
+        if chunk:
+            yield chunk
+        if len(chunk) < CHUNK:
+            return
+        at = (chunk[-1].step, chunk[-1].seq)
+
+
+async def at_steps(session: AsyncSession, job_id: str, steps: Sequence[int]) -> list[RecordColumns]:
+    query = select(*_COLUMNS).where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, _ROWS.step.in_(steps))
+    return [RecordColumns(*row) for row in await session.execute(query.order_by(_ROWS.step, _ROWS.seq))]
+
+
+async def count(session: AsyncSession, job_id: str, name: str) -> int:
+    """How many records have a value of this name; from the coarsest roll-ups."""
+    table = MetricRollupRow
+    query = select(func.sum(table.count)).where(
+        table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == LEVELS[-1]
+    )
+    return int((await session.scalar(query)) or 0)
+
+
+async def newest_steps(session: AsyncSession, job_id: str, name: str) -> dict[int, int]:
+    """The last step of each generation that has a value of this name."""
+    table = MetricRollupRow
+    query = (
+        select(table.generation, func.max(table.last_step))
+        .where(table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == LEVELS[-1])
+        .group_by(table.generation)
+    )
+    return {row[0]: row[1] for row in await session.execute(query)}
+
+
+async def rollups(session: AsyncSession, job_id: str, name: str, level: int) -> list[StoredBucket]:
+    """Every bucket of one level, in order of generation and steps."""
+    table = MetricRollupRow
+    query = (
+        select(
+            table.generation,
+            table.bucket,
+            table.count,
+            table.nan_count,
+            table.minimum,
+            table.maximum,
+            table.sum,
+            table.last,
+            table.last_step,
+            table.last_time,
+        )
+        .where(table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == level)
+        .order_by(table.generation, table.bucket)
+    )
+    return [StoredBucket(name, generation, number, Bucket(*rest)) for generation, number, *rest in await session.execute(query)]

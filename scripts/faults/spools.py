@@ -1,0 +1,34 @@
+"""Reads the metric spools of a job's ranks on this machine: every step of every rank, also of one that is fenced off or dead.
+
+The coordinator stores the same records later, but refuses those of a generation that has ended: what such a rank still did is only here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from monitoring.points import MetricRecord
+from monitoring.spool import parse
+from scripts.faults.history import Commit
+from scripts.faults.tails import Tails
+
+_decoder = msgspec.json.Decoder(MetricRecord)
+
+
+def spools(data: Path, job_id: str) -> Tails:
+    """All ranks of one job on the stack in this folder, whatever generation they come to."""
+    return Tails(data, f"agents/*/jobs/{job_id}/g*/rank*/metrics.spool", take)
+
+
+def take(path: Path, unread: bytes) -> tuple[list[Commit], int]:
+    """`path` is agents/<node>/jobs/<job>/g<generation>/rank<rank>/metrics.spool."""
+    folder = path.parent
+    member, generation, rank = folder.parents[3].name, int(folder.parent.name[1:]), int(folder.name.removeprefix("rank"))
+    payloads, taken = parse(unread)
+    return [
+        Commit(member, generation, rank, record.step, record.time, float(record.values["step_seconds"]))
+        for record in map(_decoder.decode, payloads)
+        if "step_seconds" in record.values  # a successor of rank 0 tells its last moments again, without having done them
+    ], taken

@@ -1,0 +1,219 @@
+"""Real file systems that are full, read-only or dying. They take root; elsewhere `why_not` says so."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scripts.torture.kills import Struck, look
+from scripts.torture.saver import state_at, vault_at
+from training import checkpoint
+from training.errors import CheckpointSaveError
+from training.vault import open_vault
+
+MEBIBYTE = 1 << 20
+ROOM_MEBIBYTES = 8  # for five checkpoints of `state_at`
+MOUNT_TIMEOUT_SECONDS = 30.0
+CLONE_NEWNS = 0x20000
+FS_IOC_SHUTDOWN = 0x8004587D
+WITHOUT_FLUSHING = 2
+
+
+def why_not() -> str | None:
+    """None where file systems can be mounted."""
+    if os.geteuid() != 0:
+        return "mounting takes root"
+    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"mounting is not allowed: {done.stderr.strip()}"
+
+
+def why_no_machine() -> str | None:
+    return why_not() or ("mkfs.ext4 is not installed" if shutil.which("mkfs.ext4") is None else None)
+
+
+def mount_privately() -> None:
+    """What this process mounts, nobody else sees or holds on to, and it is gone when the process is."""
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    command("mount", "--make-rprivate", "/")
+
+
+def command(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=MOUNT_TIMEOUT_SECONDS).stdout.strip()
+
+
+@contextmanager
+def mounted(folder: Path, *words: str) -> Iterator[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    command("mount", *words, str(folder))
+    try:
+        yield folder
+    finally:
+        command("umount", "--lazy", str(folder))
+
+
+@contextmanager
+def small_disk(folder: Path, mebibytes: int = ROOM_MEBIBYTES) -> Iterator[Path]:
+    with mounted(folder, "-t", "tmpfs", "-o", f"size={mebibytes}m", "paceline-torture"):
+        yield folder
+
+
+class Machine:
+    """ext4 with a journal on a file of its own, that can lose its power: what was not synced by then is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.disk, self._image = folder / "disk", folder / "image"
+        self.disk.mkdir(parents=True, exist_ok=True)
+        with open(self._image, "wb") as file:
+            file.truncate(8 * ROOM_MEBIBYTES * MEBIBYTE)
+        command("mkfs.ext4", "-q", str(self._image))
+
+    def switch_on(self) -> None:
+        command("mount", "-o", "loop", str(self._image), str(self.disk))
+
+    def cut_power(self) -> None:
+        """From now on every call on it fails with EIO."""
+        descriptor = os.open(self.disk, os.O_RDONLY)
+        fcntl.ioctl(descriptor, FS_IOC_SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING))
+        os.close(descriptor)
+
+    def switch_off(self) -> None:
+        command("umount", str(self.disk))
+
+
+def fill(folder: Path) -> Path:
+    """Until nothing more fits; the file to delete to make room again."""
+    filler = folder / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(64 << 10))
+        except OSError:
+            return filler
+
+
+class Disk:
+    """Saves on a file system that is taken away and given back. `problems` is what should not have happened."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.vault = directory / "job", vault_at(directory / "job", 1)
+        open_vault(self.vault, ())
+        self.step = self.told = 0
+        self.reasons: list[str] = []
+        self.problems: list[str] = []
+
+    def saves(self) -> None:
+        self.step += 1
+        try:
+            checkpoint.save(self.vault, state_at(self.step), {})
+            self.told = self.step
+        except CheckpointSaveError as error:
+            self.problems.append(f"step {self.step} was not saved: {error}")
+        self._look()
+
+    def refuses(self, words: str, *, readable: bool = True) -> None:
+        """The save fails, says why, and leaves the newest checkpoint as it was."""
+        self.step += 1
+        try:
+            checkpoint.save(self.vault, state_at(self.step), {})
+            self.problems.append(f"step {self.step} was saved")
+        except CheckpointSaveError as error:
+            self.reasons.append(str(error))
+            if words not in str(error):
+                self.problems.append(f"the reason does not say {words!r}: {error}")
+        if readable:
+            self._look()
+
+    def _look(self) -> None:
+        find = look(self.directory, self.told)
+        self.problems += find.problems
+        if find.where != "between saves":
+            self.problems.append(f"after step {self.step}: {find.where}")
+
+
+def fill_and_free(folder: Path) -> Disk:
+    with small_disk(folder) as directory:
+        disk = Disk(directory)
+        disk.saves()
+        filler = fill(directory)
+        disk.refuses("No space left on device")
+        disk.refuses("MB are free there")
+        filler.unlink()
+        disk.saves()
+    return disk
+
+
+def fill_in_the_middle(folder: Path) -> Disk:
+    """Room for half a checkpoint: it fails somewhere in the tensors."""
+    with small_disk(folder) as directory:
+        disk = Disk(directory)
+        disk.saves()
+        filler = fill(directory)
+        os.truncate(filler, filler.stat().st_size - MEBIBYTE // 2)
+        disk.refuses("free there")
+        filler.unlink()
+        disk.saves()
+    return disk
+
+
+def make_read_only(folder: Path) -> Disk:
+    with small_disk(folder) as directory:
+        disk = Disk(directory)
+        disk.saves()
+        command("mount", "-o", "remount,ro", str(directory))
+        disk.refuses("Read-only file system")
+        command("mount", "-o", "remount,rw", str(directory))
+        disk.saves()
+    return disk
+
+
+def let_it_die(folder: Path) -> Disk:
+    """Each call fails until it is mounted again; then everything that was committed is there."""
+    machine = Machine(folder)
+    machine.switch_on()
+    disk = Disk(machine.disk)
+    disk.saves()
+    machine.cut_power()
+    disk.refuses("Input/output error", readable=False)
+    machine.switch_off()
+    machine.switch_on()
+    disk.saves()
+    machine.switch_off()
+    return disk
+
+
+class PowerCuts(Struck):
+    """The power goes at a random moment of saver after saver; each finds what its predecessor had told to be committed."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.machine = Machine(folder / "machine")
+        super().__init__(folder, seed, self.machine.disk / "checkpoints")
+
+    def cut_at_random(self, count: int) -> None:
+        self.machine.switch_on()
+        for _ in range(count):
+            saver = self._saver()
+            saver.go()
+            self._wait()
+            self.machine.cut_power()
+            saver.kill()
+            saver.end()
+            self.machine.switch_off()
+            self.machine.switch_on()
+            self._after(saver)
+        self.machine.switch_off()
+
+
+SCENES: dict[str, Callable[[Path], Disk]] = {
+    "disk full": fill_and_free,
+    "disk full in the middle": fill_in_the_middle,
+    "read-only": make_read_only,
+    "dying disk (EIO)": let_it_die,
+}

@@ -1,0 +1,184 @@
+"""A process that does nothing but save: a state that is a function of its step alone, so that whoever loads one can tell."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import signal
+import struct
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from torch import nn
+
+from cluster.agent import checkpoints as deletion
+from cluster.protocol import CheckpointToDelete
+from distributed.process_group import SoloGroup
+from training import checkpoint
+from training import manifest as manifests
+from training.errors import CheckpointSaveError
+from training.shards import tensors_of
+from training.spec import JobSpec
+from training.state import TrainState
+from training.task import Batch, Task
+from training.vault import Vault, open_vault
+
+WIDTH = 192
+KEPT = 2
+WAIT_SECONDS = 60.0
+POLL_SECONDS = 0.001
+
+SPEC = JobSpec.model_validate({"name": "torture", "entrypoint": "torture:task", "training": {"steps": 1_000_000, "global_batch_size": 1}})
+
+
+class Nothing:
+    """Data for a model that is never trained."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def batch(self, indices: torch.Tensor, generator: torch.Generator | None) -> Batch:
+        raise NotImplementedError
+
+
+def state_at(step: int) -> TrainState:
+    """Model and optimizer filled with numbers that only this step has."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+    task = Task(model=model, train=Nothing(), loss=lambda _, batch: (batch[0].sum(), {}))
+    state = TrainState(task, torch.optim.AdamW(model.parameters()), torch.device("cpu"), total_steps=1_000_000, step=step)
+    generator = torch.Generator().manual_seed(step)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
+    state.optimizer.step()
+    state.optimizer.zero_grad()
+    return state
+
+
+def digest(state: TrainState) -> str:
+    """Of every tensor, by name, and of the step."""
+    found = hashlib.sha256(str(state.step).encode())
+    for part in tensors_of(state).values():
+        for name in sorted(part):
+            found.update(name.encode())
+            if isinstance(part[name], torch.Tensor):
+                found.update(part[name].contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def vault_at(directory: Path, generation: int) -> Vault:
+    return Vault(directory, "torture", generation, SPEC, SoloGroup())
+
+
+class Journal:
+    """What a saver says, in memory that outlives it and that is written without asking the system for anything."""
+
+    _FIELDS = struct.Struct("<QQQQ")
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.write_bytes(bytes(self._FIELDS.size))
+        with open(path, "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self._FIELDS.size)
+
+    def _get(self, number: int) -> int:
+        return int(self._FIELDS.unpack_from(self._map)[number])
+
+    def _put(self, number: int, value: int) -> None:
+        struct.pack_into("<Q", self._map, 8 * number, value)
+
+    ready = property(lambda self: self._get(0), lambda self, value: self._put(0, value))
+    go = property(lambda self: self._get(1), lambda self, value: self._put(1, value))
+    committed = property(lambda self: self._get(2), lambda self, value: self._put(2, value))
+    failed = property(lambda self: self._get(3), lambda self, value: self._put(3, value))
+
+
+def warm_up() -> None:
+    """Whatever is done only once in a process is done, before savers are forked from it."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.save(vault_at(Path(folder), 1), state_at(1), {})
+
+
+def be_a_saver(directory: Path, journal: Journal, generation: int, first: int, saves: int) -> None:
+    """Wait for `go`, save `saves` steps from `first` on, keep the newest few."""
+    vault, states = vault_at(directory, generation), [state_at(first)]
+    open_vault(vault, ())
+    folders = newest_first(directory)
+    journal.ready = 1
+    wait_until(lambda: bool(journal.go), "the order to go")
+    for step in range(first, first + saves):
+        state = states.pop() if states else state_at(step)
+        try:
+            folders.insert(0, checkpoint.save(vault, state, {"loss": 1.0 / step}).directory)
+        except CheckpointSaveError:
+            journal.failed = step
+            continue
+        journal.committed = step
+        folders = [folder for folder in folders if folder in folders[:KEPT] or not delete(folder)]
+
+
+def delete(folder: Path) -> bool:
+    return deletion.delete(CheckpointToDelete(id=folder.name, directory=str(folder)))
+
+
+def newest_first(directory: Path) -> list[Path]:
+    """What counts as a checkpoint, judging by names alone."""
+    named = ((manifests.NAME.fullmatch(folder.name), folder) for folder in directory.iterdir())
+    found = [(int(name["step"]), int(name["generation"]), folder) for name, folder in named if name and not name["debris"]]
+    return [folder for _, _, folder in sorted(found, reverse=True)]
+
+
+class Saver:
+    """One such process, forked from this one, and its journal."""
+
+    def __init__(self, folder: Path, directory: Path, generation: int, first: int, saves: int = 1_000_000) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.journal = Journal(folder / f"journal.{generation}")
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._live(directory, generation, first, saves)
+        self._code: int | None = None
+        wait_until(lambda: bool(self.journal.ready) or self.has_ended(), "a saver")
+        if not self.journal.ready:
+            raise RuntimeError(f"a saver ended with exit code {self._code} before it was asked to save")
+
+    def _live(self, directory: Path, generation: int, first: int, saves: int) -> NoReturn:
+        try:
+            be_a_saver(directory, self.journal, generation, first, saves)
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - the border of the process
+            traceback.print_exc()
+            os._exit(1)
+
+    def go(self) -> None:
+        self.journal.go = 1
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def has_ended(self) -> bool:
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code is not None
+
+    def end(self) -> int:
+        """Its exit code, once it is gone."""
+        wait_until(self.has_ended, "the end of a saver")
+        assert self._code is not None
+        return self._code
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not come within {WAIT_SECONDS:g} s")
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,195 @@
+"""Changing members while it runs, and ranks without a place: what is known of them -> what happens next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.decide import ENTER_SECONDS, PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide
+from cluster.states import JOB_TRANSITIONS, EndReason, Intent, JobState, RankState
+from cluster.views import JobView, RankView
+from tests.cluster.test_decide import CANCEL, NOW, PAUSE, RANKS, VIEWS, completed, crashed, job, paused, rank, report, stopping
+from tests.cluster.test_decide_close_up import broken, gang, killed
+
+LONG_AGO = NOW - timedelta(seconds=ENTER_SECONDS)
+VERY_LONG_AGO = NOW - timedelta(seconds=START_SECONDS + 1)
+SPARE = rank(2, RankState.PARKED)
+COLD_SPARE = rank(2, RankState.STARTING)
+
+
+def newcomer(number: int, state: RankState = RankState.ASSIGNED, **known: Any) -> RankView:
+    return rank(number, state, carried=True, newcomer=True, **known)
+
+
+def stayer(number: int, state: RankState = RankState.ASSIGNED, **known: Any) -> RankView:
+    return rank(number, state, carried=True, **known)
+
+
+def dead(number: int, **known: Any) -> RankView:
+    return replace(killed(number), carried=True, **known)
+
+
+def resizing(*ranks: RankView, **known: Any) -> JobView:
+    return gang(*ranks, state=JobState.RESIZING, **known)
+
+
+THERE, LATE = stayer(0, RankState.STARTING, updated_at=LONG_AGO), newcomer(1, updated_at=LONG_AGO)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        resizing(stayer(0), newcomer(1), generation_since=VERY_LONG_AGO, state_since=VERY_LONG_AGO),  # a step takes as long as it takes
+        resizing(stayer(0, RankState.STARTING), newcomer(1)),
+        resizing(THERE, stayer(1, updated_at=LONG_AGO), newcomer(2, updated_at=LONG_AGO)),  # one is at work in the old generation still
+        resizing(stayer(0), newcomer(1), **PAUSE),  # the pause comes once they have joined
+        resizing(completed(0), stayer(1), newcomer(2)),
+        resizing(completed(0), stayer(1), dead(2, newcomer=True)),  # the others come to the end without it
+    ],
+)
+def test_it_waits_for_the_boundary(view: JobView) -> None:
+    assert decide(view, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("view", "to", "reason"),
+    [
+        (resizing(stayer(0, RankState.RUNNING), newcomer(1, RankState.RUNNING)), JobState.RUNNING, None),
+        (resizing(stayer(0), newcomer(1), **CANCEL), JobState.STOPPING, EndReason.CANCELLED),
+        (resizing(completed(0), completed(1), newcomer(2)), JobState.STOPPING, EndReason.COMPLETED),  # the run was over before the change
+    ],
+)
+def test_how_a_change_ends(view: JobView, to: JobState, reason: EndReason | None) -> None:
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, decision.reason) == (to, reason)
+
+
+@pytest.mark.parametrize(
+    ("view", "survivors"),
+    [
+        (resizing(stayer(0), dead(1), newcomer(2)), (0, 2)),
+        (resizing(stayer(0), dead(1, newcomer=True)), (0,)),
+        (resizing(stayer(0), replace(crashed(1), newcomer=True)), (0,)),  # its exception is no verdict on the others
+        (resizing(stayer(0), replace(crashed(1, failure=report(1, "invalid_input")), newcomer=True)), (0,)),
+        (resizing(THERE, LATE), (0,)),
+        (resizing(THERE, newcomer(1, RankState.STARTING, updated_at=LONG_AGO)), (0,)),
+        (resizing(broken(0, updated_at=LONG_AGO), newcomer(1, RankState.STARTING)), (0, 1)),
+        (gang(stayer(0, RankState.STARTING, updated_at=LONG_AGO), LATE, state=JobState.RECOVERING), (0,)),  # a spare that never came
+    ],
+)
+def test_who_goes_on_when_a_change_breaks(view: JobView, survivors: tuple[int, ...]) -> None:
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, decision.survivors, decision.at_boundary) == (JobState.RECOVERING, survivors, False)
+    assert not decision.counts_as_restart
+
+
+def test_newcomers_alone_have_nothing_to_go_on_from() -> None:
+    decision = decide(resizing(dead(0), newcomer(1), max_restarts=3), NOW)
+    assert decision is not None
+    assert decision.counts_as_restart
+
+
+@pytest.mark.parametrize(
+    ("view", "members"),
+    [
+        (gang(rank(0), killed(1), parked=(SPARE,), target=2), ((0,), (2,))),
+        (gang(rank(0), killed(1), parked=(COLD_SPARE,), target=2), ((0,), ())),
+        (gang(rank(0), killed(1), parked=(replace(SPARE, reachable=False),), target=2), ((0,), ())),
+        (gang(rank(0), killed(1), parked=(replace(SPARE, leaving=True),), target=2), ((0,), ())),
+        (gang(rank(0), killed(1), parked=(SPARE, rank(3, RankState.PARKED)), target=2), ((0,), (2,))),
+        (gang(rank(0), killed(1), parked=(SPARE,), target=1), ((0,), ())),  # resized meanwhile
+        (gang(rank(0), killed(1), parked=(SPARE,), target=2, least=2), ((0,), (2,))),
+    ],
+)
+def test_spares_take_the_place_of_the_dead(view: JobView, members: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, (decision.survivors, decision.joining)) == (JobState.RECOVERING, members)
+    assert ("spare" in decision.why) == bool(decision.joining)
+
+
+@pytest.mark.parametrize("spare", [SPARE, COLD_SPARE, killed(2), rank(2, RankState.LOST), broken(2)])
+def test_ranks_without_a_place_are_no_part_of_what_the_job_does(spare: RankView) -> None:
+    assert decide(gang(rank(0), rank(1), parked=(spare,)), NOW) is None
+    started = decide(gang(rank(0), rank(1), parked=(spare,), state=JobState.STARTING), NOW)
+    done = decide(gang(completed(0), completed(1), parked=(spare,)), NOW)
+    assert (started and started.to, done and done.reason) == (JobState.RUNNING, EndReason.COMPLETED)
+
+
+def test_a_job_has_stopped_when_its_parked_ranks_are_gone_too() -> None:
+    saved = stopping(EndReason.PAUSED, paused(0), parked=(SPARE,), **PAUSE)
+    assert decide(saved, NOW) is None
+    gone = replace(SPARE, state=RankState.EXITED, outcome="released", drained=True)
+    ended = decide(replace(saved, parked=(gone,)), NOW)
+    assert ended is not None
+    assert ended.to is JobState.PAUSED
+    late = decide(replace(saved, state_since=NOW - timedelta(seconds=PAUSE_SECONDS)), NOW)
+    assert late is not None
+    assert (late.to, late.counts_as_restart) == (JobState.PAUSED, False)  # what was to be saved is saved
+
+
+LEAVING = rank(1, leaving=True)
+
+
+@pytest.mark.parametrize(
+    ("view", "reason"),
+    [
+        (job(JobState.RUNNING, rank(0), LEAVING), EndReason.PREEMPTED),
+        (job(JobState.RUNNING, rank(0), rank(1), target=3), EndReason.RESIZED),
+        (job(JobState.RUNNING, rank(0), rank(1), target=2), None),
+        (job(JobState.RUNNING, rank(0), LEAVING, saves=False), None),  # a script is waited for
+        (gang(rank(0), LEAVING, target=3), None),  # a job that closes up changes while it runs
+        (job(JobState.STARTING, rank(0, RankState.STARTING), LEAVING), None),
+    ],
+)
+def test_who_makes_way_by_saving_and_going_back_to_the_queue(view: JobView, reason: EndReason | None) -> None:
+    decision = decide(view, NOW)
+    assert (decision and decision.reason) == reason
+    assert decision is None or (decision.to is JobState.STOPPING and not decision.ends_generation)
+
+
+@pytest.mark.parametrize("reason", [EndReason.PREEMPTED, EndReason.RESIZED])
+def test_what_made_way_has_saved_and_is_queued(reason: EndReason) -> None:
+    view = replace(stopping(EndReason.PAUSED, paused(0), paused(1)), end_reason=reason)
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, decision.reason) == (JobState.QUEUED, None)
+    crash = decide(replace(view, ranks=(paused(0), crashed(1))), NOW)
+    assert crash is not None
+    assert (crash.to, crash.reason, crash.counts_as_restart) == (JobState.STOPPING, reason, True)
+
+
+@given(VIEWS, st.lists(RANKS, max_size=2).map(tuple), st.booleans(), st.integers(1, 3) | st.none())
+def test_whatever_is_parked_the_decision_is_legal(view: JobView, parked: tuple[RankView, ...], newcomers: bool, least: int | None) -> None:
+    ranks = tuple(replace(each, rank=number, newcomer=newcomers and number > 0) for number, each in enumerate(view.ranks))
+    parked = tuple(replace(each, rank=len(ranks) + number) for number, each in enumerate(parked))
+    decision = decide(replace(view, ranks=ranks, parked=parked, min_ranks=least, target=2), NOW)
+    if decision is None:
+        return
+    assert decision.to is view.state or decision.to in JOB_TRANSITIONS[view.state]
+    assert set(decision.survivors) <= {each.rank for each in ranks}
+    assert all(each.state is RankState.PARKED for each in parked if each.rank in decision.joining)
+    assert not decision.joining or decision.survivors
+
+
+@given(VIEWS, st.lists(RANKS, max_size=2).map(tuple))
+def test_stopping_ends_whatever_is_parked(view: JobView, parked: tuple[RankView, ...]) -> None:
+    late, limit = NOW, timedelta(seconds=max(PAUSE_SECONDS, STOP_SECONDS))
+    view = replace(view, state=JobState.STOPPING, parked=parked, desired=Intent.RUN)
+    for _ in range(5):
+        late += limit
+        decision = decide(view, late)
+        assert decision is not None
+        if decision.to is not JobState.STOPPING:
+            return
+        ended = view.generation_ended_at or (late if decision.ends_generation else None)
+        restarts = view.restarts + decision.counts_as_restart
+        view = replace(view, end_reason=decision.reason, generation_ended_at=ended, restarts=restarts, state_since=late)
+    raise AssertionError("it never stops")

@@ -1,0 +1,226 @@
+"""Which ranks a gang gains and gives up: examples for each reason, and properties over any gang."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.elastic import (
+    FORGIVEN_SECONDS,
+    GATHER_SECONDS,
+    MOST_FAILURES,
+    Gang,
+    Mishap,
+    Seat,
+    is_steady,
+    missing,
+    next_change,
+    retry_at,
+    superfluous,
+)
+from cluster.states import EndReason, Intent, JobState, RankState
+from cluster.views import JobView
+from tests.cluster.test_decide import job, rank
+
+NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+LONG_AGO = NOW - timedelta(hours=1)
+
+
+def member(number: int, node: str = "", *, leaving: bool = False) -> Seat:
+    return Seat(number, node or f"n{number}", 0, leaving)
+
+
+def warm(number: int, *, since: datetime = LONG_AGO, leaving: bool = False) -> Seat:
+    return Seat(number, f"n{number}", 0, leaving, ready_since=since)
+
+
+def cold(number: int) -> Seat:
+    return Seat(number, f"n{number}", 0)
+
+
+def gang(*members: Seat, parked: tuple[Seat, ...] = (), target: int = 2, **known: Any) -> Gang:
+    facts = {"least": 1, "most": target, "ceiling": 8} | known
+    return Gang("job", "cpu", 1, members, parked, target=target, **facts)
+
+
+def change(gang: Gang, coming: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]] | str | None:
+    decision = next_change(gang, coming, NOW)
+    if decision is None:
+        return None
+    return (decision.survivors, decision.joining) if decision.to is JobState.RESIZING else decision.to.value
+
+
+TWO = (member(0), member(1))
+GOING = (member(0, leaving=True), member(1))
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (gang(*TWO), None),
+        (gang(*TWO, parked=(warm(2),), spares=1), None),  # a spare waits for somebody to die
+        (gang(member(0), parked=(cold(1),)), None),
+        (gang(member(0), parked=(warm(1),)), ((0,), (1,))),
+        (gang(member(0), parked=(warm(1), warm(2)), target=3), ((0,), (1, 2))),
+        (gang(member(0), parked=(warm(1, since=NOW), cold(2)), target=3), None),  # one change takes both
+        (gang(member(0), parked=(warm(1), cold(2)), target=3), ((0,), (1,))),  # but not for ever
+        (gang(member(0), parked=(warm(1, since=NOW), cold(2)), target=2, spares=1), ((0,), (1,))),
+        (gang(*TWO, member(2)), ((0, 1), ())),
+        (gang(member(0, "a"), member(1, "b"), member(2, "b")), ((1, 2), ())),  # a whole node becomes free
+        (gang(*TWO, parked=(warm(2),), most=3), ((0, 1), (2,))),
+        (gang(*TWO, parked=(warm(2),), most=3, spares=1), None),  # a spare is not there to grow
+        (gang(*TWO, parked=(warm(2),), most=3, yields=True), None),
+        (gang(*TWO, member(2), most=3), None),
+        (gang(*TWO, member(2), most=3, yields=True), ((0, 1), ())),
+        (gang(*GOING, parked=(warm(2),)), ((1,), (2,))),
+        (gang(*GOING, parked=(cold(2),)), None),  # whoever leaves waits for a replacement
+        (gang(*GOING), ((1,), ())),
+        (gang(*GOING, least=2), "stopping"),  # too few would be left
+        (gang(*GOING, least=2, parked=(warm(2),)), ((0, 1), (2,))),  # it leaves once the other has the state
+        (gang(member(0, leaving=True), target=1), "stopping"),
+        (gang(member(0, leaving=True), parked=(warm(1),), target=1), ((0,), (1,))),
+        (gang(member(0, leaving=True), parked=(warm(1, leaving=True),), target=1), "stopping"),
+        (gang(member(0, leaving=True), member(1, leaving=True), parked=(warm(2), warm(3)), ceiling=2), ((0,), (2,))),
+        (gang(member(0, leaving=True), member(1), member(2)), ((1, 2), ())),
+    ],
+)
+def test_the_next_membership(known: Gang, expected: Any) -> None:
+    assert change(known) == expected
+
+
+def test_nobody_leaves_while_a_replacement_was_just_asked_for() -> None:
+    assert change(gang(*GOING), coming=1) is None
+
+
+def test_a_change_says_who_and_why() -> None:
+    decision = next_change(gang(*GOING, parked=(warm(2),)), 0, NOW)
+    assert decision is not None
+    assert (decision.reason, decision.at_boundary) == (EndReason.RESIZED, True)
+    assert decision.why == "rank 2 is warm and takes a place; the node of rank 0 drains: still 2 ranks"
+
+
+@pytest.mark.parametrize(
+    ("known", "lacks", "goes"),
+    [
+        (gang(*TWO), 0, ()),
+        (gang(member(0)), 1, ()),
+        (gang(*GOING), 1, ()),
+        (gang(*TWO, spares=2), 2, ()),
+        (gang(member(0), parked=(cold(1),), spares=1), 1, ()),
+        (gang(*TWO, parked=(cold(2),)), 0, (2,)),  # resized meanwhile
+        (gang(*TWO, parked=(cold(2), warm(3)), spares=1), 0, (2,)),  # the readier one is kept
+        (gang(*TWO, parked=(warm(2, leaving=True),), spares=1), 1, (2,)),
+        (gang(*TWO, parked=(cold(2),), most=3, yields=True), 0, (2,)),
+    ],
+)
+def test_what_it_lacks_and_who_is_one_too_many(known: Gang, lacks: int, goes: tuple[int, ...]) -> None:
+    assert (missing(known, known.target), tuple(seat.rank for seat in superfluous(known))) == (lacks, goes)
+
+
+def test_attempts_come_ever_more_slowly_and_then_no_more() -> None:
+    mishaps = [Mishap(NOW + timedelta(seconds=number), "boom") for number in range(MOST_FAILURES)]
+    waits = [(retry_at(mishaps[: count + 1]) or NOW) - mishaps[count].at for count in range(MOST_FAILURES)]
+    assert [wait.total_seconds() for wait in waits[:-1]] == [1, 2, 4, 8, 16]
+    assert retry_at(mishaps) == NOW + timedelta(seconds=FORGIVEN_SECONDS)
+    assert retry_at([]) is None
+
+
+@pytest.mark.parametrize(
+    ("view", "steady"),
+    [
+        (job(JobState.RUNNING, rank(0), rank(1), min_ranks=1), True),
+        (job(JobState.RUNNING, rank(0), min_ranks=None), False),
+        (job(JobState.RUNNING, rank(0), rank(1, reachable=False), min_ranks=1), False),
+        (job(JobState.RUNNING, rank(0), rank(1, RankState.EXITED), min_ranks=1), False),
+        (job(JobState.RUNNING, rank(0), min_ranks=1, desired=Intent.PAUSE), False),
+        (job(JobState.RESIZING, rank(0), min_ranks=1), False),
+    ],
+)
+def test_ranks_come_and_go_only_while_nothing_else_happens(view: JobView, steady: bool) -> None:
+    assert is_steady(view) is steady
+
+
+SINCE = st.sampled_from([None, NOW, NOW - timedelta(seconds=GATHER_SECONDS / 2), LONG_AGO])
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> Gang:
+    size, waiting = draw(st.integers(1, 5)), draw(st.integers(0, 4))
+    members = tuple(Seat(number, draw(st.sampled_from("abc")), number, draw(st.booleans())) for number in range(size))
+    parked = tuple(
+        Seat(size + number, draw(st.sampled_from("abc")), size + number, draw(st.booleans()), draw(SINCE)) for number in range(waiting)
+    )
+    target = draw(st.integers(1, 5))
+    return Gang(
+        "job",
+        "cpu",
+        2,
+        members,
+        parked,
+        least=draw(st.integers(1, target)),
+        target=target,
+        most=draw(st.integers(target, 6)),
+        ceiling=draw(st.integers(max(size, target), 8)),
+        spares=draw(st.integers(0, 2)),
+        yields=draw(st.booleans()),
+    )
+
+
+@given(gangs(), st.integers(0, 2))
+def test_whatever_the_gang_a_change_is_one(known: Gang, coming: int) -> None:
+    decision = next_change(known, coming, NOW)
+    if decision is None or decision.to is not JobState.RESIZING:
+        return
+    everyone = {seat.rank: seat for seat in (*known.members, *known.parked)}
+    assert decision.survivors, "somebody must bring the state along"
+    assert set(decision.survivors) <= {seat.rank for seat in known.members}
+    assert all(everyone[rank].ready_since is not None and not everyone[rank].leaving for rank in decision.joining)
+    assert set(decision.survivors) != {seat.rank for seat in known.members} or decision.joining, "nothing would change"
+    size = len(decision.survivors) + len(decision.joining)
+    assert size <= max(known.ceiling, len(known.members))
+    assert size <= max(known.limit + len(known.leaving), len(known.members))
+
+
+def settled(known: Gang) -> list[Gang]:
+    """What becomes of it when everything that it asks for comes true; slots are free on other nodes."""
+    history = [known]
+    for _ in range(12):
+        lacks = missing(known, known.limit)
+        decision = next_change(known, lacks, NOW)
+        if decision is not None and decision.to is not JobState.RESIZING:
+            return history
+        if decision is not None:
+            seats = {seat.rank: seat for seat in (*known.members, *known.parked)}
+            stay = [seats[rank] for rank in (*decision.survivors, *decision.joining)]
+            rest = [seat for seat in known.parked if seat.rank not in decision.joining]
+            members = tuple(replace(seat, rank=number, ready_since=None) for number, seat in enumerate(stay))
+            known = replace(known, members=members, parked=tuple(replace(seat, rank=len(stay) + n) for n, seat in enumerate(rest)))
+        else:
+            gone = superfluous(known)
+            first = max(seat.rank for seat in (*known.members, *known.parked)) + 1
+            new = [Seat(first + number, "free", first + number, ready_since=LONG_AGO) for number in range(lacks)]
+            if not gone and not new and all(seat.ready_since == LONG_AGO for seat in known.parked):
+                return history
+            ready = tuple(replace(seat, ready_since=LONG_AGO) for seat in known.parked if seat not in gone)
+            known = replace(known, parked=(*ready, *new))
+        history.append(known)
+    raise AssertionError(f"it never comes to rest: {history}")
+
+
+@given(gangs())
+def test_with_slots_enough_every_gang_comes_to_its_size_and_leaves_what_drains(known: Gang) -> None:
+    *_, last = settled(replace(known, ceiling=20))
+    assert not last.leaving
+    assert len(last.members) == last.limit
+    assert len(last.pool) == last.spares
+
+
+@given(gangs())
+def test_on_the_way_it_never_falls_below_its_least_by_its_own_doing(known: Gang) -> None:
+    sizes = [len(each.members) for each in settled(replace(known, ceiling=20))]
+    assert min(sizes) >= min(known.least, sizes[0])

@@ -1,0 +1,96 @@
+"""Whether a machine answers is asked of its kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from distributed.abort import Fence
+from distributed.calls import REMEMBERED_CALLS, Calls, aside
+from distributed.errors import StoreUnreachableError
+from distributed.reach import ATTEMPT_SECONDS, ATTEMPTS, Landmark, Place, require_answer, unanswered
+from tests.ranks import run_ranks
+from training.link import World
+
+
+@contextlib.contextmanager
+def silent_machine(host: str) -> Iterator[Place]:
+    """The kernel drops calls to a listener whose queue is full, as if nobody were there."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server((host, 0), backlog=0))
+        for _ in range(2):
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(server.getsockname())
+        yield Place(host, server.getsockname()[1])
+
+
+def test_a_landmark_answers_without_anybody_listening() -> None:
+    landmark = Landmark("127.0.0.1")
+    assert unanswered({1: landmark.place}) == ()
+    landmark.close()
+    assert unanswered({1: landmark.place}) == ()
+
+
+def test_a_listener_answers_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert unanswered({3: Place("127.0.0.1", server.getsockname()[1])}) == ()
+
+
+def test_machines_without_an_answer_are_found_among_others_and_in_time() -> None:
+    landmark, started = Landmark("127.0.0.1"), time.monotonic()
+    with silent_machine("127.0.0.2") as silent:
+        assert unanswered({0: landmark.place, 1: silent, 2: silent, 3: landmark.place}) == (1, 2)
+    assert time.monotonic() - started < ATTEMPTS * ATTEMPT_SECONDS + 5.0
+    landmark.close()
+    assert unanswered({}) == ()
+
+
+def test_who_gets_no_answer_from_the_store_says_where_it_is_and_whom_it_asked() -> None:
+    refusal = pytest.raises(StoreUnreachableError, match=r"rank 2 gets no answer from its gang's lead node at 127\.0\.0\.2:\d+")
+    with silent_machine("127.0.0.2") as silent, refusal:
+        require_answer(2, silent)
+    require_answer(2, silent)  # nobody listens there any more, but its machine answers
+
+
+def test_a_landmark_is_none_of_the_groups_sockets_and_can_be_called_on_while_the_fence_is_struck() -> None:
+    landmark = Landmark("127.0.0.1")
+    Fence().strike()
+    assert unanswered({0: landmark.place}) == ()
+    landmark.close()
+
+
+def test_calls_are_numbered_and_the_newest_remembered() -> None:
+    calls = Calls()
+    made = [calls.begin("sum", torch.zeros(3, 2)) for _ in range(REMEMBERED_CALLS + 2)]
+    assert [call.number for call in calls.recent] == [call.number for call in made[2:]]
+    assert str(made[0]) == "sum of float32[3, 2]"
+    assert str(calls.begin("exchange")) == "exchange"
+    with calls.awaiting(made[-1]):
+        assert calls.awaited is made[-1]
+    assert calls.awaited is None
+    with calls.awaiting(aside("receive from rank 2")) as _:
+        calls.done(made[-1])  # somebody else's
+        assert calls.awaited is not None
+
+
+def numbers_of(world: World) -> tuple[list[str], set[int]]:
+    from distributed.process_group import join
+
+    fence = Fence()
+    group = join(world, fence)
+    group.start_sum(torch.ones(2))()
+    group.gather(world.rank)
+    return [str(call) for call in fence.calls.recent], set(fence.peers)
+
+
+def test_every_rank_counts_the_same_calls_and_knows_the_others_landmarks() -> None:
+    (first, its_peers), (second, others_peers) = run_ranks(numbers_of, 2)
+    assert first == second
+    assert "sum of float32[2]" in first
+    assert (its_peers, others_peers) == ({1}, {0})

@@ -1,0 +1,137 @@
+"""The coordinator is killed in the middle of a recovery, or a survivor's agent is: it takes longer, and nothing is lost.
+
+The moments are read from the coordinator's own database, so that each kill strikes right after what it is named for was stored.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.e2e.conftest import free_port
+from tests.e2e.specs import tiny_gpt
+from tests.e2e.stack import Stack, wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+NODES = 3
+STEPS = 120
+VICTIM = 1
+POLL_SECONDS = 0.002
+RECOVERY_SECONDS = 90.0
+CLOSE_UP = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
+
+
+class Moment(NamedTuple):
+    """`has_come`: (job id, rows of the control database) -> whether it is time to strike."""
+
+    name: str
+    has_come: Callable[[str, sqlite3.Connection], bool]
+
+
+def is_stored(query: str) -> Callable[[str, sqlite3.Connection], bool]:
+    return lambda job_id, database: bool(database.execute(query, {"job": job_id}).fetchone()[0])
+
+
+DECIDED = Moment("the decision is stored", is_stored("SELECT generation >= 2 FROM jobs WHERE id = :job"))
+MOMENTS = [
+    DECIDED,
+    Moment(
+        "the new generation forms",
+        is_stored("SELECT count(*) FROM ranks WHERE job_id = :job AND generation = 2 AND state IN ('starting', 'running')"),
+    ),
+    Moment("it runs again", is_stored("SELECT state = 'running' AND generation >= 2 FROM jobs WHERE id = :job")),
+]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("mortal"))
+    stack.up(free_port(), agents=NODES)
+    yield stack
+    stack.down()
+    left = [(process.pid, process.cmdline()) for process in stack.processes()]
+    assert not left, f"left behind: {left}"
+
+
+def start(stack: Stack, name: str) -> tuple[str, dict[int, int]]:
+    """A job in full swing, and its process ids by rank."""
+    spec = tiny_gpt(name, STEPS, nodes=NODES, **CLOSE_UP)
+    spec["training"] |= {"global_batch_size": 6, "micro_batch_size": 1}
+    job_id = stack.submit(spec)
+    stack.wait_for_step(job_id, 10)
+    return job_id, {rank["rank"]: rank["pid"] for rank in stack.job(job_id)["ranks"]}
+
+
+def wait_for(stack: Stack, moment: Moment, job_id: str) -> None:
+    with closing(sqlite3.connect(f"file:{stack.data / 'paceline.db'}?mode=ro", uri=True)) as database:
+        wait_until(moment.name, lambda: moment.has_come(job_id, database), RECOVERY_SECONDS, POLL_SECONDS)
+
+
+def assert_whole(stack: Stack, job_id: str, before: dict[int, int]) -> None:
+    """One fault, closed up once, by the same processes, with every step told once. A replacement may have joined them since."""
+    wait_until("the next generation", lambda: stack.job(job_id)["generation"] >= 2, RECOVERY_SECONDS)
+    done = stack.wait_for_state(job_id, "completed", "failed", timeout=RECOVERY_SECONDS)
+    assert (done["state"], done["restarts"]) == ("completed", 0), done
+    assert done["generation"] in (2, 3), done
+    pids = {rank["pid"] for rank in done["ranks"]}
+    assert {pid for rank, pid in before.items() if rank != VICTIM} == pids & set(before.values()), done
+    assert sorted(step for step, _ in stack.raw_curve(job_id)) == list(range(1, STEPS + 1))
+    (incident,) = stack.get(f"/training/jobs/{job_id}/incidents")
+    assert (incident["action"], incident["steps_lost"], incident["next_generation"]) == ("closed_up", 0, 2), incident
+    kinds = [event["type"] for event in stack.get(f"/training/jobs/{job_id}/events", limit=200)["items"]]
+    assert kinds.count("job.closed_up") == 1, kinds
+    assert kinds.count("job.carried_on") in range(1, done["generation"]), kinds
+
+
+def test_a_rank_that_dies_while_the_coordinator_is_away_is_answered_when_it_is_back(stack: Stack) -> None:
+    job_id, before = start(stack, "away")
+    stack.kill_coordinator()
+    os.kill(before[VICTIM], signal.SIGKILL)
+    stack.up(free_port(), agents=NODES)
+    assert_whole(stack, job_id, before)
+
+
+def test_a_rank_that_dies_while_the_coordinator_is_upgraded_costs_no_other_rank(stack: Stack) -> None:
+    """It leaves in good order, and the first agent that finds its successor must not look like the only one that is left."""
+    job_id, before = start(stack, "upgraded")
+    process = stack.coordinator()
+    process.terminate()
+    process.wait(timeout=60)
+    os.kill(before[VICTIM], signal.SIGKILL)
+    stack.up(free_port(), agents=NODES)
+    assert_whole(stack, job_id, before)
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.name)
+def test_a_coordinator_killed_within_a_recovery_finishes_it_afterwards(stack: Stack, moment: Moment) -> None:
+    job_id, before = start(stack, "within")
+    os.kill(before[VICTIM], signal.SIGKILL)
+    wait_for(stack, moment, job_id)
+    stack.kill_coordinator()
+    stack.up(free_port(), agents=NODES)
+    assert_whole(stack, job_id, before)
+
+
+def test_a_survivors_agent_killed_within_a_recovery_finds_its_rank_and_moves_it(stack: Stack) -> None:
+    job_id, before = start(stack, "agentless")
+    node = next(rank["node_name"] for rank in stack.job(job_id)["ranks"] if rank["rank"] == 0)
+    os.kill(before[VICTIM], signal.SIGKILL)
+    wait_for(stack, DECIDED, job_id)
+    kill_agent(stack, node)
+    stack.up(free_port(), agents=NODES)
+    assert_whole(stack, job_id, before)
+
+
+def kill_agent(stack: Stack, node: str) -> None:
+    """Its ranks and their parent, the spawner, live on."""
+    mine: list[Any] = [process for process in stack.processes() if "cluster.agent.main" in process.cmdline()]
+    (agent,) = [process for process in mine if f"agents/{node}" in " ".join([*process.cmdline(), *process.environ().values()])]
+    agent.send_signal(signal.SIGKILL)
+    agent.wait(timeout=5)

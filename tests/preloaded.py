@@ -1,0 +1,7 @@
+"""Imported by the clean process that tests fork ranks from, as the spawner does before it forks: or each would pay for it alone."""
+
+from __future__ import annotations
+
+from training.preload import preload
+
+preload()

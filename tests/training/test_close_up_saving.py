@@ -1,0 +1,63 @@
+"""A rank dies inside a save; the others come out of it, go on in the same processes, and save that step again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distributed.process_group import SoloGroup
+from tests.faults import Fault, Moment, faulty_job
+from tests.ranks import Job, RunningGang
+from tests.training.conftest import MakeJob
+from tests.waiting import wait_until
+from training import checkpoint
+from training.link import Broken
+
+LAST_STEP = 12
+EVERY = 4
+FAULT_TIMEOUT_SECONDS = 60.0
+SAVING = {"checkpoint": {"every_steps": EVERY}}
+
+
+def assert_saved_again(job: Job, gang: RunningGang, victim: int, survivors: int, *, was_published: bool = False) -> None:
+    """By the second generation: the step whose save broke off, and all that follow it."""
+    ends = gang.wait()
+    assert [end.exit_code for end in ends] == [-9 if rank == victim else 0 for rank in range(survivors + 1)], gang.left(2, 0).output
+    after = gang.left(2, 0)
+    assert sorted(ends[0].curve("loss") | after.curve("loss")) == list(range(1, LAST_STEP + 1))
+    told = [(event["generation"], event["step"]) for event in after.events_of("checkpoint_committed")]
+    assert told == [(1, 4)] * was_published + [(2, 4), (2, 8), (2, 12)]  # rank 0 died before it could tell of the first
+    for event in after.events_of("checkpoint_committed"):
+        assert checkpoint.verify(SoloGroup(), Path(event["directory"])).world_size == survivors + (event["generation"] == 1)
+    assert not list(job.checkpoints.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("victim", "moment"),
+    [(1, "plan"), (0, "write"), (1, "hash"), (0, "published")],
+)
+def test_a_rank_killed_inside_a_save_costs_the_others_nothing(make_job: MakeJob, tmp_path: Path, victim: int, moment: Moment) -> None:
+    job = make_job(faulty_job(tmp_path / "code", Fault(victim, step=EVERY, moment=moment), nodes=2, **SAVING))
+    gang = job.start(2)
+    (survivor,) = {0, 1} - {victim}
+    gang.agent.until(1, survivor, Broken)  # by itself, long before anybody would end it
+    gang.close_up(survivor)
+    assert_saved_again(job, gang, victim, survivors=1, was_published=moment == "published")
+
+
+#: gloo forgets now and then to wake a call whose sockets are closed; here it is never woken.
+DEAF = "\nimport distributed.abort\ndistributed.abort.shut_down = lambda socket: None\n"
+
+
+def test_ranks_that_wait_in_a_save_for_a_silent_one_are_freed_without_the_help_of_gloo(make_job: MakeJob, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    job = make_job(faulty_job(code, Fault(2, step=EVERY, kind="SIGSTOP", moment="write"), nodes=3, **SAVING))
+    (code / "faulty_task.py").write_text((code / "faulty_task.py").read_text() + DEAF)
+    gang = job.start(3)
+    wait_until((code / f"fault.2.{EVERY}.SIGSTOP.done").exists, "the fault", seconds=FAULT_TIMEOUT_SECONDS)
+    gang.close_up(0, 1)
+    for rank in (0, 1):
+        gang.agent.until(1, rank, Broken)
+    gang.kill(2)
+    assert_saved_again(job, gang, 2, survivors=2)

@@ -1,0 +1,117 @@
+"""What a job trains: the models and data that are built in, and how they are optimized. Pure pydantic, no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from training.spec_parts import Fraction, Part, PositiveInt, inconsistent
+
+
+class GptModel(Part):
+    """Pre-norm decoder over bytes or tokens: RoPE, SwiGLU, optionally tied embeddings."""
+
+    kind: Literal["gpt"] = "gpt"
+    layers: int = Field(4, ge=1, le=256)
+    heads: int = Field(4, ge=1, le=256)
+    dim: int = Field(256, ge=8, le=65536, description="width of the residual stream")
+    context: int = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
+    vocab_size: int = Field(256, ge=2)
+    dropout: Fraction = 0.0
+    tied_embeddings: bool = True
+
+    @model_validator(mode="after")
+    def heads_divide_dim(self) -> GptModel:
+        if self.dim % self.heads or (self.dim // self.heads) % 2:
+            raise inconsistent(
+                "dim={dim} must be an even multiple of heads={heads} (rotary embeddings need an even head size)",
+                dim=self.dim,
+                heads=self.heads,
+            )
+        return self
+
+
+class MlpModel(Part):
+    kind: Literal["mlp"] = "mlp"
+    hidden: tuple[PositiveInt, ...] = (128, 128)
+    dropout: Fraction = 0.0
+
+
+class ResnetModel(Part):
+    """CIFAR-style residual network (He et al. 2015, section 4.2): depth = 6n + 2."""
+
+    kind: Literal["resnet"] = "resnet"
+    depth: int = Field(20, ge=8, le=1202)
+    width: int = Field(16, ge=1, le=1024, description="channels of the first stage")
+
+    @field_validator("depth")
+    @classmethod
+    def six_n_plus_two(cls, depth: int) -> int:
+        if (depth - 2) % 6:
+            below = (depth - 2) // 6 * 6 + 2
+            raise inconsistent("depth={depth} is not 6n + 2; use {below} or {above}", depth=depth, below=below, above=below + 6)
+        return depth
+
+
+class StdlibText(Part):
+    """The source text of the installed Python standard library, as bytes: real text that every machine has."""
+
+    kind: Literal["stdlib_text"] = "stdlib_text"
+    holdout: float = Field(0.1, gt=0.0, lt=1.0, description="share of files held out for evaluation")
+
+
+class Digits(Part):
+    """scikit-learn's 1,797 real 8x8 digits."""
+
+    kind: Literal["digits"] = "digits"
+    holdout: float = Field(0.2, gt=0.0, lt=1.0)
+
+
+class Cifar10(Part):
+    """CIFAR-10 from a local folder (`path`, the python-version batches) or from a Hugging Face dataset (`dataset`)."""
+
+    kind: Literal["cifar10"] = "cifar10"
+    path: str | None = None
+    dataset: str | None = None
+    augment: bool = True
+
+    @model_validator(mode="after")
+    def one_source(self) -> Cifar10:
+        if (self.path is None) == (self.dataset is None):
+            raise inconsistent("give exactly one of path (a folder with data_batch_1..5 and test_batch) and dataset (a Hugging Face id)")
+        return self
+
+
+Model = Annotated[GptModel | MlpModel | ResnetModel, Field(discriminator="kind")]
+Data = Annotated[StdlibText | Digits | Cifar10, Field(discriminator="kind")]
+
+#: Which data each model family can train on.
+MODEL_DATA = {"gpt": {"stdlib_text"}, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
+
+
+class AdamW(Part):
+    kind: Literal["adamw"] = "adamw"
+    lr: float = Field(3e-4, gt=0)
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.1, ge=0)
+
+
+class Sgd(Part):
+    kind: Literal["sgd"] = "sgd"
+    lr: float = Field(0.1, gt=0)
+    momentum: Fraction = 0.9
+    nesterov: bool = False
+    weight_decay: float = Field(0.0, ge=0)
+
+
+Optimizer = Annotated[AdamW | Sgd, Field(discriminator="kind")]
+
+
+class Schedule(Part):
+    """Learning rate: linear warm-up to the optimizer's lr, then `kind` down to `min_ratio * lr` at the last step."""
+
+    kind: Literal["constant", "cosine"] = "cosine"
+    warmup_steps: int = Field(0, ge=0)
+    min_ratio: float = Field(0.1, ge=0.0, le=1.0)
