@@ -67,10 +67,10 @@ class RankTable:
 
     def bury(self, key: RankKey | None, order: RankOrder) -> None:
         """A place whose process has ended before it could take it; as what it ended is told in this place too."""
-        ending = self._ranks[key].ending if key is not None else None
+        ended = self._ranks[key] if key is not None else None
         self.refuse(self.add(order).key, "the process that was to take this place has ended")
-        if ending is not None:
-            self.change(key_of(order.world), ending=ending)
+        if ended is not None and ended.ending is not None:
+            self.change(key_of(order.world), pid=ended.pid, ending=ended.ending)
 
     def earlier(self, key: RankKey) -> list[RankKey]:
         """The places that the process of this one had before, newest first."""

@@ -10,18 +10,19 @@ import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.e2e.conftest import free_port
-from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack, wait_until
+from tests.faults import faulty_job, slow_down
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 NODES = 3
-STEPS = 120
+STEPS = 300
 VICTIM = 1
 POLL_SECONDS = 0.002
 RECOVERY_SECONDS = 90.0
@@ -60,13 +61,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     assert not left, f"left behind: {left}"
 
 
-def start(stack: Stack, name: str) -> tuple[str, dict[int, int]]:
-    """A job in full swing, and its process ids by rank."""
-    spec = tiny_gpt(name, STEPS, nodes=NODES, **CLOSE_UP)
-    spec["training"] |= {"global_batch_size": 6, "micro_batch_size": 1}
+class Gang(NamedTuple):
+    job_id: str
+    before: dict[int, int]  # process ids by rank
+    slow: Path  # it is in no hurry until this is deleted
+
+
+def start(stack: Stack, folder: Path) -> Gang:
+    """In full swing, and with most of it still to come."""
+    spec = faulty_job(folder, nodes=NODES, steps=STEPS, parallelism={"strategy": "ddp"}, **CLOSE_UP)
+    slow = slow_down(folder)
     job_id = stack.submit(spec)
     stack.wait_for_step(job_id, 10)
-    return job_id, {rank["rank"]: rank["pid"] for rank in stack.job(job_id)["ranks"]}
+    return Gang(job_id, {rank["rank"]: rank["pid"] for rank in stack.job(job_id)["ranks"]}, slow)
 
 
 def wait_for(stack: Stack, moment: Moment, job_id: str) -> None:
@@ -74,9 +81,11 @@ def wait_for(stack: Stack, moment: Moment, job_id: str) -> None:
         wait_until(moment.name, lambda: moment.has_come(job_id, database), RECOVERY_SECONDS, POLL_SECONDS)
 
 
-def assert_whole(stack: Stack, job_id: str, before: dict[int, int]) -> None:
+def assert_whole(stack: Stack, gang: Gang) -> None:
     """One fault, closed up once, by the same processes, with every step told once. A replacement may have joined them since."""
+    job_id, before, slow = gang
     wait_until("the next generation", lambda: stack.job(job_id)["generation"] >= 2, RECOVERY_SECONDS)
+    slow.unlink()
     done = stack.wait_for_state(job_id, "completed", "failed", timeout=RECOVERY_SECONDS)
     assert (done["state"], done["restarts"]) == ("completed", 0), done
     assert done["generation"] in (2, 3), done
@@ -90,43 +99,43 @@ def assert_whole(stack: Stack, job_id: str, before: dict[int, int]) -> None:
     assert kinds.count("job.carried_on") in range(1, done["generation"]), kinds
 
 
-def test_a_rank_that_dies_while_the_coordinator_is_away_is_answered_when_it_is_back(stack: Stack) -> None:
-    job_id, before = start(stack, "away")
+def test_a_rank_that_dies_while_the_coordinator_is_away_is_answered_when_it_is_back(stack: Stack, tmp_path: Path) -> None:
+    gang = start(stack, tmp_path)
     stack.kill_coordinator()
-    os.kill(before[VICTIM], signal.SIGKILL)
+    os.kill(gang.before[VICTIM], signal.SIGKILL)
     stack.up(free_port(), agents=NODES)
-    assert_whole(stack, job_id, before)
+    assert_whole(stack, gang)
 
 
-def test_a_rank_that_dies_while_the_coordinator_is_upgraded_costs_no_other_rank(stack: Stack) -> None:
+def test_a_rank_that_dies_while_the_coordinator_is_upgraded_costs_no_other_rank(stack: Stack, tmp_path: Path) -> None:
     """It leaves in good order, and the first agent that finds its successor must not look like the only one that is left."""
-    job_id, before = start(stack, "upgraded")
+    gang = start(stack, tmp_path)
     process = stack.coordinator()
     process.terminate()
     process.wait(timeout=60)
-    os.kill(before[VICTIM], signal.SIGKILL)
+    os.kill(gang.before[VICTIM], signal.SIGKILL)
     stack.up(free_port(), agents=NODES)
-    assert_whole(stack, job_id, before)
+    assert_whole(stack, gang)
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.name)
-def test_a_coordinator_killed_within_a_recovery_finishes_it_afterwards(stack: Stack, moment: Moment) -> None:
-    job_id, before = start(stack, "within")
-    os.kill(before[VICTIM], signal.SIGKILL)
-    wait_for(stack, moment, job_id)
+def test_a_coordinator_killed_within_a_recovery_finishes_it_afterwards(stack: Stack, tmp_path: Path, moment: Moment) -> None:
+    gang = start(stack, tmp_path)
+    os.kill(gang.before[VICTIM], signal.SIGKILL)
+    wait_for(stack, moment, gang.job_id)
     stack.kill_coordinator()
     stack.up(free_port(), agents=NODES)
-    assert_whole(stack, job_id, before)
+    assert_whole(stack, gang)
 
 
-def test_a_survivors_agent_killed_within_a_recovery_finds_its_rank_and_moves_it(stack: Stack) -> None:
-    job_id, before = start(stack, "agentless")
-    node = next(rank["node_name"] for rank in stack.job(job_id)["ranks"] if rank["rank"] == 0)
-    os.kill(before[VICTIM], signal.SIGKILL)
-    wait_for(stack, DECIDED, job_id)
+def test_a_survivors_agent_killed_within_a_recovery_finds_its_rank_and_moves_it(stack: Stack, tmp_path: Path) -> None:
+    gang = start(stack, tmp_path)
+    node = next(rank["node_name"] for rank in stack.job(gang.job_id)["ranks"] if rank["rank"] == 0)
+    os.kill(gang.before[VICTIM], signal.SIGKILL)
+    wait_for(stack, DECIDED, gang.job_id)
     kill_agent(stack, node)
     stack.up(free_port(), agents=NODES)
-    assert_whole(stack, job_id, before)
+    assert_whole(stack, gang)
 
 
 def kill_agent(stack: Stack, node: str) -> None:

@@ -58,11 +58,14 @@ async def test_a_process_that_dies_before_it_can_move_is_dead_in_its_new_place(a
     agent.start()
     await coordinator.desire(assignment("job"))
     await coordinator.until(running("job"))
-    os.kill(coordinator.rank("job").pid, signal.SIGKILL)  # type: ignore[union-attr, arg-type]
+    first = coordinator.rank("job")
+    assert first is not None and first.pid is not None
+    os.kill(first.pid, signal.SIGKILL)
     await coordinator.until(drained("job"))
     await coordinator.desire(assignment("job", place(2)))
     await coordinator.until(drained("job", generation=2))
-    assert coordinator.rank("job", generation=2).signal == "SIGKILL"  # type: ignore[union-attr]
+    second = coordinator.rank("job", generation=2)
+    assert second is not None and (second.signal, second.pid) == ("SIGKILL", first.pid)
     await agent.end()
 
 
