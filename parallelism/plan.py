@@ -16,11 +16,15 @@ class WorldSizeMismatchError(ValueError):
 class Degrees:
     """Size of each mesh axis; their product is the world size."""
 
-    replicate: int
+    replicate: int = 1
+    shard: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
 
     @property
     def world_size(self) -> int:
-        return self.replicate
+        return self.replicate * self.shard * self.tensor * self.pipeline * self.context
 
 
 def degrees(strategy: Literal["single", "ddp", "fsdp", "auto"], world_size: int) -> Degrees:
