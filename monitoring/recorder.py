@@ -20,6 +20,7 @@ from monitoring.sinks import MetricSink, MetricSpool
 DRAIN_SECONDS = 0.05
 CAPACITY = 10_000
 CLOSE_TIMEOUT_SECONDS = 5.0
+FLUSH_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Recorder:
         self._sink = sink
         self._capacity = capacity
         self._queue: deque[Measurement] = deque()
-        self._stop = threading.Event()
+        self._flushes: deque[threading.Event] = deque()
+        self._stop, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
@@ -47,21 +49,35 @@ class Recorder:
             return
         self._queue.append(Measurement(step, time.time(), values))
 
+    def flush(self) -> None:
+        """Wait until what is queued is written, so that it outlives this process; a stuck disk is waited for FLUSH_TIMEOUT_SECONDS only."""
+        written = threading.Event()
+        self._flushes.append(written)
+        self._wake.set()
+        written.wait(FLUSH_TIMEOUT_SECONDS)
+
     def close(self) -> None:
         """Write what is queued, durably."""
         self._stop.set()
+        self._wake.set()
         self._thread.join(CLOSE_TIMEOUT_SECONDS)
         self._sink.close()
 
     def _run(self) -> None:
-        while not self._stop.wait(DRAIN_SECONDS):
+        while not self._stop.is_set():
+            self._wake.wait(DRAIN_SECONDS)
+            self._wake.clear()
             self._drain()
         self._drain()
 
     def _drain(self) -> None:
-        taken = [self._queue.popleft() for _ in range(len(self._queue))]
-        if not taken:
-            return
+        flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]  # first: what they wait for is queued by now
+        if taken := [self._queue.popleft() for _ in range(len(self._queue))]:
+            self._write(taken)
+        for written in flushes:
+            written.set()
+
+    def _write(self, taken: list[Measurement]) -> None:
         try:
             self._sink.write(taken)
         except OSError as error:  # a full disk must not stop training; the loss is counted and said

@@ -104,6 +104,7 @@ def save(generation: Generation, metrics: dict[str, float], *, required: bool) -
     telemetry.activity.enter("save", state.step)
     state.improve(generation.spec.checkpoint, metrics)
     telemetry.link.checkpoint_done()
+    telemetry.recorder.flush()  # who goes on from the checkpoint does not tell again what led to it
     generation.stepper.wrapped.settle_buffers()
     try:
         committed = checkpoint.save(generation.vault, state, metrics)

@@ -20,9 +20,9 @@ def test_readings_are_those_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_rates_are_per_second_since_the_last_reading(tmp_path: Path) -> None:
+    sent_before = psutil.net_io_counters().bytes_sent  # other processes send too: read before the sampler does, and after
     start = time.monotonic()
     sampler = HostSampler(tmp_path, start)
-    sent_before = psutil.net_io_counters().bytes_sent
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         peer, _ = server.accept()
         with peer:

@@ -54,6 +54,15 @@ def test_everything_recorded_is_written_in_order_and_numbered(tmp_path: Path) ->
     assert recorder.dropped == 0
 
 
+def test_what_is_recorded_before_a_flush_is_written_after_it(tmp_path: Path) -> None:
+    recorder = Recorder(MetricSpool(tmp_path / "metrics.spool"))
+    for step in range(1, 101):
+        recorder.record(step, {"loss": 1.0})
+        recorder.flush()
+        assert read(tmp_path / "metrics.spool")[-1].step == step
+    recorder.close()
+
+
 def test_a_stuck_disk_does_not_block_and_drops_are_counted() -> None:
     sink = StuckSink()
     recorder = Recorder(sink, capacity=10)

@@ -46,6 +46,15 @@ def test_a_rank_killed_inside_a_save_costs_the_others_nothing(make_job: MakeJob,
     assert_saved_again(job, gang, victim, survivors=1, was_published=moment == "published")
 
 
+def test_no_checkpoint_is_ahead_of_the_curve_that_led_to_it(make_job: MakeJob, tmp_path: Path) -> None:
+    """Nobody survives who could tell the last step again."""
+    job = make_job(faulty_job(tmp_path / "code", Fault(0, step=EVERY, moment="published"), nodes=1, **SAVING))
+    (end,) = job.start(1).wait()
+    assert end.exit_code == -9
+    assert job.newest_first()
+    assert sorted(end.curve("loss")) == list(range(1, EVERY + 1))
+
+
 #: gloo forgets now and then to wake a call whose sockets are closed; here it is never woken.
 DEAF = "\nimport distributed.abort\ndistributed.abort.shut_down = lambda socket: None\n"
 
