@@ -24,6 +24,7 @@ from scripts.faults.network import lacking
 from scripts.faults.rig import Rig, end_in_order, networked_rig, rig
 from scripts.faults.series import Findings, strike_repeatedly
 from scripts.steps import say
+from training.spec import LEAST_HANG_SECONDS
 
 FAULTS, QUICK_FAULTS = 12, 3
 #: Half an hour of faults, and as long without any.
@@ -40,6 +41,7 @@ class Part:
     spares: int = 0
     networked: bool = False  # each node in a network namespace of its own
     silent: bool = False  # nothing breaks: those who wait have to find out
+    hang_seconds: float | None = None  # None: by measured step times
 
     def rig(self) -> AbstractContextManager[Rig]:
         agents = RANKS + self.spares
@@ -53,10 +55,11 @@ PARTS = {
     "namespaces": Part("namespace_killed", "namespace_killed_s", "a node with its network; goal 0.5 s, p95 1.5 s", networked=True),
     "stops": Part("rank_stopped", "rank_stopped_s", "limit", silent=True),
     "cuts": Part("link_cut", "link_cut_s", "limit", networked=True, silent=True),
+    "impatient": Part("link_cut", "impatient_link_cut_s", "limit", networked=True, silent=True, hang_seconds=LEAST_HANG_SECONDS),
 }
 
-#: Nodes are killed in two ways; one is enough to see that it works.
-QUICK_PARTS = tuple(name for name in PARTS if name != "namespaces")
+#: Nodes are killed and links are cut in two ways; one is enough to see that it works.
+QUICK_PARTS = tuple(name for name in PARTS if name not in ("namespaces", "impatient"))
 
 
 def measure(names: Sequence[str], faults: int, kills: int) -> list[Figure]:
@@ -79,7 +82,8 @@ def strike_on(names: Sequence[str], faults: int, kills: int) -> Iterator[tuple[s
         for name in names:
             part, count = PARTS[name], kills if name == "ranks" else faults
             say(f"{part.figure}: {count} faults")
-            with running(ours.client, ours.layout, gpt_job("recovery", spares=part.spares)) as gang:
+            job = gpt_job("recovery", spares=part.spares, hang_seconds=part.hang_seconds)
+            with running(ours.client, ours.layout, job) as gang:
                 yield name, strike_repeatedly(ours, gang, part.kind, count)
 
 

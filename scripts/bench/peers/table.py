@@ -17,7 +17,7 @@ from scripts.steps import say
 
 PORT = 29860
 WORKERS = 10
-#: torchrun needs 45 s to notice that a machine is gone, and a hang costs as long as we are willing to wait.
+#: Of those that are only to show how they fail: a hang costs as long as we are willing to wait.
 MACHINES, HANGING_WORKERS = 3, 4
 
 
@@ -34,7 +34,7 @@ def _torchft() -> Peer:
 
 PEER_PARTS = {
     "torchft": PeerPart(_torchft, machines=WORKERS),
-    "torchrun": PeerPart(lambda: Torchrun(free_port(PORT), workaround=True)),
+    "torchrun": PeerPart(lambda: Torchrun(free_port(PORT), workaround=True), machines=WORKERS),
     "torchrun-defaults": PeerPart(lambda: Torchrun(free_port(PORT)), workers=HANGING_WORKERS, machines=0),
     "torchrun-impatient": PeerPart(lambda: Torchrun(free_port(PORT), workaround=True, impatient=True), workers=0),
 }
