@@ -16,7 +16,7 @@ from scripts.faults.series import Findings
 def test_parts_that_need_the_same_stack_share_one() -> None:
     shared = stacks(list(PARTS))
     assert sorted(chain.from_iterable(shared)) == sorted(PARTS)
-    assert ["namespaces", "cuts"] in shared
+    assert ["namespaces", "cuts", "impatient"] in shared
     assert stacks(["spares"]) == [["spares"]]
 
 
