@@ -193,8 +193,10 @@ def _hung(view: JobView) -> Decision | None:
 
 def _silent(view: JobView) -> list[RankView]:
     """Ranks behind an agent that is away. That alone says nothing; along with a peer's word that a connection broke, and nobody
-    else to blame, it means that their node is gone."""
-    if view.min_ranks is None or not any(rank.broken and rank.reachable for rank in view.ranks):
+    else to blame, it means that their node is gone. Where a peer has seen somebody else's end, the agent of that one is about to tell."""
+    witnesses = [rank for rank in view.ranks if rank.broken and rank.reachable]
+    ended = {peer for rank in witnesses if rank.failure for peer in rank.failure.ended}
+    if view.min_ranks is None or not witnesses or any(rank.rank in ended and rank.reachable for rank in view.ranks):
         return []
     return [rank for rank in view.ranks if not rank.stopped and not rank.reachable]
 

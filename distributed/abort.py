@@ -21,7 +21,7 @@ from torch.futures import Future
 
 from distributed.calls import Call, Calls
 from distributed.errors import GenerationOverError
-from distributed.reach import Place
+from distributed.reach import Place, Presence
 
 _DESCRIPTORS = "/proc/self/fd"
 
@@ -36,7 +36,8 @@ class Socket(NamedTuple):
 class Fence:
     """Around one generation's group. Made before anything of it is opened, so that whatever comes after is the group's own."""
 
-    def __init__(self) -> None:
+    def __init__(self, presence: Presence | None = None) -> None:
+        self.presence = presence or Presence()
         self._others = connected_sockets()
         self._own: frozenset[Socket] | None = None  # None while the group is being built
         self._lock = threading.Lock()
@@ -45,6 +46,7 @@ class Fence:
         self.left = threading.Event()  # this rank is out of the generation
         self.calls = Calls()
         self.peers: dict[int, Place] = {}  # the other ranks' landmarks, once they are known
+        self.presences: dict[int, Place] = {}  # ... and theirs
         self._promises: dict[int, Future[Any]] = {}
 
     def complete(self) -> None:

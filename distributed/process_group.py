@@ -128,8 +128,10 @@ class WorldGroup:
         )
         fence.complete()
         self._landmark = Landmark(self._store.local_host)
-        places = dict(enumerate(self.gather(self._landmark.place)))
-        fence.peers = {rank: place for rank, place in places.items() if rank != self.rank}
+        places = self.gather((self._landmark.place, fence.presence.at(self._store.local_host)))
+        others = {rank: place for rank, place in enumerate(places) if rank != self.rank}
+        fence.peers = {rank: landmark for rank, (landmark, _) in others.items()}
+        fence.presences = {rank: presence for rank, (_, presence) in others.items()}
 
     def sum(self, values: Tensor, *, overlaps: bool = False) -> Future[Tensor]:
         call = self._fence.calls.begin("sum", values)

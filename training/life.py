@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import torch
 
 from distributed import env
 from distributed.abort import Fence
 from distributed.process_group import Remains, set_aside_group
-from distributed.reach import Place, require_answer
+from distributed.reach import Place, Presence, ended_processes, require_answer
 from training.agent_link import AgentLink
 from training.build import build_generation
 from training.errors import AbandonedError
@@ -42,6 +43,7 @@ class Life:
         self.watchdog = Watchdog(self.link.stalled, self.spec.fault_tolerance.hang_seconds)
         self.telemetry = self._speak_from(order, led_before=False)
         self._remains = Remains()  # of the generation before this one
+        self._presence = Presence()
 
     @property
     def folder(self) -> RankFolder:
@@ -67,6 +69,7 @@ class Life:
 
     def close(self) -> None:
         self.watchdog.close()
+        self._presence.close()
         self.telemetry.close()
         self.link.close()
 
@@ -91,7 +94,7 @@ class Life:
 
     def _live_through_generation(self, state: TrainState) -> Literal["completed", "paused", "left"] | FailureReport:
         """Once the except block is left nothing refers to the model's wrapper any more, and the group can be destroyed."""
-        fence = Fence()
+        fence = Fence(self._presence)
         self.link.guard(fence)
         self.watchdog.guard(fence, self.order.world.world_size, state.step)
         try:
@@ -111,7 +114,7 @@ class Life:
             return ended
         fence.left.set()
         fence.strike()  # frees the neighbours too, and the threads of the group that still wait
-        return failure
+        return msgspec.structs.replace(failure, ended=ended_processes(fence.presences, self.order.world.rank))
 
     def _break_off(self, state: TrainState, failure: FailureReport) -> None:
         """Drop whatever depended on the world."""

@@ -143,6 +143,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     signal: str | None = None
     ordered: bool = False  # it had been told to end before it did, and did not crash instead
     last_lines: tuple[str, ...] = ()
+    ended: tuple[int, ...] = ()  # of its peers: whose processes had ended when it lost its group
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

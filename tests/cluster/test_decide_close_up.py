@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.decide import BROKEN_SECONDS, decide
@@ -25,6 +26,11 @@ def broken(number: int, **known: Any) -> RankView:
     return rank(number, failure=report(number, "peer_lost"), **known)
 
 
+def witness(number: int, *ended: int) -> RankView:
+    """Broken, and has seen whose processes had ended."""
+    return rank(number, failure=msgspec.structs.replace(report(number, "peer_lost"), ended=ended))
+
+
 def carried(number: int, state: RankState = RankState.STARTING, **known: Any) -> RankView:
     return rank(number, state, carried=True, **known)
 
@@ -40,6 +46,7 @@ def gang(*ranks: RankView, state: JobState = JobState.RUNNING, least: int | None
         (gang(killed(0), rank(1), broken(2)), (1, 2)),  # without waiting for the survivors' word
         (gang(rank(0), LOST, rank(2)), (0, 2)),
         (gang(broken(0), SILENT, rank(2)), (0, 2)),
+        (gang(witness(0, 1), SILENT, rank(2)), (0, 2)),
         (gang(rank(0), killed(1), rank(2, reachable=False)), (0,)),  # whoever cannot be told cannot follow
         (gang(rank(0), killed(1, drained=False)), (0,)),
         (gang(broken(0, updated_at=LONG_AGO), broken(1, updated_at=LONG_AGO)), (0, 1)),
@@ -82,6 +89,7 @@ def test_otherwise_it_restarts_or_stops(view: JobView, to: JobState) -> None:
         gang(rank(0), SILENT),  # an agent that is away is no evidence against its ranks
         gang(broken(0), broken(1)),  # somebody is about to say who died
         gang(broken(0), SILENT, least=None),
+        gang(witness(0, 2), SILENT, rank(2)),  # the agent of the one that has ended is about to say so
         gang(carried(0), carried(1), state=JobState.RECOVERING, desired=Intent.PAUSE),
     ],
 )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +17,7 @@ import torch
 from distributed.abort import Fence
 from distributed.calls import REMEMBERED_CALLS, Calls, aside
 from distributed.errors import StoreUnreachableError
-from distributed.reach import ATTEMPT_SECONDS, ATTEMPTS, Landmark, Place, require_answer, unanswered
+from distributed.reach import ASKED_PEERS, ATTEMPT_SECONDS, ATTEMPTS, Landmark, Place, Presence, ended_processes, require_answer, unanswered
 from tests.ranks import run_ranks
 from training.link import World
 
@@ -56,6 +60,52 @@ def test_who_gets_no_answer_from_the_store_says_where_it_is_and_whom_it_asked() 
     with silent_machine("127.0.0.2") as silent, refusal:
         require_answer(2, silent)
     require_answer(2, silent)  # nobody listens there any more, but its machine answers
+
+
+def live_until_told(pipe: Any) -> None:
+    presence = Presence()
+    pipe.send(presence.at("127.0.0.1"))
+    pipe.recv()
+
+
+def test_a_process_that_has_ended_is_told_from_one_that_is_stopped() -> None:
+    context = multiprocessing.get_context("fork")
+    pipes, processes = [], []
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        processes.append(context.Process(target=live_until_told, args=(theirs,)))
+        processes[-1].start()
+        pipes.append(ours)
+    places = {number: pipe.recv() for number, pipe in enumerate(pipes, 1)}
+    os.kill(processes[0].pid or 0, signal.SIGSTOP)
+    assert ended_processes(places, 0) == ()
+    processes[1].kill()
+    processes[1].join()
+    assert ended_processes(places, 0) == (2,)
+    processes[0].kill()
+    processes[0].join()
+    assert ended_processes(places, 3) == (1, 2)
+
+
+def test_a_machine_that_does_not_answer_is_no_process_that_has_ended() -> None:
+    with silent_machine("127.0.0.2") as silent:
+        assert ended_processes({1: silent}, 0) == ()
+
+
+def test_calls_to_a_presence_do_not_fill_its_queue_for_ever() -> None:
+    presence = Presence()
+    for _ in range(3):
+        for _ in range(ASKED_PEERS):
+            assert ended_processes({1: presence.at("127.0.0.1")}, 0) == ()
+    presence.close()
+
+
+def test_of_many_peers_those_that_follow_are_asked() -> None:
+    port = Landmark("127.0.0.1")
+    places = dict.fromkeys((peer for peer in range(100) if peer != 90), port.place)
+    asked = ended_processes(places, 90)  # nobody listens there
+    assert asked == tuple(sorted([*range(91, 100), *range(ASKED_PEERS - 9)]))
+    port.close()
 
 
 def test_a_landmark_is_none_of_the_groups_sockets_and_can_be_called_on_while_the_fence_is_struck() -> None:

@@ -138,6 +138,29 @@ def test_a_survivors_agent_killed_within_a_recovery_finds_its_rank_and_moves_it(
     assert_whole(stack, gang)
 
 
+def test_a_rank_that_dies_while_the_agent_of_another_is_away_is_the_one_that_is_named(stack: Stack, tmp_path: Path) -> None:
+    gang = start(stack, tmp_path)
+    ranks = stack.job(gang.job_id)["ranks"]
+    kill_agent(stack, next(rank["node_name"] for rank in ranks if rank["rank"] == 2))
+    wait_until("its absence", lambda: is_away(stack, next(rank["node_id"] for rank in ranks if rank["rank"] == 2)), RECOVERY_SECONDS)
+    os.kill(gang.before[VICTIM], signal.SIGKILL)
+    wait_until("the next generation", lambda: stack.job(gang.job_id)["generation"] >= 2, RECOVERY_SECONDS)
+    stack.up(free_port(), agents=NODES)
+    gang.slow.unlink()
+    done = stack.wait_for_state(gang.job_id, "completed", "failed", timeout=RECOVERY_SECONDS)
+    assert (done["state"], done["restarts"]) == ("completed", 0), done
+    assert gang.before[0] in {rank["pid"] for rank in done["ranks"]}
+    (incident,) = stack.get(f"/training/jobs/{gang.job_id}/incidents")
+    assert (incident["culprit"]["rank"], incident["culprit"]["signal"]) == (VICTIM, "SIGKILL"), incident
+    assert sorted(step for step, _ in stack.raw_curve(gang.job_id)) == list(range(1, STEPS + 1))
+
+
+def is_away(stack: Stack, node_id: str) -> bool:
+    """Its channel to the coordinator has ended."""
+    with closing(sqlite3.connect(f"file:{stack.data / 'paceline.db'}?mode=ro", uri=True)) as database:
+        return database.execute("SELECT channel_id IS NULL FROM nodes WHERE id = ?", (node_id,)).fetchone() == (1,)
+
+
 def kill_agent(stack: Stack, node: str) -> None:
     """Its ranks and their parent, the spawner, live on."""
     mine: list[Any] = [process for process in stack.processes() if "cluster.agent.main" in process.cmdline()]

@@ -59,13 +59,15 @@ async def test_a_process_that_dies_before_it_can_move_is_dead_in_its_new_place(a
     await coordinator.desire(assignment("job"))
     await coordinator.until(running("job"))
     first = coordinator.rank("job")
-    assert first is not None and first.pid is not None
+    assert first is not None
+    assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
     await coordinator.until(drained("job"))
     await coordinator.desire(assignment("job", place(2)))
     await coordinator.until(drained("job", generation=2))
     second = coordinator.rank("job", generation=2)
-    assert second is not None and (second.signal, second.pid) == ("SIGKILL", first.pid)
+    assert second is not None
+    assert (second.signal, second.pid) == ("SIGKILL", first.pid)
     await agent.end()
 
 
