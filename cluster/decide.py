@@ -2,7 +2,7 @@
 
 `decide` never waits and never places: a job that needs slots says so through `wants_slots`, and the scheduler answers with
 a new generation. A generation that has *ended* only has ranks that are being stopped; nothing it says moves the job on.
-Which ranks a running gang gains and gives up is decided in `elastic.py`.
+What a fault makes of it is decided in `recovery.py`, which ranks a running gang gains and gives up in `elastic.py`.
 
 Deadlines, by state (in each the job leaves by itself or by the rule named here):
     queued      none: a job may wait for slots for ever, and `pending` says what is missing
@@ -20,22 +20,17 @@ Deadlines, by state (in each the job leaves by itself or by the rule named here)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cluster import hangs
-from cluster.failures import end_reason_of, is_victim, root_cause, would_repeat
+from cluster import hangs, recovery
 from cluster.states import EndReason, Intent, JobState, RankState
-from cluster.views import SAVING, Decision, JobView, RankView
+from cluster.views import SAVING, Decision, JobView, listed
 
 START_SECONDS = 120.0
 PAUSE_SECONDS = 120.0
 STOP_SECONDS = 60.0
-#: How long those who are there wait for a parked rank that was given a place among them.
-ENTER_SECONDS = 20.0
-#: How long a rank that has lost a peer may wait for somebody to say which.
-BROKEN_SECONDS = 10.0
 
 
 def decide(view: JobView, now: datetime) -> Decision | None:
@@ -62,27 +57,27 @@ def _queued(view: JobView, now: datetime) -> Decision | None:
 
 
 def _starting(view: JobView, now: datetime) -> Decision | None:
-    ended = _obey_cancel(view) or _finished(view) or _failed(view)
-    joining = _joined(view) or _stranded(view, now) or _newcomers_overdue(view, now)
+    ended = _obey_cancel(view) or _finished(view) or recovery.failed(view)
+    joining = _joined(view) or recovery.stranded(view, now) or recovery.newcomers_overdue(view, now)
     return ended or joining or _pause_unjoined(view) or _start_overdue(view, now)
 
 
 def _running(view: JobView, now: datetime) -> Decision | None:
-    ended = _obey_cancel(view) or _finished(view) or _failed(view) or _stranded(view, now)
+    ended = _obey_cancel(view) or _finished(view) or recovery.failed(view) or recovery.stranded(view, now)
     return ended or _obey_pause(view) or _make_way(view)
 
 
 def _resizing(view: JobView, now: datetime) -> Decision | None:
     """Its members are at work in the generation before, or on their way: nobody is sent back, and a pause comes once they have joined."""
     stayers = replace(view, ranks=tuple(rank for rank in view.ranks if not rank.newcomer))
-    ended = _obey_cancel(view) or _finished(stayers) or _failed(view)
-    return ended or _joined(view) or _stranded(view, now) or _newcomers_overdue(view, now)
+    ended = _obey_cancel(view) or _finished(stayers) or recovery.failed(view)
+    return ended or _joined(view) or recovery.stranded(view, now) or recovery.newcomers_overdue(view, now)
 
 
 def _recovering(view: JobView, now: datetime) -> Decision | None:
     if not view.generation_ended:
         return _starting(view, now)
-    return _obey_cancel(view) or _obey_pause(view) or _hopeless(view, now) or _old_ranks_overdue(view, now)
+    return _obey_cancel(view) or _obey_pause(view) or recovery.hopeless(view, now) or _old_ranks_overdue(view, now)
 
 
 def _stopping(view: JobView, now: datetime) -> Decision | None:
@@ -137,7 +132,7 @@ def _make_way(view: JobView) -> Decision | None:
     if view.min_ranks is not None or not view.saves:
         return None
     if leaving := [rank for rank in view.ranks if rank.leaving]:
-        why = f"the node of rank {_listed(leaving)} drains: its ranks save and exit, and the job waits for other slots"
+        why = f"the node of rank {listed(leaving)} drains: its ranks save and exit, and the job waits for other slots"
         return Decision(JobState.STOPPING, EndReason.PREEMPTED, why)
     if view.target not in (None, len(view.ranks)):
         why = f"it is to have {view.target} ranks, and has {len(view.ranks)}: they save and exit, and the job waits for other slots"
@@ -167,140 +162,20 @@ def _finished(view: JobView) -> Decision | None:
     return None
 
 
-def _failed(view: JobView) -> Decision | None:
-    if any(rank.failed for rank in view.ranks):
-        reason, what = _diagnose(view)
-    elif silent := _silent(view):
-        reason, what = EndReason.NODE_LOST, f"the agent of rank {_listed(silent)} is gone, and other ranks have lost their connection to it"
-    else:
-        return _hung(view)
-    if _ending(view) and not any(rank.failed and not rank.newcomer for rank in view.ranks):
-        return None  # the others have got to the end without it
-    return _close_up(view, reason, what) or _restart_or_give_up(view, reason, what)
-
-
-def _ending(view: JobView) -> bool:
-    return any(rank.outcome == "completed" for rank in view.ranks)
-
-
-def _hung(view: JobView) -> Decision | None:
-    found = hangs.verdict(view.ranks, slow_is_hung=view.slow_is_hung)
-    if found is None:
-        return None
-    close_up = None if found.repeats else _close_up(view, EndReason.HANG, found.what, without=found.culprits)
-    return replace(close_up or _restart_or_give_up(view, EndReason.HANG, found.what), culprits=found.culprits)
-
-
-def _silent(view: JobView) -> list[RankView]:
-    """Ranks behind an agent that is away. That alone says nothing; along with a peer's word that a connection broke, and nobody
-    else to blame, it means that their node is gone. Where a peer has seen somebody else's end, the agent of that one is about to tell."""
-    witnesses = [rank for rank in view.ranks if rank.broken and rank.reachable]
-    ended = {peer for rank in witnesses if rank.failure for peer in rank.failure.ended}
-    if view.min_ranks is None or not witnesses or any(rank.rank in ended and rank.reachable for rank in view.ranks):
-        return []
-    return [rank for rank in view.ranks if not rank.stopped and not rank.reachable]
-
-
-def _stranded(view: JobView, now: datetime) -> Decision | None:
-    """A connection broke and nobody died of it: everyone goes on in a new generation."""
-    long_ago = now - timedelta(seconds=BROKEN_SECONDS)
-    broken = [rank for rank in view.ranks if rank.broken and rank.updated_at <= long_ago]
-    if view.min_ranks is None or not broken:
-        return None
-    what = f"rank {_listed(broken)} lost a connection, and every rank is alive"
-    return _close_up(view, EndReason.RANK_CRASHED, what) or _restart_or_give_up(view, EndReason.RANK_CRASHED, what)
-
-
-def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[int] = ()) -> Decision | None:
-    """The next generation is made of the survivors at once, and of parked ranks in place of the dead: neither their word nor the end
-    of the dead is waited for. None where it cannot be, or would not help: too few survive, nothing had begun, the run was just
-    ending, the code itself is broken."""
-    there = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
-    survivors = [rank for rank in there if rank.rank not in without]
-    begun = view.state in (JobState.RUNNING, JobState.RESIZING) or any(rank.carried for rank in view.ranks)
-    if view.min_ranks is None or not begun or _ending(view) or _futile(view) or all(rank.newcomer for rank in survivors):
-        return None
-    joining = [rank for rank in view.parked if rank.state is RankState.PARKED and rank.reachable and not rank.leaving]
-    joining = joining[: max(0, (view.target or len(view.ranks)) - len(survivors))]
-    if len(survivors) + len(joining) < view.min_ranks:
-        return None
-    who = f"rank {_listed(survivors)} of {len(view.ranks)} close(s) up"
-    spares = f" with spare rank {_listed(joining)}" if joining else ""
-    why = f"{what}; {who}{spares} and go(es) on as generation {view.generation + 1}"
-    return Decision(JobState.RECOVERING, reason, why, survivors=_numbers(survivors), joining=_numbers(joining))
-
-
-def _futile(view: JobView) -> bool:
-    """What ended a rank would come again. A newcomer's end says nothing about those who did their work without it."""
-    reports = [rank.failure for rank in view.ranks if rank.failed and rank.failure and not rank.newcomer]
-    culprit, _ = root_cause(reports)
-    return culprit is not None and (end_reason_of(culprit) in _PERMANENT_REASONS or would_repeat(culprit))
-
-
-def _newcomers_overdue(view: JobView, now: datetime) -> Decision | None:
-    """Those who came from the generation before have left it, and wait."""
-    stayers = [rank for rank in view.ranks if not rank.newcomer]
-    late = [rank for rank in view.ranks if rank.newcomer and rank.state is not RankState.RUNNING]
-    there = all(rank.state in (RankState.STARTING, RankState.RUNNING) for rank in stayers)
-    entered = max((rank.updated_at for rank in stayers), default=now)
-    if not late or not stayers or not there or now - entered < timedelta(seconds=ENTER_SECONDS):
-        return None
-    why = f"rank {_listed(late)} did not join within {ENTER_SECONDS:.0f} s; the others go on as generation {view.generation + 1}"
-    return Decision(
-        JobState.RECOVERING, EndReason.START_TIMEOUT, why, survivors=_numbers([rank for rank in view.ranks if rank not in late])
-    )
-
-
-def _numbers(ranks: Sequence[RankView]) -> tuple[int, ...]:
-    return tuple(rank.rank for rank in ranks)
-
-
-def _listed(ranks: Sequence[RankView]) -> str:
-    return ", ".join(str(rank.rank) for rank in ranks)
-
-
-def _diagnose(view: JobView) -> tuple[EndReason, str]:
-    culprit, _ = root_cause([rank.failure for rank in view.ranks if rank.failed and rank.failure])
-    lost = [rank.rank for rank in view.ranks if rank.state is RankState.LOST]
-    if lost and (culprit is None or is_victim(culprit)):
-        return EndReason.NODE_LOST, f"the node of rank {', '.join(map(str, lost))} is lost"
-    if culprit is None:
-        exited = next(rank.rank for rank in view.ranks if rank.failed)
-        return EndReason.RANK_CRASHED, f"rank {exited} exited without a report"
-    return end_reason_of(culprit), f"rank {culprit.rank}: {culprit.message}"
-
-
-def _restart_or_give_up(view: JobView, reason: EndReason, what: str) -> Decision:
-    if reason in _PERMANENT_REASONS:
-        return Decision(JobState.STOPPING, reason, f"{what}; restarting would not help")
-    if view.restarts >= view.max_restarts:
-        return Decision(JobState.STOPPING, reason, f"{what}; {view.restarts} of at most {view.max_restarts} restarts are used up")
-    why = f"{what}; restart {view.restarts + 1} of at most {view.max_restarts}"
-    return Decision(JobState.RECOVERING, reason, why, counts_as_restart=True)
-
-
 def _start_overdue(view: JobView, now: datetime) -> Decision | None:
     if view.generation_since is None or now - view.generation_since < timedelta(seconds=START_SECONDS):
         return None
-    missing = [str(rank.rank) for rank in view.ranks if rank.state is not RankState.RUNNING]
-    what = f"rank {', '.join(missing)} did not join within {START_SECONDS:.0f} s"
-    return _restart_or_give_up(view, EndReason.START_TIMEOUT, what)
-
-
-def _hopeless(view: JobView, now: datetime) -> Decision | None:
-    """The culprit's report may arrive after its victims': only when all are in is it known whether a restart can help."""
-    if not view.settled(now) or not any(rank.failed for rank in view.ranks):
-        return None
-    reason, what = _diagnose(view)
-    return _restart_or_give_up(view, reason, what) if reason in _PERMANENT_REASONS else None
+    missing = [rank for rank in view.ranks if rank.state is not RankState.RUNNING]
+    what = f"rank {listed(missing)} did not join within {START_SECONDS:.0f} s"
+    return recovery.restart_or_give_up(view, EndReason.START_TIMEOUT, what)
 
 
 def _old_ranks_overdue(view: JobView, now: datetime) -> Decision | None:
     ended = view.generation_ended_at
     if view.settled(now) or ended is None or now - ended < timedelta(seconds=STOP_SECONDS):
         return None
-    alive = [str(rank.rank) for rank in view.ranks if not rank.stopped]
-    why = f"rank {', '.join(alive)} of generation {view.generation} did not end within {STOP_SECONDS:.0f} s"
+    alive = [rank for rank in view.ranks if not rank.stopped]
+    why = f"rank {listed(alive)} of generation {view.generation} did not end within {STOP_SECONDS:.0f} s"
     return Decision(JobState.STOPPING, EndReason.STOP_TIMEOUT, why)
 
 
@@ -308,7 +183,7 @@ def _saving(view: JobView, now: datetime) -> Decision | None:
     if survivors := _close_up_to_save(view, now):
         return survivors
     if any(rank.failed for rank in view.ranks):
-        return _pause_without_saving(view, *_diagnose(view))
+        return _pause_without_saving(view, *recovery.diagnose(view))
     if found := hangs.verdict(view.ranks, slow_is_hung=view.slow_is_hung):
         return _pause_without_saving(view, EndReason.HANG, found.what)
     overdue = view.in_state_longer_than(PAUSE_SECONDS, now)
@@ -325,7 +200,7 @@ def _close_up_to_save(view: JobView, now: datetime) -> Decision | None:
     if any(rank.outcome in ("paused", "completed") for rank in view.ranks):
         return None
     running = replace(view, state=JobState.RUNNING)
-    decision = _failed(running) or _stranded(running, now)
+    decision = recovery.failed(running) or recovery.stranded(running, now)
     return decision if decision is not None and decision.survivors else None
 
 
@@ -338,7 +213,7 @@ def _saved(view: JobView) -> Decision:
 def _pause_without_saving(view: JobView, reason: EndReason, what: str) -> Decision:
     """A crash while saving costs a restart and the steps since the newest checkpoint, but not the pause: to run again
     only to save at that checkpoint would end at the same step."""
-    if reason in _PERMANENT_REASONS or view.restarts >= view.max_restarts:
+    if reason in recovery.PERMANENT_REASONS or view.restarts >= view.max_restarts:
         return Decision(JobState.STOPPING, reason, f"{what} while it was being paused, and no restart is left")
     why = f"{what} while it was being paused; when resumed it continues from its newest checkpoint"
     return Decision(JobState.STOPPING, view.end_reason, why, counts_as_restart=True)
@@ -349,7 +224,7 @@ def _conclude(view: JobView, why: str) -> Decision:
     reason = view.end_reason or EndReason.STOP_TIMEOUT
     to = _ENDS.get(reason, JobState.FAILED)
     if reason is EndReason.RANK_CRASHED and any(rank.failed for rank in view.ranks):
-        reason, why = _diagnose(view)
+        reason, why = recovery.diagnose(view)
     return Decision(to, None if to is JobState.QUEUED else reason, why)
 
 
@@ -360,5 +235,3 @@ _ENDS: Mapping[EndReason, JobState] = {
     EndReason.PREEMPTED: JobState.QUEUED,
     EndReason.RESIZED: JobState.QUEUED,
 }
-
-_PERMANENT_REASONS = frozenset({EndReason.INVALID_INPUT, EndReason.CHECKPOINT_FAILED})

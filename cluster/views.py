@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -110,3 +111,8 @@ class Decision:
     def ends_generation(self) -> bool:
         """Whether its ranks are to stop from now on."""
         return self.stops_ranks or self.counts_as_restart or (self.to is JobState.STOPPING and self.reason not in SAVING)
+
+
+def listed(ranks: Sequence[RankView]) -> str:
+    """For a sentence: "0, 3"."""
+    return ", ".join(str(rank.rank) for rank in ranks)

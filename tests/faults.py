@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Iterable
@@ -20,148 +21,8 @@ STOP_TIMEOUT_SECONDS = 60.0
 #: after the rename (rank 0 only).
 Moment = Literal["data", "loss", "backward", "exchange", "gather", "news", "update", "plan", "write", "hash", "publish", "published"]
 
-SOURCE = '''
-"""A small network on made-up numbers that kills, stops or breaks itself where faults.json says so; once each, a file remembers.
-
-It writes down what each process computes (`computed`: pid, step, micro-batch) and what each step leads to (`states`: pid, step, hash).
-"""
-import ctypes, hashlib, json, os, pathlib, signal, time
-import torch
-from torch.distributed.checkpoint import FileSystemWriter
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from distributed.process_group import WorldGroup
-from training import manifest
-from training.builtin import next_token_loss
-from training.data.sampler import Sampler
-from training.models.gpt.model import build
-from training.task import Task
-from training.workload import GptModel
-
-FOLDER = pathlib.Path(__file__).parent
-BORN = pathlib.Path(os.environ["PACELINE_RANK_FOLDER"])
-RANK, GENERATION = int(BORN.name.removeprefix("rank")), int(BORN.parent.name.removeprefix("g"))
-WIDTH = 32
-PLANNED = json.loads((FOLDER / "faults.json").read_text())
-FAULTS = [fault for fault in PLANNED if fault["rank"] == RANK and fault["generation"] in (None, GENERATION)]
-places, now = {}, {"step": 0, "micro_batch": 0, "transfers": 0}
-
-def note(file, *words):
-    with open(FOLDER / file, "a") as notes:
-        notes.write(" ".join(map(str, (os.getpid(), *words))) + "\\n")
-
-def due(moment):
-    for fault in FAULTS:
-        done = FOLDER / fault["done"]
-        here = (fault["step"], fault["moment"]) == (now["step"], moment) and fault["micro_batch"] in (None, now["micro_batch"])
-        if here and not done.exists():
-            return fault, done
-    return None
-
-def strike(moment):
-    if found := due(moment):
-        fault, done = found
-        done.write_text(str(os.getpid()))
-        break_by(fault["kind"], done)
-
-def break_by(kind, done):
-    if kind == "exception":
-        raise KeyError("a fault on order")
-    if kind == "hold":
-        return wait_for(done.with_suffix(".go"))
-    if kind == "loop":
-        while True:
-            pass
-    if kind == "native":  # unlike time.sleep it keeps the interpreter's lock
-        ctypes.PyDLL(None).sleep(3600)
-    if kind == "mismatch":  # nobody else comes to this broadcast
-        torch.distributed.broadcast(torch.zeros(3), src=0)
-    os.kill(os.getpid(), getattr(signal, kind))
-
-def wait_for(file):
-    """Of a test that has died nobody else would end this process."""
-    deadline = time.monotonic() + 120.0
-    while not file.exists():
-        assert time.monotonic() < deadline, f"{file} never came"
-        time.sleep(0.01)
-
-def strike_around(owner, name, before, after=None):
-    call = getattr(owner, name)
-    def struck(*arguments):
-        strike(before)
-        answer = call(*arguments)
-        strike(after)
-        return answer
-    setattr(owner, name, struck)
-
-class Table:
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def batch(self, indices, generator):
-        now["step"], now["micro_batch"] = places.get(tuple(indices.tolist()), (0, 0))
-        now["transfers"] = 0
-        strike("data")
-        if (FOLDER / "slow").exists():
-            time.sleep(0.05)
-        rows = self.rows[indices]
-        return (rows + 0.01 * torch.randn(rows.shape, generator=generator) if rows.is_floating_point() else rows,)
-
-def loss(model, batch):
-    strike("loss")
-    note("computed", now["step"], now["micro_batch"])
-    (inputs,) = batch
-    value = (model(inputs) - inputs.roll(1, dims=1)).square().mean() if inputs.is_floating_point() else next_token_loss(model, batch)[0]
-    value.register_hook(lambda gradient: strike("backward"))
-    return value, {}
-
-def transfer(group, operations):
-    now["transfers"] += 1
-    strike({1: "exchange", 2: "gather"}.get(now["transfers"]))
-    return unpatched["transfer"](group, operations)
-
-def start_sum(group, values):
-    return (lambda: strike("news") or unpatched["start_sum"](group, values)()) if due("news") else unpatched["start_sum"](group, values)
-
-unpatched = {"transfer": WorldGroup.transfer, "start_sum": WorldGroup.start_sum}
-
-def digest(model):
-    found = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode() + value.contiguous().numpy().tobytes())
-    return found.hexdigest()
-
-def samples(spec):
-    """Each is used once, so that a batch tells its step."""
-    return spec.training.steps * spec.training.global_batch_size
-
-def watch(spec, model):
-    sampler = Sampler(samples(spec), spec.training.seed, spec.training.global_batch_size, spec.micro_batch_size)
-    for step in range(1, spec.training.steps + 1):
-        for index in range(spec.micro_batches):
-            places[tuple(sampler.micro_batch(step, index).tolist())] = (step, index)
-    strike_around(FileSystemWriter, "prepare_local_plan", "plan")
-    strike_around(FileSystemWriter, "write_data", "write")
-    strike_around(manifest, "describe", "hash")
-    strike_around(manifest, "publish", "publish", "published")
-    register_optimizer_step_pre_hook(lambda *_: strike("update"))
-    register_optimizer_step_post_hook(lambda *_: now["step"] and note("states", now["step"], digest(model)))
-    WorldGroup.transfer, WorldGroup.start_sum = transfer, start_sum
-
-def task(spec):
-    """With batch norm."""
-    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 64), torch.nn.BatchNorm1d(64), torch.nn.GELU(), torch.nn.Linear(64, WIDTH))
-    watch(spec, model)
-    return Task(model=model, train=Table(torch.randn(samples(spec), WIDTH, generator=torch.Generator().manual_seed(0))), loss=loss)
-
-def gpt(spec):
-    """With dropout."""
-    model = build(GptModel(kind="gpt", layers=1, heads=2, dim=16, context=16, dropout=0.1))
-    watch(spec, model)
-    return Task(model=model, train=Table(torch.randint(0, 256, (samples(spec), 17), generator=torch.Generator().manual_seed(0))), loss=loss)
-'''
+#: Only ranks import it, from their job's folder.
+TASK = Path(__file__).parent / "user_code" / "faulty_task.py"
 
 
 class Fault(NamedTuple):
@@ -209,13 +70,13 @@ def slow_down(folder: Path) -> Path:
 def faulty_job(folder: Path, *faults: Fault, nodes: int = 2, steps: int = 12, task: str = "task", **changes: Any) -> dict[str, Any]:
     """A job that closes up, with its code in `folder`. 12 samples a step in micro-batches of 2. `task`: "gpt" has dropout, "task" batch norm."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "faulty_task.py").write_text(SOURCE)
+    shutil.copyfile(TASK, folder / TASK.name)
     plan(folder, faults)
     training = {"steps": steps, "global_batch_size": 12, "micro_batch_size": 2, "eval_every_steps": None}
     return {
         "name": "faulty",
         "resources": {"nodes": nodes},
-        "entrypoint": f"faulty_task:{task}",
+        "entrypoint": f"{TASK.stem}:{task}",
         "environment": {"working_directory": str(folder)},
         "training": training,
         "checkpoint": {"every_steps": None},

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
-from api.services import lifecycle
+from api.services import gang_lifecycle, job_lifecycle
 from api.services.job_views import gang_view, mishaps_of, node_views, request_of
 from api.services.known_jobs import Known, load, lock_ranks, still_free
 from cluster.elastic import FORGIVEN_SECONDS, Gang, Mishap, is_steady
@@ -63,18 +63,18 @@ async def _carry_out(services: Services, known: Known, step: Step, now: datetime
             await _change(session, job, step.change, now)
             return
         if step.let_go:
-            await lifecycle.let_go(session, job, step.let_go, now)
+            await gang_lifecycle.let_go(session, job, step.let_go, now)
         if step.seats and await still_free(session, step.seats):
-            await lifecycle.park(session, job, step.seats, step.why, now)
+            await gang_lifecycle.park(session, job, step.seats, step.why, now)
         if pending != known.job.pending:
-            await lifecycle.set_pending(session, job, step.lacks, now)
+            await job_lifecycle.set_pending(session, job, step.lacks, now)
 
 
 async def _change(session: AsyncSession, job: JobRow, change: Decision, now: datetime) -> None:
     if change.to is JobState.STOPPING:
-        await lifecycle.apply(session, job, change, None, now)
+        await gang_lifecycle.apply(session, job, change, None, now)
     elif await _still_so(session, job, change):
-        await lifecycle.change_members(session, job, change, None, now)
+        await gang_lifecycle.change_members(session, job, change, None, now)
 
 
 async def _still_so(session: AsyncSession, job: JobRow, change: Decision) -> bool:

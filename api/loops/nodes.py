@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
-from api.services import lifecycle
+from api.services import node_lifecycle
 from api.services.identity import SYSTEM
 from cluster.states import NodeState
 from db.models.nodes import NodeRow
@@ -65,34 +65,34 @@ async def _look_after(session: AsyncSession, node: NodeRow, silence: float, now:
 
 async def _joining(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
     if silence >= JOIN_SECONDS:
-        await lifecycle.move_node(session, node, NodeState.GONE, SYSTEM, f"it has not connected within {JOIN_SECONDS:.0f} s", now)
+        await node_lifecycle.move(session, node, NodeState.GONE, SYSTEM, f"it has not connected within {JOIN_SECONDS:.0f} s", now)
 
 
 async def _present(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
     if silence >= UNREACHABLE_SECONDS:
         why = f"no heartbeat for {silence:.0f} s; nothing new is placed on it"
-        await lifecycle.move_node(session, node, NodeState.UNREACHABLE, SYSTEM, why, now, state_before_unreachable=node.state)
+        await node_lifecycle.move(session, node, NodeState.UNREACHABLE, SYSTEM, why, now, state_before_unreachable=node.state)
 
 
 async def _draining(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
     if node.leaving and silence >= UNREACHABLE_SECONDS:
-        await lifecycle.move_node(session, node, NodeState.GONE, SYSTEM, "drained, and its agent has left", now)
+        await node_lifecycle.move(session, node, NodeState.GONE, SYSTEM, "drained, and its agent has left", now)
     elif silence >= UNREACHABLE_SECONDS:
         await _present(session, node, silence, now)
     elif not node.leaving and not await job_rows.open_ranks_of_node(session, node.id):
-        await lifecycle.dismiss(session, node, now)
+        await node_lifecycle.dismiss(session, node, now)
 
 
 async def _unreachable(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
     if silence >= LOST_SECONDS:
-        lost = await lifecycle.lose_ranks(session, node, now)
+        lost = await node_lifecycle.lose_ranks(session, node, now)
         why = f"no heartbeat for {silence:.0f} s; {lost} rank(s) on it are given up"
-        await lifecycle.move_node(session, node, NodeState.LOST, SYSTEM, why, now)
+        await node_lifecycle.move(session, node, NodeState.LOST, SYSTEM, why, now)
 
 
 async def _lost(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
     if node.state_before_unreachable is NodeState.DRAINING:
-        await lifecycle.move_node(session, node, NodeState.GONE, SYSTEM, "it was to be removed, and is lost", now)
+        await node_lifecycle.move(session, node, NodeState.GONE, SYSTEM, "it was to be removed, and is lost", now)
 
 
 _RULES: dict[NodeState, Callable[[AsyncSession, NodeRow, float, datetime], Awaitable[None]]] = {

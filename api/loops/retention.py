@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
-from api.services import lifecycle
+from api.services import checkpoint_lifecycle
 from api.services.checkpoints import policy_of, views_of
 from api.services.identity import SYSTEM
 from cluster.retention import to_delete
@@ -46,7 +46,7 @@ async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:
     for checkpoint_id in await _doomed(session, job_id):
         checkpoint = await checkpoint_rows.get_locked(session, checkpoint_id)
         if checkpoint is not None and not checkpoint.pinned:
-            await lifecycle.move_checkpoint(session, checkpoint, CheckpointState.DELETING, SYSTEM, why, now)
+            await checkpoint_lifecycle.move(session, checkpoint, CheckpointState.DELETING, SYSTEM, why, now)
 
 
 async def _hand_over(services: Services) -> None:
@@ -56,4 +56,4 @@ async def _hand_over(services: Services) -> None:
         ready = next((node.id for node in nodes.values() if node.state is NodeState.READY), None)
         for checkpoint in await checkpoint_rows.being_deleted(session):
             if checkpoint.node_id not in nodes and ready is not None:
-                await lifecycle.hand_over_deletion(session, checkpoint, ready)
+                await checkpoint_lifecycle.hand_over_deletion(session, checkpoint, ready)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
 from api.loops import elasticity, ledger
-from api.services import culprits, incidents, lifecycle
+from api.services import culprits, gang_lifecycle, incidents, job_lifecycle
 from api.services.assignments import restore_candidates
 from api.services.job_views import node_views, request_of
 from api.services.known_jobs import Known, load, load_locked, still_free
@@ -64,9 +64,9 @@ async def _carry_out(session: AsyncSession, known: Known, decision: Decision, no
     names = await node_rows.named(session, {rank.node_id for rank in known.ranks})
     failure = failure_after(known, decision, names)
     if decision.survivors:
-        await lifecycle.change_members(session, job, decision, failure, now)
+        await gang_lifecycle.change_members(session, job, decision, failure, now)
     else:
-        await lifecycle.apply(session, job, decision, failure, now)
+        await gang_lifecycle.apply(session, job, decision, failure, now)
     if (decision.survivors or not was_stopping) and incidents.is_incident(decision):
         await incidents.open_incident(session, job, known.members, decision, failure, now)
     await incidents.note_state(session, job, now)
@@ -110,9 +110,9 @@ async def _settle(services: Services, waiting: JobRow, verdict: Placement | Pend
         if job is None or job.version != waiting.version:
             return
         if isinstance(verdict, Pending):
-            await lifecycle.set_pending(session, job, verdict.reason, now)
+            await job_lifecycle.set_pending(session, job, verdict.reason, now)
         elif await still_free(session, verdict.shares):
             candidates = await restore_candidates(session, job, job.generation + 1)
             source = candidates[0] if candidates else None
-            await lifecycle.start_generation(session, job, verdict, nodes, source, now)
+            await gang_lifecycle.start_generation(session, job, verdict, nodes, source, now)
             await incidents.note_restart(session, job, source.step if source else 0, now)

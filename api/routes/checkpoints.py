@@ -10,7 +10,7 @@ from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.schemas.checkpoints import Checkpoint, RestoreRequest
 from api.schemas.common import Page
 from api.schemas.jobs import Job
-from api.services import checkpoints, jobs, lifecycle, paging
+from api.services import checkpoints, job_lifecycle, jobs, paging
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from db.repositories import checkpoints as checkpoint_rows
@@ -68,7 +68,7 @@ async def restore_checkpoint(
     async def create() -> Job:
         row = await checkpoints.find(session, checkpoint_id, lock=True)
         spec = await checkpoints.restored_spec(session, row, body)
-        job = await lifecycle.submit(session, spec, caller.actor, services.now(), restored_from=row)
+        job = await job_lifecycle.submit(session, spec, caller.actor, services.now(), restored_from=row)
         return await jobs.describe(session, job, services.now())
 
     job = await once.run(session, body, Job, create)

@@ -11,7 +11,7 @@ from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.middleware.spec_body import SpecRoute
 from api.schemas.common import Page
 from api.schemas.jobs import Job, JobSummary, Resize
-from api.services import jobs, lifecycle, paging, plan
+from api.services import job_lifecycle, jobs, paging, plan
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from cluster.states import ACTIVE_JOB_STATES
@@ -49,7 +49,7 @@ async def submit_job(
     async def create() -> Job:
         if plan_hash is not None:
             await plan.check_unchanged(session, body, plan_hash, now)
-        job = await lifecycle.submit(session, body, caller.actor, now)
+        job = await job_lifecycle.submit(session, body, caller.actor, now)
         return await jobs.describe(session, job, now)
 
     job = await once.run(session, body, Job, create)

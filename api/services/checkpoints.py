@@ -11,7 +11,7 @@ from api.deps import nudge_after_commit
 from api.errors import ProblemError, not_found
 from api.schemas.checkpoints import Checkpoint, CheckpointUser, RestoreRequest
 from api.schemas.common import Actor
-from api.services import bus, lifecycle
+from api.services import bus, checkpoint_lifecycle
 from api.services.specs import parse_spec
 from cluster.retention import CheckpointView, best, to_delete_next, verified
 from cluster.states import TERMINAL_JOB_STATES, CheckpointState
@@ -95,7 +95,7 @@ async def pin(session: AsyncSession, checkpoint_id: str, pinned: bool, actor: Ac
             "checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}; there is nothing left to pin"
         )
     if row.pinned is not pinned:
-        await lifecycle.pin_checkpoint(session, row, pinned, actor, now)
+        await checkpoint_lifecycle.pin(session, row, pinned, actor, now)
         nudge_after_commit(session, bus.RETENTION)
     return row
 
@@ -111,7 +111,7 @@ async def delete(session: AsyncSession, checkpoint_id: str, actor: Actor, now: d
             "checkpoint_in_use",
             f"checkpoint {row.id} of step {row.step}: {'; '.join(dependants)}. To delete it all the same, repeat with confirm=true",
         )
-    await lifecycle.move_checkpoint(session, row, CheckpointState.DELETING, actor, f"{actor.name} asked for it", now)
+    await checkpoint_lifecycle.move(session, row, CheckpointState.DELETING, actor, f"{actor.name} asked for it", now)
     return row
 
 

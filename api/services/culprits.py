@@ -11,7 +11,8 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.schemas.jobs import Failure
-from api.services import lifecycle
+from api.services import job_lifecycle
+from api.services.identity import SYSTEM
 from api.services.incident_views import what_happened
 from api.services.job_views import describe_failure, rank_view
 from cluster.failures import end_reason_of, is_victim
@@ -107,7 +108,7 @@ async def carry_out(session: AsyncSession, job: JobRow, incident: IncidentRow, f
     blamed, incident.culprit, incident.cause = incident.culprit, finding.failure, finding.cause
     if finding.corrected:
         incident.why = corrected(incident.why, finding.failure)
-    await lifecycle.correct_failure(session, job, incident.generation, finding.failure, finding.cause)
+    await job_lifecycle.correct_failure(session, job, incident.generation, finding.failure, finding.cause)
     if finding.corrected:
         await _event(session, job, incident, blamed, now)
 
@@ -121,6 +122,5 @@ async def _event(session: AsyncSession, job: JobRow, incident: IncidentRow, blam
     culprit = Failure.model_validate(incident.culprit)
     before = f"; rank {blamed['rank']} was heard of first, and was dragged down" if blamed and blamed["rank"] != culprit.rank else ""
     data = {"incident_id": incident.id, "generation": incident.generation, "rank": culprit.rank}
-    await lifecycle.job_event(
-        session, job, "job.culprit_known", what_happened(culprit), f"rank {culprit.rank} was to blame{before}", now, data
-    )
+    message = f"rank {culprit.rank} was to blame{before}"
+    await job_lifecycle.record_event(session, job, "job.culprit_known", SYSTEM, what_happened(culprit), message, now, data)

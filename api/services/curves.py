@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.schemas.metrics import Curve, JobMetrics
 from db.repositories import metrics as repository
-from db.repositories.metrics import Range, RecordColumns, StoredBucket
+from db.repositories.metric_columns import RecordColumns, StoredBucket
+from db.repositories.metrics import Range
 from monitoring.points import JOB_METRICS, unit_of
 from monitoring.rollup import LEVELS, Bucket, coarsen, level_for
 

@@ -1,4 +1,4 @@
-"""The rows that a new generation is made of. Nothing here writes them: `lifecycle` does."""
+"""The rows that a new generation is made of. Nothing here writes them: `gang_lifecycle` does."""
 
 from __future__ import annotations
 

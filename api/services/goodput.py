@@ -20,7 +20,7 @@ from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import events as event_rows
 from db.repositories import jobs as job_rows
 from db.repositories import step_records
-from db.repositories.metrics import StoredBucket
+from db.repositories.metric_columns import StoredBucket
 from monitoring.rollup import level_for
 
 #: Up to this many steps are read one by one; beyond, from roll-ups of at most MAX_BUCKETS.

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.errors import ProblemError, not_found
 from api.schemas.common import Actor, Reason
 from api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
-from api.services import lifecycle
+from api.services import job_lifecycle
 from api.services.job_words import model_of, strategy_of
 from cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState
 from db.models.jobs import GenerationRow, JobRow, RankRow
@@ -140,7 +140,7 @@ async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor:
         )
     if job.state is JobState.STOPPING and job.end_reason is not EndReason.PAUSED:
         raise ProblemError("job_not_running", f"job {job.name} is stopping already ({_why(job)})")
-    await lifecycle.want(session, job, Intent.PAUSE, actor, now)
+    await job_lifecycle.want(session, job, Intent.PAUSE, actor, now)
 
 
 async def resume(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
@@ -149,7 +149,7 @@ async def resume(session: AsyncSession, job: JobRow, if_match: str | None, actor
     _refuse_cancelled(job)
     if job.desired is not Intent.PAUSE:
         raise ProblemError("job_not_paused", f"job {job.name} is {job.state.value}, not paused; there is nothing to resume")
-    await lifecycle.want(session, job, Intent.RUN, actor, now)
+    await job_lifecycle.want(session, job, Intent.RUN, actor, now)
 
 
 async def cancel(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
@@ -157,7 +157,7 @@ async def cancel(session: AsyncSession, job: JobRow, if_match: str | None, actor
     _refuse_finished(job, "cancelled")
     check_revision(job, if_match)
     if job.desired is not Intent.CANCEL:
-        await lifecycle.want(session, job, Intent.CANCEL, actor, now)
+        await job_lifecycle.want(session, job, Intent.CANCEL, actor, now)
 
 
 async def resize(session: AsyncSession, job: JobRow, nodes: int, if_match: str | None, actor: Actor, now: datetime) -> None:
@@ -170,7 +170,7 @@ async def resize(session: AsyncSession, job: JobRow, nodes: int, if_match: str |
     _refuse_size(job, spec, nodes)
     world_size = nodes * spec.resources.slots_per_node
     if world_size != job.world_size:
-        await lifecycle.resize(session, job, world_size, actor, now)
+        await job_lifecycle.resize(session, job, world_size, actor, now)
 
 
 def _refuse_size(job: JobRow, spec: JobSpec, nodes: int) -> None:

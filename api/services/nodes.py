@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.errors import ProblemError, not_found
 from api.schemas.common import Actor
 from api.schemas.nodes import GpuReading, GpuStatus, HostReading, Node, NodeInvitation, SlotUse
-from api.services import events, identity, lifecycle
+from api.services import events, identity, node_lifecycle
 from cluster.states import NodeState, RankState
 from db.models.identity import JoinTokenRow
 from db.models.jobs import RankRow
@@ -145,18 +145,18 @@ async def remove(session: AsyncSession, node: NodeRow, actor: Actor, now: dateti
     if node.state is NodeState.GONE:
         return
     if node.state in (NodeState.JOINING, NodeState.LOST) or (force and node.state is NodeState.UNREACHABLE):
-        await lifecycle.lose_ranks(session, node, now)
-        await lifecycle.move_node(session, node, NodeState.GONE, actor, f"removed by {actor.name}", now)
+        await node_lifecycle.lose_ranks(session, node, now)
+        await node_lifecycle.move(session, node, NodeState.GONE, actor, f"removed by {actor.name}", now)
         return
     if node.state is NodeState.UNREACHABLE:
         if node.state_before_unreachable is not NodeState.DRAINING:
-            await lifecycle.intend_node(session, node, NodeState.DRAINING, actor, f"removal asked for by {actor.name}", now)
+            await node_lifecycle.intend(session, node, NodeState.DRAINING, actor, f"removal asked for by {actor.name}", now)
         return
     if node.state is not NodeState.DRAINING:
-        await lifecycle.move_node(session, node, NodeState.DRAINING, actor, f"removal asked for by {actor.name}", now)
+        await node_lifecycle.move(session, node, NodeState.DRAINING, actor, f"removal asked for by {actor.name}", now)
     if force and not node.leaving:
-        await lifecycle.lose_ranks(session, node, now)
-        await lifecycle.dismiss(session, node, now)
+        await node_lifecycle.lose_ranks(session, node, now)
+        await node_lifecycle.dismiss(session, node, now)
 
 
 def _intended(node: NodeRow) -> NodeState | None:
@@ -173,6 +173,6 @@ async def _set_intended(
         )
     why = f"{participle} by {actor.name}"
     if node.state in (NodeState.UNREACHABLE, NodeState.LOST):
-        await lifecycle.intend_node(session, node, to, actor, why, now)
+        await node_lifecycle.intend(session, node, to, actor, why, now)
     else:
-        await lifecycle.move_node(session, node, to, actor, why, now)
+        await node_lifecycle.move(session, node, to, actor, why, now)

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import nudge_after_commit
-from api.services import bus, events, lifecycle
+from api.services import bus, checkpoint_lifecycle, events, node_lifecycle
 from api.services.assignments import action_of
 from api.services.identity import node_actor
 from cluster.failures import is_victim
@@ -62,7 +62,7 @@ async def _apply_report(session: AsyncSession, node: NodeRow, rank: RankRow, rep
     rank.suspended = report.suspended
     if report.state is RankState.EXITED and report.drained:
         rank.drained = True
-        await lifecycle.reconsider(session, node.id)
+        await node_lifecycle.reconsider(session, node.id)
     nudge_after_commit(session, bus.SCHEDULER)
     await session.flush()
     if exited:
@@ -116,7 +116,7 @@ async def _forget(session: AsyncSession, node: NodeRow, rank: RankRow, now: date
         report = FailureReport(kind="exit", rank=rank.rank, message=message, step=rank.step, time=now.timestamp())
         rank.outcome, rank.failure = "failed", msgspec.to_builtins(report)
     rank.state, rank.drained, rank.updated_at = RankState.EXITED, True, now
-    await lifecycle.reconsider(session, node.id)
+    await node_lifecycle.reconsider(session, node.id)
     nudge_after_commit(session, bus.SCHEDULER)
     await _exit_event(session, node, rank, now)
 
@@ -160,4 +160,4 @@ async def _confirm_deletions(session: AsyncSession, node: NodeRow, checkpoint_id
     for checkpoint_id in checkpoint_ids:
         checkpoint = await checkpoint_rows.get_locked(session, checkpoint_id)
         if checkpoint is not None and checkpoint.state is CheckpointState.DELETING and checkpoint.node_id == node.id:
-            await lifecycle.move_checkpoint(session, checkpoint, CheckpointState.DELETED, node_actor(node), "its folder is gone", now)
+            await checkpoint_lifecycle.move(session, checkpoint, CheckpointState.DELETED, node_actor(node), "its folder is gone", now)

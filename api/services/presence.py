@@ -10,7 +10,7 @@ from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import nudge_after_commit
-from api.services import bus, lifecycle
+from api.services import bus, node_lifecycle
 from api.services.identity import node_actor
 from cluster.protocol import Heartbeat, Hello
 from cluster.states import NodeState
@@ -35,7 +35,7 @@ async def hello(session: AsyncSession, node_id: str, channel_id: str, message: H
     nudge_after_commit(session, bus.node(node_id))
     if restarted:
         text = f"agent {message.agent_version} started on {node.name}"
-        await lifecycle.node_event(session, node, "node.agent_started", node_actor(node), "hello", text, now)
+        await node_lifecycle.record_event(session, node, "node.agent_started", node_actor(node), "hello", text, now)
     await _welcome_back(session, node, now)
     return node
 
@@ -70,11 +70,11 @@ async def farewell(session: AsyncSession, node_id: str, channel_id: str, now: da
     await session.flush()
     nudge_after_commit(session, bus.SCHEDULER)
     if node.leaving and node.state is not NodeState.GONE:
-        await lifecycle.move_node(session, node, NodeState.GONE, node_actor(node), "drained, and its agent has left", now)
+        await node_lifecycle.move(session, node, NodeState.GONE, node_actor(node), "drained, and its agent has left", now)
 
 
 async def _welcome_back(session: AsyncSession, node: NodeRow, now: datetime) -> None:
     if node.state in _AWAY:
         to = node.state_before_unreachable or NodeState.READY
         why = "its agent has connected" if node.state is NodeState.JOINING else "it is heard from again"
-        await lifecycle.move_node(session, node, to, node_actor(node), why, now, state_before_unreachable=None)
+        await node_lifecycle.move(session, node, to, node_actor(node), why, now, state_before_unreachable=None)

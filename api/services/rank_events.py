@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import nudge_after_commit
 from api.schemas.common import Actor
-from api.services import bus, events, incidents, lifecycle
+from api.services import bus, checkpoint_lifecycle, events, incidents
 from api.services.identity import node_actor
 from api.services.incidents import CarriedOn
 from cluster.states import CheckpointState
@@ -94,7 +94,7 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
     )
     stale = f"generation {generation} was fenced off by generation {job.generation}: what it saved is debris"
     cause = f"rank {batch.rank} saved step {saved.step}" if stands else stale
-    await lifecycle.record_checkpoint(session, checkpoint, node_actor(node), cause, now)
+    await checkpoint_lifecycle.record(session, checkpoint, node_actor(node), cause, now)
     if stands:
         before = 0 if generation == job.generation else (job.progress or {}).get("last_checkpoint_step") or 0
         job.progress = {**(job.progress or {}), "last_checkpoint_step": max(saved.step, before)}
@@ -105,7 +105,7 @@ async def _damaged(session: AsyncSession, node: NodeRow, damaged: Damaged, now: 
     checkpoint = await checkpoint_rows.by_directory(session, damaged.directory)
     if checkpoint is not None and checkpoint.state is CheckpointState.COMMITTED:
         damage = CheckpointState.DAMAGED
-        await lifecycle.move_checkpoint(session, checkpoint, damage, node_actor(node), damaged.reason, now, damage=damaged.reason)
+        await checkpoint_lifecycle.move(session, checkpoint, damage, node_actor(node), damaged.reason, now, damage=damaged.reason)
 
 
 async def _restored(session: AsyncSession, node: NodeRow, batch: RankBatch, restored: Restored, now: datetime) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from cluster.lineage import Line, lineage
 from db.models.jobs import GenerationRow
 from db.repositories import step_records
-from db.repositories.metrics import RecordColumns
+from db.repositories.metric_columns import RecordColumns
 
 _values = msgspec.json.Decoder(dict[str, float | str])
 #: Every step that a rank has done itself has it; what a successor of rank 0 tells again has not.

@@ -1,4 +1,4 @@
-"""Reading points and roll-ups: plain columns, never whole ORM objects."""
+"""Reading points and roll-ups of any rank, as they are drawn and streamed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from db.models.metrics import MetricNameRow, MetricRecordRow, MetricRollupRow
-from monitoring.rollup import Bucket
-
-
-class RecordColumns(NamedTuple):
-    seq: int
-    rank: int
-    generation: int
-    step: int
-    time: float
-    values: str
-
-
-class StoredBucket(NamedTuple):
-    name: str
-    generation: int
-    number: int
-    bucket: Bucket
+from db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
 
 
 class Range(NamedTuple):
@@ -33,16 +17,6 @@ class Range(NamedTuple):
 
     first: int
     last: int
-
-
-_COLUMNS = (
-    MetricRecordRow.seq,
-    MetricRecordRow.rank,
-    MetricRecordRow.generation,
-    MetricRecordRow.step,
-    MetricRecordRow.time,
-    MetricRecordRow.values,
-)
 
 
 async def newest_seq(session: AsyncSession, job_id: str) -> int:
@@ -66,44 +40,23 @@ async def step_range(session: AsyncSession, job_id: str, rank: int) -> Range | N
 
 async def raw(session: AsyncSession, job_id: str, rank: int, steps: Range, limit: int) -> list[RecordColumns]:
     """Records of one rank in the order of their steps; one more than `limit` at most, which tells that they do not fit."""
-    query = (
-        select(*_COLUMNS)
-        .where(MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank, MetricRecordRow.step.between(*steps))
-        .order_by(MetricRecordRow.step, MetricRecordRow.seq)
-        .limit(limit + 1)
-    )
-    return [RecordColumns(*row) for row in await session.execute(query)]
+    mine = (MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank, MetricRecordRow.step.between(*steps))
+    return await records(session, RECORDS.where(*mine).order_by(MetricRecordRow.step, MetricRecordRow.seq).limit(limit + 1))
 
 
 async def rollups(session: AsyncSession, job_id: str, names: Sequence[str], rank: int, level: int, steps: Range) -> list[StoredBucket]:
     """Buckets that hold any of these steps, in order."""
     table = MetricRollupRow
-    query = (
-        select(
-            table.name,
-            table.generation,
-            table.bucket,
-            table.count,
-            table.nan_count,
-            table.minimum,
-            table.maximum,
-            table.sum,
-            table.last,
-            table.last_step,
-            table.last_time,
-        )
-        .where(
-            table.job_id == job_id,
-            table.name.in_(names),
-            table.rank == rank,
-            table.level == level,
-            table.bucket.between(steps.first // level, steps.last // level),
-        )
-        .order_by(table.name, table.bucket)
+    query = BUCKETS.where(
+        table.job_id == job_id,
+        table.name.in_(names),
+        table.rank == rank,
+        table.level == level,
+        table.bucket.between(steps.first // level, steps.last // level),
     )
-    return [StoredBucket(row[0], row[1], row[2], Bucket(*row[3:])) for row in await session.execute(query)]
+    return await buckets(session, query.order_by(table.name, table.bucket))
 
 
 async def records_after(session: AsyncSession, job_id: str, seq: int, limit: int) -> list[RecordColumns]:
-    query = select(*_COLUMNS).where(MetricRecordRow.job_id == job_id, MetricRecordRow.seq > seq).order_by(MetricRecordRow.seq).limit(limit)
-    return [RecordColumns(*row) for row in await session.execute(query)]
+    newer = (MetricRecordRow.job_id == job_id, MetricRecordRow.seq > seq)
+    return await records(session, RECORDS.where(*newer).order_by(MetricRecordRow.seq).limit(limit))

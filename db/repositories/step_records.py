@@ -8,25 +8,23 @@ from sqlalchemy import func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from db.models.metrics import MetricRecordRow, MetricRollupRow
-from db.repositories.metrics import RecordColumns, StoredBucket
-from monitoring.rollup import LEVELS, Bucket
+from db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
+from monitoring.rollup import LEVELS
 
 #: Rows that are read at once.
 CHUNK = 5_000
 _LEADER = 0
 _ROWS = MetricRecordRow
-_COLUMNS = (_ROWS.seq, _ROWS.rank, _ROWS.generation, _ROWS.step, _ROWS.time, _ROWS.values)
 
 
 async def in_order(session: AsyncSession, job_id: str, first: int = 0, last: int | None = None) -> AsyncIterator[Sequence[RecordColumns]]:
     """Records of the steps `first` to `last`, by step, in chunks."""
     at = (first, 0)
     while True:
-        query = select(*_COLUMNS).where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, tuple_(_ROWS.step, _ROWS.seq) > tuple_(*at))
+        query = RECORDS.where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, tuple_(_ROWS.step, _ROWS.seq) > tuple_(*at))
         if last is not None:
             query = query.where(_ROWS.step <= last)
-        rows = await session.execute(query.order_by(_ROWS.step, _ROWS.seq).limit(CHUNK))
-        chunk = [RecordColumns(*row) for row in rows]
+        chunk = await records(session, query.order_by(_ROWS.step, _ROWS.seq).limit(CHUNK))
         if chunk:
             yield chunk
         if len(chunk) < CHUNK:
@@ -35,8 +33,8 @@ async def in_order(session: AsyncSession, job_id: str, first: int = 0, last: int
 
 
 async def at_steps(session: AsyncSession, job_id: str, steps: Sequence[int]) -> list[RecordColumns]:
-    query = select(*_COLUMNS).where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, _ROWS.step.in_(steps))
-    return [RecordColumns(*row) for row in await session.execute(query.order_by(_ROWS.step, _ROWS.seq))]
+    query = RECORDS.where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, _ROWS.step.in_(steps))
+    return await records(session, query.order_by(_ROWS.step, _ROWS.seq))
 
 
 async def count(session: AsyncSession, job_id: str, name: str) -> int:
@@ -62,20 +60,5 @@ async def newest_steps(session: AsyncSession, job_id: str, name: str) -> dict[in
 async def rollups(session: AsyncSession, job_id: str, name: str, level: int) -> list[StoredBucket]:
     """Every bucket of one level, in order of generation and steps."""
     table = MetricRollupRow
-    query = (
-        select(
-            table.generation,
-            table.bucket,
-            table.count,
-            table.nan_count,
-            table.minimum,
-            table.maximum,
-            table.sum,
-            table.last,
-            table.last_step,
-            table.last_time,
-        )
-        .where(table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == level)
-        .order_by(table.generation, table.bucket)
-    )
-    return [StoredBucket(name, generation, number, Bucket(*rest)) for generation, number, *rest in await session.execute(query)]
+    query = BUCKETS.where(table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == level)
+    return await buckets(session, query.order_by(table.generation, table.bucket))

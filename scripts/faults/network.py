@@ -1,10 +1,11 @@
-"""Nodes in network namespaces of their own, on a bridge: several machines on one, whose links can be cut. Needs root and iproute2."""
+"""Nodes in network namespaces of their own, on bridges: several machines on one, whose cables can be cut. Needs root and iproute2."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -20,45 +21,61 @@ def lacking() -> str | None:
     return None if os.geteuid() == 0 else "network namespaces need root"
 
 
-class Network:
-    """Host 1 is outside of all namespaces, for the coordinator. A context manager: leaves nothing behind."""
+class NetworkError(Exception):
+    """The program ip could not do it; says what it was told and what it answered."""
 
-    def __init__(self) -> None:
+
+class Network:
+    """A bridge for each kind of cable, and one cable of each kind to every node, which knows it as a device of that name. Host 1 is
+    outside of all namespaces, for the coordinator. A context manager: leaves nothing behind."""
+
+    def __init__(self, cables: Sequence[str] = ("eth0",)) -> None:
+        """At most three; the first kind leads to the coordinator."""
+        self._cables = tuple(cables)
         self._mark = f"{os.getpid() % 0xFFFF:04x}"
-        self._bridge = f"pcl{self._mark}"
         self._hosts: dict[str, int] = {}  # of those that are there
         self._numbers: dict[str, int] = {}  # of all that ever were: a node that comes back has its old address
         self._cut: set[str] = set()
-        self._prefix = f"10.{64 + os.getpid() % 64}.{os.getpid() // 64 % 256}"
+        self._laid = contextlib.ExitStack()
 
     @property
     def outside(self) -> str:
-        return f"{self._prefix}.1"
+        return self._address(self._cables[0], 1)
+
+    @property
+    def nodes(self) -> list[str]:
+        return list(self._hosts)
 
     def __enter__(self) -> Network:
-        _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("addr", "add", f"{self.outside}/24", "dev", self._bridge)
-        _ip("link", "set", self._bridge, "up")
+        with contextlib.ExitStack() as laid:
+            for cable in self._cables:
+                _ip("link", "add", self._bridge(cable), "type", "bridge")
+                laid.callback(_ip, "link", "del", self._bridge(cable))
+                _ip("addr", "add", f"{self._address(cable, 1)}/24", "dev", self._bridge(cable))
+                _ip("link", "set", self._bridge(cable), "up")
+            self._laid = laid.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for node in list(self._hosts):
-            self.remove(node)
-        _ip("link", "del", self._bridge)
+        with self._laid:
+            for node in self.nodes:
+                self.remove(node)
 
     def add(self, node: str) -> None:
-        host = self._hosts[node] = self._numbers.setdefault(node, len(self._numbers) + 2)
         _ip("netns", "add", self.namespace(node))
-        _ip("link", "add", self._link(node), "type", "veth", "peer", "name", "eth0", "netns", self.namespace(node))
-        _ip("-n", self.namespace(node), "addr", "add", f"{self._prefix}.{host}/24", "dev", "eth0")
-        for device in ("eth0", "lo"):
-            _ip("-n", self.namespace(node), "link", "set", device, "up")
-        _ip("link", "set", self._link(node), "master", self._bridge, "up")
+        self._hosts[node] = self._numbers.setdefault(node, len(self._numbers) + 2)
+        _ip("-n", self.namespace(node), "link", "set", "lo", "up")
+        for cable in self._cables:
+            _ip("link", "add", self._link(node, cable), "type", "veth", "peer", "name", cable, "netns", self.namespace(node))
+            _ip("-n", self.namespace(node), "addr", "add", f"{self.address(node, cable)}/24", "dev", cable)
+            _ip("-n", self.namespace(node), "link", "set", cable, "up")
+            _ip("link", "set", self._link(node, cable), "master", self._bridge(cable), "up")
 
     def remove(self, node: str) -> None:
         """Its processes must have been ended: a namespace lives as long as they do."""
-        with contextlib.suppress(subprocess.CalledProcessError):  # gone with its namespace
-            _ip("link", "del", self._link(node))
+        for cable in self._cables:
+            with contextlib.suppress(NetworkError):  # gone with its namespace
+                _ip("link", "del", self._link(node, cable))
         _ip("netns", "del", self.namespace(node))
         del self._hosts[node]
         self._cut.discard(node)
@@ -66,30 +83,51 @@ class Network:
     def has(self, node: str) -> bool:
         return node in self._hosts
 
+    def address(self, node: str, cable: str) -> str:
+        return self._address(cable, self._hosts[node])
+
     def inside(self, node: str, command: Sequence[str]) -> list[str]:
         return ["ip", "netns", "exec", self.namespace(node), *command]
 
-    def cut(self, node: str) -> float:
-        """Nothing goes in or out any more, and nobody is told. Returns when."""
+    def kill(self, node: str) -> None:
+        """Every process in it, at once."""
+        for pid in _ip("netns", "pids", self.namespace(node)).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+    def cut(self, node: str, *cables: str) -> float:
+        """Nothing goes in or out of these (all) cables any more, and nobody is told. Returns when."""
         at = time.time()
-        _ip("link", "set", self._link(node), "down")
+        for cable in cables or self._cables:
+            _ip("link", "set", self._link(node, cable), "down")
         self._cut.add(node)
         return at
 
     def mend(self, node: str) -> bool:
-        """False where it was not cut."""
+        """False where nothing was cut."""
         if node not in self._cut:
             return False
-        _ip("link", "set", self._link(node), "up")
+        for cable in self._cables:
+            _ip("link", "set", self._link(node, cable), "up")
         self._cut.discard(node)
         return True
 
     def namespace(self, node: str) -> str:
         return f"pcl-{self._mark}-{node}"
 
-    def _link(self, node: str) -> str:
-        return f"pcl{self._mark}v{self._hosts[node]}"
+    def _bridge(self, cable: str) -> str:
+        return f"pcl{self._mark}b{self._cables.index(cable)}"
+
+    def _link(self, node: str, cable: str) -> str:
+        """The end outside. The kernel takes at most 15 letters."""
+        return f"pcl{self._mark}v{self._hosts[node]}c{self._cables.index(cable)}"
+
+    def _address(self, cable: str, host: int) -> str:
+        return f"10.{64 * (1 + self._cables.index(cable)) + os.getpid() % 64}.{os.getpid() // 64 % 256}.{host}"
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)
+def _ip(*words: str) -> str:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
+    if done.returncode != 0:
+        raise NetworkError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout

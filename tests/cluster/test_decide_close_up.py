@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.decide import BROKEN_SECONDS, decide
+from cluster.decide import decide
+from cluster.recovery import BROKEN_SECONDS
 from cluster.states import EndReason, Intent, JobState, RankState
 from cluster.views import JobView, RankView
 from tests.cluster.test_decide import NOW, completed, crashed, job, paused, rank, report

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.decide import ENTER_SECONDS, PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide
+from cluster.decide import PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide
+from cluster.recovery import ENTER_SECONDS
 from cluster.states import JOB_TRANSITIONS, EndReason, Intent, JobState, RankState
 from cluster.views import JobView, RankView
 from tests.cluster.test_decide import CANCEL, NOW, PAUSE, RANKS, VIEWS, completed, crashed, job, paused, rank, report, stopping

@@ -72,12 +72,12 @@ def test_who_is_cut_off_is_left_behind_and_comes_back_with_empty_hands(
     job_id, ranks = start(stack, tmp_path / "code", f"cut-{victim}-{'-'.join(cables)}")
     machine, pid = ranks[victim]["node_name"], ranks[victim]["pid"]
     spawner = psutil.Process(pid).ppid()
-    stack.network.pull(machine, *cables)
+    stack.network.cut(machine, *cables)
     try:
         incident = assert_the_others_finish(stack, job_id, victim, f"rank {victim} cannot be reached", "wait(s) in call")
         assert newest_step(stack, machine, job_id, 1, victim) <= incident["resumed_step"] + 1  # that one was under way
     finally:
-        stack.network.plug_in(machine)
+        stack.network.mend(machine)
     wait_until("the end of the rank that was cut off", lambda: not psutil.pid_exists(pid), NOTICE_SECONDS)
     wait_until("its machine's return", lambda: set(stack.node_states().values()) == {"ready"}, NOTICE_SECONDS)
     assert psutil.pid_exists(spawner), "its agent has adopted what was there"
@@ -87,5 +87,5 @@ def test_who_is_cut_off_is_left_behind_and_comes_back_with_empty_hands(
 def test_a_machine_that_is_gone_without_a_word(three_machines: Site, tmp_path: Path) -> None:
     """The last of this module: it does not come back."""
     job_id, ranks = start(three_machines, tmp_path / "code", "gone")
-    three_machines.network.kill(ranks[1]["node_name"])
+    three_machines.lose_power(ranks[1]["node_name"])
     assert_the_others_finish(three_machines, job_id, 1, "rank 1 cannot be reached", "wait(s) in call")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.decide import ENTER_SECONDS
 from cluster.elastic import LONGEST_RETRY_SECONDS, MOST_FAILURES, RETRY_SECONDS
+from cluster.recovery import ENTER_SECONDS
 from cluster.states import RankState
 from tests.integration.conftest import Cluster
 from tests.integration.test_close_up import members

@@ -1,0 +1,139 @@
+"""What a fault makes of a job: who is to blame, and whether the others close up, all restart, or the job ends.
+
+Each rule that `decide.py` asks answers None where it has nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from cluster import hangs
+from cluster.failures import end_reason_of, is_victim, root_cause, would_repeat
+from cluster.states import EndReason, JobState, RankState
+from cluster.views import Decision, JobView, RankView, listed
+
+#: How long those who are there wait for a parked rank that was given a place among them.
+ENTER_SECONDS = 20.0
+#: How long a rank that has lost a peer may wait for somebody to say which.
+BROKEN_SECONDS = 10.0
+#: A restart would only meet them again.
+PERMANENT_REASONS = frozenset({EndReason.INVALID_INPUT, EndReason.CHECKPOINT_FAILED})
+
+
+def failed(view: JobView) -> Decision | None:
+    """The first who answers decides: a rank that failed, an agent that is away along with a peer's word, a hang (`cluster.hangs`)."""
+    if any(rank.failed for rank in view.ranks):
+        reason, what = diagnose(view)
+    elif silent := _silent(view):
+        reason, what = EndReason.NODE_LOST, f"the agent of rank {listed(silent)} is gone, and other ranks have lost their connection to it"
+    else:
+        return _hung(view)
+    if _ending(view) and not any(rank.failed and not rank.newcomer for rank in view.ranks):
+        return None  # the others have got to the end without it
+    return _close_up(view, reason, what) or restart_or_give_up(view, reason, what)
+
+
+def stranded(view: JobView, now: datetime) -> Decision | None:
+    """A connection broke and nobody died of it: everyone goes on in a new generation."""
+    long_ago = now - timedelta(seconds=BROKEN_SECONDS)
+    broken = [rank for rank in view.ranks if rank.broken and rank.updated_at <= long_ago]
+    if view.min_ranks is None or not broken:
+        return None
+    what = f"rank {listed(broken)} lost a connection, and every rank is alive"
+    return _close_up(view, EndReason.RANK_CRASHED, what) or restart_or_give_up(view, EndReason.RANK_CRASHED, what)
+
+
+def newcomers_overdue(view: JobView, now: datetime) -> Decision | None:
+    """Those who came from the generation before have left it, and wait."""
+    stayers = [rank for rank in view.ranks if not rank.newcomer]
+    late = [rank for rank in view.ranks if rank.newcomer and rank.state is not RankState.RUNNING]
+    there = all(rank.state in (RankState.STARTING, RankState.RUNNING) for rank in stayers)
+    entered = max((rank.updated_at for rank in stayers), default=now)
+    if not late or not stayers or not there or now - entered < timedelta(seconds=ENTER_SECONDS):
+        return None
+    why = f"rank {listed(late)} did not join within {ENTER_SECONDS:.0f} s; the others go on as generation {view.generation + 1}"
+    return Decision(
+        JobState.RECOVERING, EndReason.START_TIMEOUT, why, survivors=_numbers([rank for rank in view.ranks if rank not in late])
+    )
+
+
+def hopeless(view: JobView, now: datetime) -> Decision | None:
+    """The culprit's report may arrive after its victims': only when all are in is it known whether a restart can help."""
+    if not view.settled(now) or not any(rank.failed for rank in view.ranks):
+        return None
+    reason, what = diagnose(view)
+    return restart_or_give_up(view, reason, what) if reason in PERMANENT_REASONS else None
+
+
+def diagnose(view: JobView) -> tuple[EndReason, str]:
+    culprit, _ = root_cause([rank.failure for rank in view.ranks if rank.failed and rank.failure])
+    lost = [rank for rank in view.ranks if rank.state is RankState.LOST]
+    if lost and (culprit is None or is_victim(culprit)):
+        return EndReason.NODE_LOST, f"the node of rank {listed(lost)} is lost"
+    if culprit is None:
+        exited = next(rank.rank for rank in view.ranks if rank.failed)
+        return EndReason.RANK_CRASHED, f"rank {exited} exited without a report"
+    return end_reason_of(culprit), f"rank {culprit.rank}: {culprit.message}"
+
+
+def _silent(view: JobView) -> list[RankView]:
+    """Ranks behind an agent that is away. That alone says nothing; along with a peer's word that a connection broke, and nobody
+    else to blame, it means that their node is gone. Where a peer has seen somebody else's end, the agent of that one is about to tell."""
+    witnesses = [rank for rank in view.ranks if rank.broken and rank.reachable]
+    ended = {peer for rank in witnesses if rank.failure for peer in rank.failure.ended}
+    if view.min_ranks is None or not witnesses or any(rank.rank in ended and rank.reachable for rank in view.ranks):
+        return []
+    return [rank for rank in view.ranks if not rank.stopped and not rank.reachable]
+
+
+def _hung(view: JobView) -> Decision | None:
+    found = hangs.verdict(view.ranks, slow_is_hung=view.slow_is_hung)
+    if found is None:
+        return None
+    close_up = None if found.repeats else _close_up(view, EndReason.HANG, found.what, without=found.culprits)
+    return replace(close_up or restart_or_give_up(view, EndReason.HANG, found.what), culprits=found.culprits)
+
+
+def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[int] = ()) -> Decision | None:
+    """The next generation is made of the survivors at once, and of parked ranks in place of the dead: neither their word nor the end
+    of the dead is waited for. None where it cannot be, or would not help: too few survive, nothing had begun, the run was just
+    ending, the code itself is broken."""
+    there = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
+    survivors = [rank for rank in there if rank.rank not in without]
+    begun = view.state in (JobState.RUNNING, JobState.RESIZING) or any(rank.carried for rank in view.ranks)
+    if view.min_ranks is None or not begun or _ending(view) or _futile(view) or all(rank.newcomer for rank in survivors):
+        return None
+    joining = [rank for rank in view.parked if rank.state is RankState.PARKED and rank.reachable and not rank.leaving]
+    joining = joining[: max(0, (view.target or len(view.ranks)) - len(survivors))]
+    if len(survivors) + len(joining) < view.min_ranks:
+        return None
+    who = f"rank {listed(survivors)} of {len(view.ranks)} close(s) up"
+    spares = f" with spare rank {listed(joining)}" if joining else ""
+    why = f"{what}; {who}{spares} and go(es) on as generation {view.generation + 1}"
+    return Decision(JobState.RECOVERING, reason, why, survivors=_numbers(survivors), joining=_numbers(joining))
+
+
+def _ending(view: JobView) -> bool:
+    return any(rank.outcome == "completed" for rank in view.ranks)
+
+
+def _futile(view: JobView) -> bool:
+    """What ended a rank would come again. A newcomer's end says nothing about those who did their work without it."""
+    reports = [rank.failure for rank in view.ranks if rank.failed and rank.failure and not rank.newcomer]
+    culprit, _ = root_cause(reports)
+    return culprit is not None and (end_reason_of(culprit) in PERMANENT_REASONS or would_repeat(culprit))
+
+
+def restart_or_give_up(view: JobView, reason: EndReason, what: str) -> Decision:
+    if reason in PERMANENT_REASONS:
+        return Decision(JobState.STOPPING, reason, f"{what}; restarting would not help")
+    if view.restarts >= view.max_restarts:
+        return Decision(JobState.STOPPING, reason, f"{what}; {view.restarts} of at most {view.max_restarts} restarts are used up")
+    why = f"{what}; restart {view.restarts + 1} of at most {view.max_restarts}"
+    return Decision(JobState.RECOVERING, reason, why, counts_as_restart=True)
+
+
+def _numbers(ranks: Sequence[RankView]) -> tuple[int, ...]:
+    return tuple(rank.rank for rank in ranks)
