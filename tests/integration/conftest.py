@@ -88,6 +88,13 @@ class Cluster:
         async with self.services.write() as session:
             await session.execute(update(NodeRow).where(NodeRow.credential_hash.in_(credentials)).values(heartbeat_at=self.now()))
 
+    async def elapse(self, seconds: float, *alive: SimulatedAgent) -> None:
+        """Let the nodes watch live until it is this far ahead, without a stall, while only `alive` are heard."""
+        while self.ahead < timedelta(seconds=seconds):
+            self.ahead += timedelta(seconds=1)
+            await self.hear(*alive)
+            await self.step()
+
     async def step(self) -> None:
         """One turn of every loop."""
         self.watch = self.watch or NodeWatch(self.services)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.ranks import Job
+from tests.gangs import Job
 
 
 class MakeJob(Protocol):

@@ -13,7 +13,8 @@ from random import Random
 from typing import Literal
 
 from tests.faults import Fault, Moment, plan
-from tests.ranks import RANK_TIMEOUT_SECONDS, Job, RankEnd, RunningGang
+from tests.gangs import Job, RankEnd, RunningGang
+from tests.ranks import RANK_TIMEOUT_SECONDS
 from tests.waiting import wait_until
 from training.link import Birth, Broken, Joined, PauseRequest
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from distributed.process_group import SoloGroup
-from tests.ranks import Job
+from tests.gangs import Job
 from training import checkpoint
 from training import manifest as manifests
 from training.spec import JobSpec

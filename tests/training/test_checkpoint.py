@@ -14,7 +14,7 @@ import pytest
 from torch.distributed.checkpoint.api import CheckpointException
 
 from scripts.torture.damage import Spoiler
-from tests.ranks import Job, RankEnd
+from tests.gangs import Job, RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from training import manifest as manifests

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import Fault, Moment, faulty_job
-from tests.ranks import RankEnd, RunningGang
+from tests.gangs import RankEnd, RunningGang
 from tests.training.conftest import MakeJob
 from tests.waiting import wait_until
 from training.link import Broken, Joined, RankHello

@@ -8,7 +8,7 @@ import pytest
 
 from distributed.process_group import SoloGroup
 from tests.faults import Fault, Moment, faulty_job
-from tests.ranks import Job, RunningGang
+from tests.gangs import Job, RunningGang
 from tests.training.conftest import MakeJob
 from tests.waiting import wait_until
 from training import checkpoint

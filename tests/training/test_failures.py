@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from distributed.errors import StoreRefusedError
-from tests.ranks import RankEnd
+from tests.gangs import RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.waiting import wait_until

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.faults import Fault, faulty_job
-from tests.ranks import Job, RunningGang
+from tests.gangs import Job, RunningGang
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_resnet, write_batches
 from tests.waiting import wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import Fault, Moment, computed, faulty_job, states
-from tests.ranks import RankEnd, RunningGang
+from tests.gangs import RankEnd, RunningGang
 from tests.training.conftest import MakeJob
 from training.link import Broken
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.ranks import Job, RankEnd
+from tests.gangs import Job, RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.training.states import final_state

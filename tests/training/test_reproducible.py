@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.ranks import Job, RankEnd
+from tests.gangs import Job, RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
 from tests.training.states import final_state

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import Fault, faulty_job, go_on
-from tests.ranks import RunningGang
+from tests.gangs import RunningGang
 from tests.training.conftest import MakeJob
 from training.link import Joined, Moving, Stalled
 

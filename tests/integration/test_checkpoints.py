@@ -1,0 +1,79 @@
+"""Checkpoints that simulated agents save: what counts, what is kept, what others start from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.integration.conftest import Cluster
+
+
+async def _settled(cluster: Cluster, job_id: str) -> list[dict[str, Any]]:
+    """The job's checkpoints once nothing is being deleted any more."""
+    await cluster.step()
+    await cluster.until_checkpoints(job_id, lambda found: all(each["state"] != "deleting" for each in found))
+    return await cluster.checkpoints(job_id)
+
+
+async def test_what_a_fenced_off_generation_saves_is_debris(cluster: Cluster) -> None:
+    a, b = await cluster.add_agent("a", slots=1), await cluster.add_agent("b", slots=1)
+    a.obeys_stop = b.obeys_stop = False
+    job_id = await cluster.submit()
+    job = await cluster.until_job(job_id, "running")
+    old, new = (a, b) if job["ranks"][0]["node_name"] == "a" else (b, a)
+    await cluster.elapse(11, new)
+    await cluster.elapse(46, new)
+    await cluster.until_job(job_id, "running", generation=2)
+    await old.save_checkpoint(job_id, 99)
+    assert await _settled(cluster, job_id) == []
+    types = [event["type"] for event in await cluster.events(job_id) if event["type"].startswith("checkpoint.")]
+    assert types[0] == "checkpoint.deleting"
+    assert new.worlds(job_id)[0].restore_from == ()
+
+
+async def test_retention_deletes_on_the_node_that_wrote(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit(checkpoint={"keep_last": 2, "keep_best": 1})
+    await cluster.until_job(job_id, "running")
+    for step, loss in ((10, 0.1), (20, 0.9), (30, 0.8), (40, 0.7)):
+        await a.save_checkpoint(job_id, step, loss=loss)
+    steps = [each["step"] for each in await _settled(cluster, job_id)]
+    assert steps == [40, 30, 10]
+
+
+async def test_a_restored_job_starts_from_the_checkpoint_of_another(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    folder = await a.save_checkpoint(job_id, 10)
+    (checkpoint,) = await cluster.checkpoints(job_id)
+    answer = await cluster.client.post(f"/api/v1/checkpoints/{checkpoint['id']}/restore", json={"steps": 200})
+    assert answer.status_code == 201, answer.text
+    restored = await cluster.until_job(answer.json()["id"], "running")
+    assert (restored["name"], restored["restored_from"], restored["spec"]["training"]["steps"]) == (
+        "digits-restored",
+        checkpoint["id"],
+        200,
+    )
+    assert a.worlds(restored["id"])[0].restore_from == (folder,)
+    assert a.worlds(restored["id"])[0].restore_required
+    refused = await cluster.client.delete(f"/api/v1/checkpoints/{checkpoint['id']}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "checkpoint_in_use")
+    assert restored["id"] in refused.json()["detail"]
+
+
+async def test_a_restore_from_a_damaged_checkpoint_falls_back_to_that_jobs_older_ones(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    folders = {step: await a.save_checkpoint(job_id, step) for step in (10, 20, 30)}
+    chosen = next(each["id"] for each in await cluster.checkpoints(job_id) if each["step"] == 20)
+    restored = (await cluster.client.post(f"/api/v1/checkpoints/{chosen}/restore", json={})).json()["id"]
+    await cluster.until_job(restored, "running", generation=1)
+    assert a.worlds(restored)[0].restore_from == (folders[20], folders[10])
+    rank = next(rank for (job, _, _), rank in a.ranks.items() if job == restored)
+    for step in (20, 10):
+        await a.tell(rank, "checkpoint_damaged", {"directory": folders[step], "reason": "hash differs"})
+    await a.crash(restored, 0)
+    await cluster.until_job(restored, "running", generation=2)
+    world = a.worlds(restored)[-1]
+    assert (world.restore_from, world.restore_required) == ((), True)

@@ -1,0 +1,191 @@
+"""The life of jobs from submit to end, told by simulated agents on the real protocol."""
+
+from __future__ import annotations
+
+import httpx
+from fastapi import FastAPI
+
+from api.main import create_app
+from api.settings import Settings
+from tests.integration.conftest import Cluster
+
+RESTART = {"parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "restart"}}
+TWO_NODES = {"resources": {"nodes": 2}, **RESTART}
+TWO_SLOTS = {"resources": {"slots_per_node": 2}, **RESTART}
+
+
+def _on(app: FastAPI, cluster: Cluster) -> Cluster:
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1:8000", headers=cluster.client.headers)
+    return Cluster(app, client)
+
+
+async def test_a_job_runs_to_its_end(cluster: Cluster) -> None:
+    a, b = await cluster.add_agent("a"), await cluster.add_agent("b")
+    job_id = await cluster.submit(**TWO_NODES)
+    job = await cluster.until_job(job_id, "running", generation=1)
+    assert [(rank["node_name"], rank["state"]) for rank in job["ranks"]] == [("a", "running"), ("b", "running")]
+    (world_a,), (world_b,) = a.worlds(job_id), b.worlds(job_id)
+    assert (world_a.rank, world_b.rank, world_a.world_size) == (0, 1, 2)
+    assert (world_a.store_token, world_a.store_host, world_a.store_port) == (world_b.store_token, "10.0.0.1", 29500)
+    await a.step(job_id, 3)
+    await a.complete(job_id)
+    await b.complete(job_id)
+    job = await cluster.until_job(job_id, "completed", end_reason="completed")
+    assert job["ended_at"]
+    assert job["generations"][0]["first_step_at"]
+    assert [event["type"] for event in await cluster.events(job_id)][:2] == ["job.submitted", "job.placed"]
+    await cluster.until(lambda: not a.ranks and not b.ranks, "the agents have forgotten the ranks")
+
+
+async def test_a_job_that_does_not_fit_says_why_and_starts_when_it_does(cluster: Cluster) -> None:
+    await cluster.add_agent("a")
+    job_id = await cluster.submit(**TWO_NODES)
+    await cluster.step()
+    pending = (await cluster.job(job_id))["pending"]
+    assert pending["code"] == "cluster_too_small"
+    assert pending["text"].startswith("needs 2 nodes with 1 slot each; the cluster has 1")
+    await cluster.add_agent("b")
+    job = await cluster.until_job(job_id, "running")
+    assert job["pending"] is None
+
+
+async def test_a_crash_restarts_from_the_newest_checkpoint_and_names_the_culprit(cluster: Cluster) -> None:
+    a, b = await cluster.add_agent("a"), await cluster.add_agent("b")
+    job_id = await cluster.submit(**TWO_NODES)
+    await cluster.until_job(job_id, "running")
+    await a.step(job_id, 20)
+    folders = [await a.save_checkpoint(job_id, step) for step in (10, 20)]
+    await a.crash(job_id, 0, kind="peer_lost", message="rank 1 is gone")
+    await b.crash(job_id, 1, message="CUDA error")
+    job = await cluster.until_job(job_id, "running", generation=2, restarts=1)
+    assert a.worlds(job_id)[0].restore_from == (folders[1], folders[0])
+    assert a.worlds(job_id)[0].restore_required
+    assert job["failure"] is None
+    causes = [
+        event["cause"] for event in await cluster.events(job_id) if event["type"] == "job.state" and event["data"]["to"] == "recovering"
+    ]
+    assert causes == ["rank 0: rank 1 is gone; restart 1 of at most 3"] or causes == ["rank 1: CUDA error; restart 1 of at most 3"]
+
+
+async def test_restarts_end_and_the_failure_names_the_culprit_not_its_victims(cluster: Cluster) -> None:
+    a, b = await cluster.add_agent("a"), await cluster.add_agent("b")
+    job_id = await cluster.submit(**TWO_NODES | {"fault_tolerance": {"max_restarts": 1, "recovery": "restart"}})
+    for generation in (1, 2):
+        await cluster.until_job(job_id, "running", generation=generation)
+        await a.crash(job_id, 0, kind="peer_lost", message="rank 1 is gone")
+        await b.crash(job_id, 1, kind="out_of_memory", message="CUDA out of memory")
+    job = await cluster.until_job(job_id, "failed", end_reason="out_of_memory")
+    assert (job["failure"]["rank"], job["failure"]["node_name"], job["failure"]["message"]) == (1, "b", "CUDA out of memory")
+    assert [victim["rank"] for victim in job["failure"]["victims"]] == [0]
+    assert job["restarts"] == 1
+    exits = [event for event in await cluster.events(job_id) if event["type"] == "rank.exited" and event["data"]["rank"] == 1]
+    assert {(event["cause"], event["data"]["outcome"]) for event in exits} == {("CUDA out of memory", "failed")}
+
+
+async def test_invalid_input_is_not_retried(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await a.crash(job_id, 0, kind="invalid_input", message="no such file")
+    job = await cluster.until_job(job_id, "failed", end_reason="invalid_input")
+    assert job["generation"] == 1
+
+
+async def test_pause_frees_the_slots_and_resume_continues_from_what_it_saved(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit(**TWO_SLOTS)
+    await cluster.until_job(job_id, "running")
+    await a.step(job_id, 17)
+    assert (await cluster.ask("PUT", job_id, "/pause")).json()["desired"] == "pause"
+    await cluster.until_job(job_id, "paused", end_reason="paused")
+    node = (await cluster.nodes())["a"]
+    assert [slot["job_id"] for slot in node["slots"]] == [None, None]
+    (saved,) = await cluster.checkpoints(job_id)
+    assert (saved["step"], saved["latest"]) == (17, True)
+    assert (await cluster.ask("PUT", job_id, "/resume")).status_code == 200
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert a.worlds(job_id)[0].restore_from == (saved["directory"],)
+    assert (job["restarts"], job["generations"][1]["start_step"]) == (0, 17)
+
+
+async def test_a_job_that_completes_while_it_is_paused_is_completed(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await cluster.ask("PUT", job_id, "/pause")
+    await a.complete(job_id)
+    await cluster.until_job(job_id, "completed")
+
+
+async def test_a_crash_while_pausing_still_pauses(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit(**TWO_SLOTS)
+    await cluster.until_job(job_id, "running")
+    folder = await a.save_checkpoint(job_id, 10)
+    await a.crash(job_id, 1)
+    await cluster.ask("PUT", job_id, "/pause")
+    await cluster.until_job(job_id, "paused", restarts=1)
+    await cluster.ask("PUT", job_id, "/resume")
+    await cluster.until_job(job_id, "running", generation=2)
+    assert a.worlds(job_id)[0].restore_from == (folder,)
+
+
+async def test_a_queued_job_pauses_and_cancels_at_once(cluster: Cluster) -> None:
+    job_id = await cluster.submit()
+    await cluster.ask("PUT", job_id, "/pause")
+    await cluster.until_job(job_id, "paused")
+    await cluster.ask("DELETE", job_id)
+    await cluster.until_job(job_id, "cancelled", end_reason="cancelled")
+
+
+async def test_cancel_stops_the_ranks(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    assert (await cluster.ask("DELETE", job_id)).status_code == 200
+    job = await cluster.until_job(job_id, "cancelled")
+    assert job["ranks"][0]["signal"] == "SIGTERM"
+    assert job["failure"] is None
+    (exited,) = [event for event in await cluster.events(job_id) if event["type"] == "rank.exited"]
+    assert (exited["message"], exited["data"]["outcome"]) == ("rank 0 on a: stopped (SIGTERM)", "stopped"), "as asked is not a failure"
+    await cluster.until(lambda: not a.ranks, "the rank is forgotten")
+
+
+async def test_a_rank_that_will_not_die_keeps_its_slot_but_not_its_job(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a", slots=1)
+    a.obeys_stop = False
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await cluster.ask("DELETE", job_id)
+    await cluster.until_job(job_id, "stopping")
+    await cluster.elapse(61, a)
+    await cluster.until_job(job_id, "cancelled")
+    assert (await cluster.nodes())["a"]["slots"][0]["job_id"] == job_id
+
+
+async def test_a_coordinator_that_is_killed_disturbs_nothing(cluster: Cluster, settings: Settings) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit(**TWO_SLOTS)
+    before = await cluster.until_job(job_id, "running")
+    successor = create_app(settings, with_loops=False)
+    async with successor.router.lifespan_context(successor):
+        await a.lose_coordinator(successor)
+        again = _on(successor, cluster)
+        await again.step()
+        await a.connect()
+        await a.step(job_id, 9)
+        await again.until(lambda: a.welcome is not None, "the agent is welcomed again")
+        after = await again.until_job(job_id, "running", generation=1)
+        assert [rank["pid"] for rank in after["ranks"]] == [rank["pid"] for rank in before["ranks"]]
+        assert len(a.started) == 2
+        await a.complete(job_id)
+        await again.until_job(job_id, "completed")
+        await a.disconnect()
+
+
+async def test_a_rank_that_its_machine_forgot_has_failed(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await a.forget_everything()
+    await cluster.until_job(job_id, "running", generation=2, restarts=1)

@@ -1,0 +1,132 @@
+"""Nodes as their simulated agents come, fall silent, return, are refused and leave, on the real protocol."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.asgi_socket import AsgiSocket, SocketClosedError
+from tests.integration.conftest import Cluster
+from tests.simulated_agent import SimulatedAgent
+
+
+async def test_a_node_that_falls_silent_is_unreachable_then_lost_and_its_job_moves(cluster: Cluster) -> None:
+    a, b = await cluster.add_agent("a", slots=1), await cluster.add_agent("b", slots=1)
+    job_id = await cluster.submit()
+    job = await cluster.until_job(job_id, "running")
+    silent, other = (a, b) if job["ranks"][0]["node_name"] == "a" else (b, a)
+    silent_name, other_name = ("a", "b") if silent is a else ("b", "a")
+    await cluster.elapse(11, other)
+    assert (await cluster.nodes())[silent_name]["state"] == "unreachable"
+    assert (await cluster.job(job_id))["state"] == "running"
+    await cluster.elapse(46, other)
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert job["ranks"][0]["node_name"] == other_name
+    assert (await cluster.nodes())[silent_name]["state"] == "lost"
+    reasons = [
+        event["data"]["reason"]
+        for event in await cluster.events(job_id)
+        if event["type"] == "job.state" and event["data"]["to"] == "recovering"
+    ]
+    assert reasons == ["node_lost"]
+
+
+async def test_a_lost_node_that_comes_back_stops_what_it_still_runs(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a", slots=1)
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await cluster.elapse(11)
+    await cluster.elapse(46)
+    await cluster.until_job(job_id, "recovering")
+    assert (await cluster.job(job_id))["pending"]["code"] == "nodes_unavailable"
+    cluster.ahead = timedelta()
+    await a.heartbeat()
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert [place[1] for place in a.started] == [1, 2]
+    assert (await cluster.nodes())["a"]["state"] == "ready"
+    assert job["restarts"] == 1
+
+
+async def test_after_its_own_stall_the_coordinator_blames_no_node(cluster: Cluster) -> None:
+    await cluster.add_agent("a")
+    await cluster.step()
+    cluster.ahead = timedelta(hours=1)
+    await cluster.step()
+    assert (await cluster.nodes())["a"]["state"] == "ready"
+
+
+async def test_a_second_connection_supersedes_the_first(cluster: Cluster) -> None:
+    first = await cluster.add_agent("a")
+    second = SimulatedAgent(cluster.app, first.credential)
+    cluster.agents.append(second)
+    await second.connect()
+    await cluster.until(lambda: first.closed_with is not None, "the first is told")
+    assert first.refused is not None
+    assert (first.refused.code, first.refused.final) == ("superseded", True)
+    await cluster.until(lambda: second.desired is not None, "the second is heard")
+    assert (await cluster.nodes())["a"]["state"] == "ready"
+
+
+async def test_an_agent_of_another_protocol_is_refused_for_good(cluster: Cluster) -> None:
+    known = await cluster.add_agent("a")
+    stranger = SimulatedAgent(cluster.app, known.credential, protocol=99)
+    cluster.agents.append(stranger)
+    await stranger.connect()
+    await cluster.until(lambda: stranger.closed_with is not None, "it is refused")
+    assert stranger.refused is not None
+    assert (stranger.refused.code, stranger.refused.final) == ("protocol_version", True)
+    assert known.closed_with is None
+
+
+async def test_no_credential_no_channel(cluster: Cluster) -> None:
+    socket = AsgiSocket(cluster.app, "/api/v1/agents/channel", {"Authorization": "Bearer pn_wrong"})
+    with pytest.raises(SocketClosedError) as closed:
+        await socket.open()
+    assert closed.value.code == 4401
+
+
+async def test_an_unreadable_message_ends_the_channel(cluster: Cluster) -> None:
+    agent = await cluster.add_agent("a")
+    assert agent._socket is not None
+    await agent._socket.send('{"type": "nonsense"}')
+    await cluster.until(lambda: agent.closed_with is not None, "it is closed")
+    assert agent.closed_with == 4400
+
+
+async def test_draining_waits_for_a_script_then_lets_the_node_go(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit(model=None, data=None, training=None, script={"path": "train.py"})
+    await cluster.until_job(job_id, "running")
+    node_id = (await cluster.nodes())["a"]["id"]
+    answer = await cluster.client.delete(f"/api/v1/cluster/nodes/{node_id}")
+    assert (answer.status_code, answer.json()["state"], answer.json()["drain_blocked_by"]) == (202, "draining", [job_id])
+    await cluster.step()
+    assert (await cluster.nodes())["a"]["state"] == "draining"
+    await a.complete(job_id)
+    await cluster.until_job(job_id, "completed")
+    await cluster.until(lambda: a.desired is not None and a.desired.leave, "the agent is told to leave")
+    await a.disconnect()
+    assert (await cluster.nodes())["a"]["state"] == "gone"
+
+
+async def test_forced_removal_moves_the_job_at_once(cluster: Cluster) -> None:
+    await cluster.add_agent("a", slots=1)
+    await cluster.add_agent("b", slots=1)
+    job_id = await cluster.submit()
+    job = await cluster.until_job(job_id, "running")
+    rank = job["ranks"][0]
+    await cluster.client.delete(f"/api/v1/cluster/nodes/{rank['node_id']}", params={"force": "true"})
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert job["ranks"][0]["node_name"] != rank["node_name"]
+
+
+async def test_a_heartbeat_shows_on_the_node(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    await a.heartbeat()
+    node: dict[str, Any] = await cluster.until_node("a", lambda node: node["host"] is not None)
+    assert (node["host"]["cpu_percent"], node["backlog_records"], node["gpu_note"]) == (50.0, 7, "no GPU")
+    assert abs(node["clock_skew_seconds"]) > 0
+    status = (await cluster.client.get("/api/v1/cluster/gpu-status")).json()
+    assert status == {"gpus": [], "nodes_without_gpu": ["a"]}
