@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -77,7 +77,7 @@ class Line:
         self.waited += time.perf_counter() - started
 
 
-def join_lines(axes: dict[str, Sequence[Sequence[int]]], rank: int, fence: Fence) -> dict[str, Line]:
+def join_lines(axes: Mapping[str, Sequence[Sequence[int]]], rank: int, fence: Fence) -> dict[str, Line]:
     """This rank's line along each axis. Every rank makes the groups of all lines, in the same order; one that holds the whole world
     uses the world's group."""
     found = {}

@@ -134,7 +134,9 @@ class WorldGroup:
             timeout=COLLECTIVE_TIMEOUT,
             device_id=torch.device("cuda", membership.slot) if membership.device == "cuda" else None,
         )
-        self.lines = join_lines(axes, self.rank, fence)  # before the fence is complete: their sockets are the group's own
+        self.lines: Mapping[str, Line] = join_lines(
+            axes, self.rank, fence
+        )  # before the fence is complete: their sockets are the group's own
         fence.complete()
         self._landmark = Landmark(self._store.local_host)
         places = dict(enumerate(self.gather(self._landmark.place)))

@@ -55,7 +55,7 @@ def contexts_for(block: nn.Module, *, selective: bool) -> Contexts:
     first: AbstractContextManager[object] = contextlib.nullcontext()
     again: AbstractContextManager[object] = contextlib.nullcontext()
     if selective:
-        first, again = create_selective_checkpoint_contexts(keep_or_recompute)
+        first, again = create_selective_checkpoint_contexts(keep_or_recompute)  # type: ignore[no-untyped-call]
     return first, both(unchanged_buffers(block), again)  # what the inner one sees must be what it saw the first time
 
 

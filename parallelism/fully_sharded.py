@@ -48,7 +48,8 @@ class FullySharded:
         self.module, self._group = model, group
         self._shards, self._replicas = group.lines["shard"], group.lines.get("replicate")
         mesh = device_mesh(degrees, group, device)["shard"]
-        for part in (*units(blocks, choices.least_in_unit), model):
+        parts: list[nn.Module | list[nn.Module]] = [*units(blocks, choices.least_in_unit), model]
+        for part in parts:
             fully_shard(
                 part,
                 mesh=mesh,
