@@ -62,7 +62,7 @@ def _standing(job: Job) -> Pairs:
         ("step", formats.steps(progress.step, progress.total_steps)),
         ("loss", formats.number(progress.loss)),
         ("throughput", rates),
-        ("world", f"{world(job)}, generation {job.generation}, {job.restarts} restarts"),
+        ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {job.restarts} restarts"),
         ("checkpoint", f"step {progress.last_checkpoint_step}" if progress.last_checkpoint_step is not None else "none yet"),
         ("first step", "none yet" if job.seconds_to_first_step is None else f"{job.seconds_to_first_step:.2f} s after submission"),
     ]

@@ -80,6 +80,7 @@ class Job(msgspec.Struct, frozen=True):
     generation: int
     restarts: int
     created_at: datetime
+    strategy: str
     project: str = ""
     end_reason: str | None = None
     pending: Reason | None = None

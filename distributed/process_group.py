@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from torch.futures import Future
 from distributed.abort import Fence, wait_for
 from distributed.calls import Call, aside
 from distributed.errors import StoreRefusedError, StoreUnreachableError
+from distributed.lines import Line, join_lines
 from distributed.reach import Landmark
 from distributed.store import CONNECT_TIMEOUT_SECONDS, FIRST_RETRY_SECONDS, Address, RendezvousStore
 from distributed.timeouts import COLLECTIVE_SECONDS
@@ -36,9 +38,14 @@ class Membership(Address, Protocol):
     def device(self) -> Literal["cpu", "cuda"]: ...
 
 
+#: By axis of the mesh, all its lines of ranks.
+Axes = Mapping[str, Sequence[Sequence[int]]]
+
+
 class Group(Protocol):
     rank: int
     world_size: int
+    lines: Mapping[str, Line]  # along the axes of the mesh that were asked for; none when alone
 
     def sum(self, values: Tensor, *, overlaps: bool = False) -> Future[Tensor]:
         """`values` added up over the ranks, in place. `overlaps`: the caller goes on computing rather than wait for it."""
@@ -80,6 +87,7 @@ class SoloGroup:
 
     rank = 0
     world_size = 1
+    lines: Mapping[str, Line] = MappingProxyType({})
 
     def sum(self, values: Tensor, *, overlaps: bool = False) -> Future[Tensor]:
         future: Future[Tensor] = Future()
@@ -114,7 +122,7 @@ class SoloGroup:
 class WorldGroup:
     """All ranks of one generation, over gloo, and NCCL for CUDA tensors."""
 
-    def __init__(self, membership: Membership, fence: Fence) -> None:
+    def __init__(self, membership: Membership, fence: Fence, axes: Axes) -> None:
         self.rank, self.world_size = membership.rank, membership.world_size
         self._fence = fence
         self._store = meet(membership, fence)
@@ -126,6 +134,9 @@ class WorldGroup:
             timeout=COLLECTIVE_TIMEOUT,
             device_id=torch.device("cuda", membership.slot) if membership.device == "cuda" else None,
         )
+        self.lines: Mapping[str, Line] = join_lines(
+            axes, self.rank, fence
+        )  # before the fence is complete: their sockets are the group's own
         fence.complete()
         self._landmark = Landmark(self._store.local_host)
         places = self.gather((self._landmark.place, fence.presence.at(self._store.local_host)))
@@ -187,7 +198,7 @@ class WorldGroup:
             self._transfer(operations)
 
     def _transfer(self, operations: list[dist.P2POp]) -> None:
-        works = dist.batch_isend_irecv(operations)
+        works = dist.batch_isend_irecv(operations) if operations else []
         if all(operation.tensor.device.type == "cpu" for operation in operations):
             self._fence.wait(works)
         else:
@@ -243,10 +254,10 @@ def await_all(store: RendezvousStore, membership: Membership, fence: Fence) -> N
     store.wait([f"{arrived}/all"])
 
 
-def join(membership: Membership, fence: Fence) -> Group:
+def join(membership: Membership, fence: Fence, axes: Axes = MappingProxyType({})) -> Group:
     """Meet the other ranks of the generation. Once `fence` is struck, whatever waits here or in the group fails."""
     try:
-        return SoloGroup() if membership.world_size == 1 else WorldGroup(membership, fence)
+        return SoloGroup() if membership.world_size == 1 else WorldGroup(membership, fence, axes)
     finally:
         fence.leave()
 
@@ -267,6 +278,6 @@ def set_aside_group() -> Remains:
     """Make room for the next group."""
     if not dist.is_initialized():
         return Remains()
-    remains = Remains(dist.group.WORLD)
+    remains = Remains(*dist.distributed_c10d._world.pg_map)  # of the world, and of the lines in it
     dist.destroy_process_group()
     return remains

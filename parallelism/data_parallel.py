@@ -27,6 +27,7 @@ class Wrapped(Protocol):
     """A model made ready for its world."""
 
     module: nn.Module  # call this one to train
+    in_lockstep: bool  # every forward and backward pass is one of all ranks: they hold parts of its parameters
 
     def begin_step(self, deal: Deal, sums: Sums) -> None:
         """`sums` may hold what is there of this rank's share already; what else it computes is added to them."""
@@ -36,8 +37,16 @@ class Wrapped(Protocol):
         """Around forward and backward of micro-batch `index`; `final`: this rank's last one of the step."""
         ...
 
+    def waited(self) -> float:
+        """Seconds spent only waiting for other ranks within the passes since this was asked last."""
+        ...
+
     def finish_step(self) -> float:
         """Make gradients global, right after the last backward. Seconds spent only waiting for other ranks, here or in that backward."""
+        ...
+
+    def whole_norm(self, norm: Tensor) -> Tensor:
+        """Of all gradients, from the norm of those that this rank holds."""
         ...
 
     def settle_buffers(self) -> None:
@@ -45,7 +54,19 @@ class Wrapped(Protocol):
         ...
 
 
-class Alone:
+class WholeModel:
+    """What is the same wherever every rank holds all of the model."""
+
+    in_lockstep = False
+
+    def waited(self) -> float:
+        return 0.0
+
+    def whole_norm(self, norm: Tensor) -> Tensor:
+        return norm
+
+
+class Alone(WholeModel):
     def __init__(self, model: nn.Module) -> None:
         self.module = model
 
@@ -62,12 +83,13 @@ class Alone:
         """They are nobody else's."""
 
 
-class Replicated:
+class Replicated(WholeModel):
     def __init__(self, model: nn.Module, device: torch.device, group: Group) -> None:
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
             model,
             device_ids=[device] if device.type == "cuda" else None,
+            init_sync=False,  # rank 0 need not have the state yet
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
         )

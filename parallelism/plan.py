@@ -27,13 +27,36 @@ class Degrees:
         return self.replicate * self.shard * self.tensor * self.pipeline * self.context
 
 
-def degrees(strategy: Literal["single", "ddp", "fsdp", "auto"], world_size: int) -> Degrees:
-    """Every rank of `ddp` is a replica; `single` is a world of one."""
-    if strategy not in ("single", "ddp"):
-        raise WorldSizeMismatchError(f"strategy {strategy} is not available yet; use single or ddp")
+@dataclass(frozen=True)
+class Choices:
+    """How a model is made ready for its world, beyond the sizes of the axes."""
+
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    activation_checkpointing: Literal["none", "selective", "full"] = "none"
+    reshard_after_forward: bool = True  # False: whole parameters stay from forward to backward (ZeRO-2)
+    cpu_offload: bool = False
+    least_in_unit: int = 4_000_000  # parameters: gathering fewer at a time costs more in messages than it saves in memory
+
+
+def degrees(
+    strategy: Literal["single", "ddp", "fsdp", "auto"], world_size: int, *, replicate: int | None = None, shard: int | None = None
+) -> Degrees:
+    """`single` is a world of one; every rank of `ddp` is a replica; `fsdp` cuts each of `replicate` replicas (default: one) into `shard`
+    parts. What is not given follows from the world."""
+    if strategy == "auto":
+        raise WorldSizeMismatchError("strategy auto is not available yet; use single, ddp or fsdp")
     if strategy == "single" and world_size != 1:
         raise WorldSizeMismatchError(f"strategy single is one process, but the world has {world_size} ranks; use ddp")
-    return Degrees(replicate=world_size)
+    if strategy != "fsdp":
+        return Degrees(replicate=world_size)
+    copies = replicate or (max(1, world_size // shard) if shard else 1)
+    found = Degrees(replicate=copies, shard=shard or max(1, world_size // copies))
+    if found.world_size != world_size:
+        raise WorldSizeMismatchError(
+            f"replicate={replicate or 'any'} x shard={shard or 'any'} does not divide world size {world_size}; use a divisor of "
+            f"{world_size} for one of them, and leave the other out"
+        )
+    return found
 
 
 def share(total: int, replica: int, replicas: int) -> range:

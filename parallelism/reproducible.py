@@ -3,7 +3,17 @@
 Each rank adds up the whole subtrees among its micro-batches, then everything lies end to end in flat buffers
 that are cut into as many slices as there are ranks. Every rank sends each peer that peer's slice of its subtree sums, finishes the tree
 for its own slice, and sends the result round. With powers of two this moves what a reduce-scatter and an all-gather move;
-with uneven shares a rank sends a few subtree sums instead of one. A world of one takes the same way, with nobody to talk to.
+with uneven shares a rank sends a few subtree sums instead of one, at most about 2 log2(s) times as much for a share of s. A world of one takes
+the same way, with nobody to talk to. The exchange starts after the last backward: on gloo it would compete with it for the same cores.
+
+Memory, in sizes of all gradients, with V micro-batches: up to log2(V) + 1 pending sums on one rank, about 2 log2(s) + 1 for an uneven share of
+s, plus one packed copy per subtree and the peers' slices; 5 with V = 8 on one rank, 4.5 on two, under 3 on eight (DDP: 1).
+`tree.gradient_buffers` counts it and the plan shows it.
+
+A step that breaks off is not lost: the exchange copies, so the subtree sums stay what they were until the step is committed, and each depends on its
+micro-batches alone. In the next generation they stay with who has them (`training.state.PartialStep`) and `deal_around` shares out what is
+missing; the tree, and so the bits, are the same. With `reproducible: false` they live in DDP's buckets, which go with the group.
+So sums must never alias what is sent or what the optimizer reads.
 """
 
 from __future__ import annotations
@@ -18,13 +28,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from distributed.process_group import Group
-from parallelism.data_parallel import Sums
+from parallelism.data_parallel import Sums, WholeModel
 from parallelism.plan import Deal
 from parallelism.running_statistics import RunningStatistics
 from parallelism.tree import Node, TreeSum, frontier
 
 
-class Reproducible:
+class Reproducible(WholeModel):
     """See `Wrapped`. Micro-batches may come in any order; the sums are left as they were before the exchange."""
 
     def __init__(self, model: nn.Module, group: Group) -> None:

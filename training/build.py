@@ -11,12 +11,14 @@ from pathlib import Path
 
 from distributed.abort import Fence
 from distributed.process_group import Group, Remains, join, set_aside_group
+from parallelism import mesh
 from parallelism.apply import parallelize
-from parallelism.plan import degrees
+from parallelism.plan import Choices
 from training import checkpoint, elastic
 from training.elastic import Rebuilt
 from training.errors import CheckpointCorruptError, NoUsableCheckpointError
 from training.link import World
+from training.optim import follow
 from training.spec import JobSpec
 from training.state import TrainState
 from training.step import Stepper
@@ -48,9 +50,10 @@ class Generation:
 
 
 def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: Telemetry, fence: Fence) -> Generation:
-    """Meet the other ranks, come to one state with them, wrap the model."""
+    """Meet the other ranks, make the model ready for this world, come to one state with them."""
     entered_at = time.time()
-    group = join(world, fence)
+    sizes = spec.parallelism.degrees(world.world_size)
+    group = join(world, fence, mesh.lines(sizes))
     joined_at = time.time()
     vault = Vault(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
     agreement = elastic.agree(group.gather(elastic.standing(state, led=telemetry.led_before)))
@@ -60,6 +63,8 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
         clear_debris(vault)
     for found in checkpoint.untold(vault, world.restore_from):
         telemetry.event("checkpoint_committed", **found.announcement)
+    wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=spec.is_reproducible, choices=choices_of(spec))
+    state.optimizer = follow(state.optimizer, spec.optimizer, state.task.model)
     rebuilt = None
     if agreement is None:
         restore(vault, world, state, telemetry)
@@ -67,10 +72,17 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
         elastic.take(state, group, agreement)
         rebuilt = Rebuilt(agreement, entered_at, joined_at, agreed_at=time.time())
     state.begun = True
-    sizes = degrees(spec.parallelism.strategy, world.world_size)
-    wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=spec.is_reproducible)
     stepper = Stepper(spec, state, group, wrapped, elastic.first_deal(spec.micro_batches, group, agreement))
     return Generation(spec, state, group, stepper, vault, telemetry, rebuilt)
+
+
+def choices_of(spec: JobSpec) -> Choices:
+    return Choices(
+        precision=spec.precision,
+        activation_checkpointing=spec.parallelism.activation_checkpointing,
+        reshard_after_forward=spec.parallelism.reshard_after_forward,
+        cpu_offload=spec.parallelism.cpu_offload,
+    )
 
 
 def restore(vault: Vault, world: World, state: TrainState, telemetry: Telemetry) -> None:

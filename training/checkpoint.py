@@ -19,6 +19,7 @@ from distributed.process_group import Group
 from monitoring.sinks import on_the_wire
 from training import fingerprint, shards
 from training import manifest as manifests
+from training.assembly import whole_tensors
 from training.errors import CheckpointCorruptError, CheckpointSaveError
 from training.manifest import File, Manifest
 from training.state import TrainState, training_of
@@ -62,7 +63,8 @@ def save(vault: Vault, state: TrainState, metrics: dict[str, float]) -> Committe
     try:
         tensors = shards.tensors_of(state)
         shards.write(vault.group, tensors, scratch)
-        parts = together(vault.group, lambda: hash_own(vault.group, scratch, tensors["model"]), CheckpointSaveError)
+        share = whole_tensors(tensors["model"], fingerprint.owners(tensors["model"], vault.group.world_size), vault.group)
+        parts = together(vault.group, lambda: hash_own(vault.group.rank, scratch, share), CheckpointSaveError)
         files = {name: file for part, _ in parts for name, file in part.items()}
         manifest = describe_state(vault, state, metrics, files, fingerprint.combined(share for _, share in parts))
         digests = together(vault.group, lambda: manifests.publish(scratch, final, manifest) if leads else "", CheckpointSaveError)
@@ -73,9 +75,9 @@ def save(vault: Vault, state: TrainState, metrics: dict[str, float]) -> Committe
     return Committed(final, manifest, digests[0])
 
 
-def hash_own(group: Group, scratch: Path, parameters: Mapping[str, Tensor]) -> tuple[dict[str, File], dict[str, str]]:
+def hash_own(rank: int, scratch: Path, share: Mapping[str, Tensor]) -> tuple[dict[str, File], dict[str, str]]:
     """(the files that this rank has written, its share of the parameters)"""
-    return hash_own_files(group.rank, scratch), fingerprint.of_share(parameters, group.rank, group.world_size)
+    return hash_own_files(rank, scratch), fingerprint.of_share(share, 0, 1)
 
 
 def hash_own_files(rank: int, scratch: Path) -> dict[str, File]:

@@ -9,9 +9,14 @@ import torch
 from torch import Tensor
 
 
+def owners(names: Iterable[str], world_size: int) -> dict[str, int]:
+    """By name, the rank whose share it is in."""
+    return {name: place % world_size for place, name in enumerate(sorted(names))}
+
+
 def of_share(tensors: Mapping[str, Tensor], rank: int, world_size: int) -> dict[str, str]:
     """The hashes of this rank's share of tensors that every rank has whole, so that all of them are hashed once."""
-    return {name: of_tensor(tensors[name]) for name in sorted(tensors)[rank::world_size]}
+    return {name: of_tensor(tensors[name]) for name, owner in owners(tensors, world_size).items() if owner == rank}
 
 
 def of_tensor(tensor: Tensor) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
+from parallelism.mesh import local_part
 from training.workload import AdamW, Optimizer, Schedule
+
+#: As in torch: no division by zero.
+CLIP_EPSILON = 1e-6
 
 
 def build_optimizer(spec: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
@@ -39,10 +43,20 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
-    """The norm of all gradients together, before it is cut to `limit`."""
-    with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = nn.utils.get_total_norm([parameter.grad for parameter in with_gradient if parameter.grad is not None])
+def follow(optimizer: torch.optim.Optimizer, spec: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of the parameters that the model has now: sharding puts others in their place. A new one knows of no steps."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    wanted = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    return optimizer if held == wanted else build_optimizer(spec, model)
+
+
+@torch.no_grad()
+def clip_gradients(
+    parameters: Iterable[nn.Parameter], limit: float | None, whole: Callable[[Tensor], Tensor] = lambda norm: norm
+) -> Tensor:
+    """The norm of all gradients together, before it is cut to `limit`; `whole` makes it of the norm of what this rank holds."""
+    gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    norm = whole(nn.utils.get_total_norm(gradients))
     if limit is not None:
-        nn.utils.clip_grads_with_norm_(with_gradient, limit, norm)
+        torch._foreach_mul_(gradients, torch.clamp(limit / (norm + CLIP_EPSILON), max=1.0))
     return norm

@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from distributed.timeouts import COLLECTIVE_SECONDS
+from parallelism.plan import WorldSizeMismatchError
 from training.spec_parts import Part, PositiveInt, inconsistent, not_available_yet
 from training.spelling import Spelling
+from training.strategy import Parallelism
 from training.workload import MODEL_DATA, AdamW, Data, Model, Optimizer, Schedule
 
 SPEC_VERSION: Literal[1] = 1
@@ -72,25 +74,6 @@ class Resources(Part):
             raise inconsistent("min_nodes={least} is more than nodes={nodes}", least=self.min_nodes, nodes=self.nodes)
         if self.max_nodes is not None and self.max_nodes < self.nodes:
             raise inconsistent("max_nodes={most} is less than nodes={nodes}", most=self.max_nodes, nodes=self.nodes)
-        return self
-
-
-class Parallelism(Part):
-    """`single` is one process; `ddp` replicates the model on every slot. The other degrees belong to later versions."""
-
-    strategy: Literal["single", "ddp", "fsdp", "auto"] = "ddp"
-    shard: PositiveInt = 1
-    tensor: PositiveInt = 1
-    pipeline: PositiveInt = 1
-    context: PositiveInt = 1
-
-    @model_validator(mode="after")
-    def implemented(self) -> Parallelism:
-        if self.strategy not in ("single", "ddp"):
-            raise not_available_yet("parallelism.strategy", self.strategy, "use single or ddp")
-        for axis in ("shard", "tensor", "pipeline", "context"):
-            if getattr(self, axis) != 1:
-                raise not_available_yet(f"parallelism.{axis}", getattr(self, axis), "leave it at 1")
         return self
 
 
@@ -211,7 +194,8 @@ class JobSpec(Part):
     parallelism: Parallelism = Parallelism()
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     reproducible: bool | None = Field(
-        None, description="losses and parameters are the same to the last bit on any number of ranks; default: true, false for script"
+        None,
+        description="losses and parameters are the same to the last bit on any number of ranks; default: true, false for script and fsdp",
     )
     training: TrainingLength | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
@@ -234,6 +218,8 @@ class JobSpec(Part):
             return "a script is started again as a whole; leave it out, or use an entrypoint or a model"
         if self.parallelism.strategy == "single":
             return "strategy single is one process; use ddp"
+        if self.parallelism.shards:
+            return "with strategy fsdp each rank holds a part of the state that nobody else may have; use ddp"
         return None if self.fault_tolerance.recovery == "close_up" else "set fault_tolerance.recovery to close_up"
 
     @property
@@ -243,8 +229,9 @@ class JobSpec(Part):
 
     @property
     def is_reproducible(self) -> bool:
-        """True unless refused: it costs too little to be worth a question. A script adds up its gradients by itself."""
-        return self.script is None if self.reproducible is None else self.reproducible
+        """True unless refused: it costs too little to be worth a question. A script adds up its gradients by itself, and parts of them are
+        added up in an order that depends on the world."""
+        return (self.script is None and not self.parallelism.shards) if self.reproducible is None else self.reproducible
 
     @property
     def micro_batch_size(self) -> int:
@@ -284,6 +271,13 @@ class JobSpec(Part):
             )
         if (self.training is None) != (self.script is not None):
             raise inconsistent("training is required, except for script, where the script itself decides")
+        if self.script is not None and self.parallelism not in (Parallelism(), Parallelism(strategy="single")):
+            raise inconsistent("a script arranges its ranks by itself: leave parallelism out, or use model or entrypoint")
+        if self.parallelism.shards and self.reproducible:
+            raise inconsistent(
+                "reproducible=true needs all gradients on every rank: with strategy fsdp parts of them are added up in an order that depends "
+                "on the number of ranks; leave it out, or use ddp"
+            )
         if self.script is not None and self.reproducible:
             raise inconsistent("reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint")
         if self.script is not None and self.fault_tolerance.hang_seconds is not None:
@@ -308,11 +302,23 @@ class JobSpec(Part):
             raise inconsistent(
                 "strategy single is one process, but resources ask for {world} slots; use ddp or one slot", world=self.world_size
             )
+        if misfit := self.misfit(self.world_size):
+            raise inconsistent("{misfit}", misfit=misfit)
         short = self.too_few_micro_batches(self.resources.most_ranks)
         if short is not None:
             elastic = " (resources.max_nodes)" if self.resources.most_ranks > self.world_size else ""
             raise inconsistent("{short}{elastic}; {way_out}", short=short, elastic=elastic, way_out=self._enough_micro_batches())
         return self
+
+    def misfit(self, ranks: int) -> str | None:
+        """Why the axes of the mesh do not come to this many ranks."""
+        try:
+            sizes = self.parallelism.degrees(ranks)
+        except WorldSizeMismatchError as error:
+            return str(error)
+        if self.parallelism.cpu_offload and sizes.shard == 1:
+            return f"cpu_offload=true is for models in parts, but with {ranks} ranks each has all of it; leave it out, or use more ranks"
+        return None
 
     def too_few_micro_batches(self, ranks: int) -> str | None:
         """What is wrong with this many ranks: each needs a micro-batch of its own. A script shares its work out by itself."""

@@ -104,7 +104,8 @@ def new_state(spec: JobSpec, device: torch.device, cache: Path) -> TrainState:
     """At step 0, the same on every rank: built from the seed alone."""
     seed_everything(device, training_of(spec).seed, 0, 0)
     task = make_task(spec, cache)
-    task.model.to(device)
+    if not spec.parallelism.shards:  # which takes its part of it there: all of it may be too large
+        task.model.to(device)
     return TrainState(
         task=task,
         optimizer=build_optimizer(spec.optimizer, task.model),

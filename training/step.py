@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from distributed.process_group import Group
 from monitoring.points import STEP_PARTS
+from parallelism.activation_checkpoint import unchanged_buffers
 from parallelism.data_parallel import Wrapped
 from parallelism.plan import Deal, even_deal, share
 from parallelism.precision import autocast
@@ -79,27 +81,42 @@ class Stepper:
         self.wrapped.begin_step(self.deal, partial.sums)
         news = News(partial, self.deal.micro_batches, self.state.device)
         missing = [index for index in self.deal.own if index not in partial.losses]
-        if not missing:
-            finish = news.send(self.group, requests)
+        one_short = self.wrapped.in_lockstep and len(self.deal.own) < self.deal.largest
         for index in missing:
             batch = self.fetch(partial.step, index)
             clock.lap("data_seconds")
-            final = index == missing[-1]
+            final = index == missing[-1] and not one_short
             with self.wrapped.accumulate(index, final=final):
                 loss = self.forward(index, batch)
                 news.add(index, loss)
                 if final:  # travels while backward computes
                     finish = news.send(self.group, requests)
-                clock.lap("forward_seconds")
+                self.lap_forward(clock)
                 loss.backward()  # type: ignore[no-untyped-call]
             partial.losses[index] = loss.detach()
             clock.lap("backward_seconds")
+        if one_short:
+            finish = self.pass_for_nothing(partial.step, lambda: news.send(self.group, requests))
+        elif not missing:
+            finish = news.send(self.group, requests)
         exposed = self.wrapped.finish_step()
         clock.lap("backward_seconds")
         clock.move(exposed, "backward_seconds", "communication_seconds")
         told = finish()
         clock.lap("communication_seconds")
         return news.read(told, self.group.world_size)
+
+    def pass_for_nothing(self, step: int, send: Callable[[], Callable[[], Tensor]]) -> Callable[[], Tensor]:
+        """Others have one micro-batch more, and need this rank's part of the parameters for it: any micro-batch will do, and counts for nothing."""
+        with unchanged_buffers(self.state.task.model):
+            loss = self.forward(0, self.fetch(step, 0)) * 0.0
+            finish = send()  # in the order of the others
+            loss.backward()  # type: ignore[no-untyped-call]
+        return finish
+
+    def lap_forward(self, clock: StepClock) -> None:
+        clock.lap("forward_seconds")
+        clock.move(self.wrapped.waited(), "forward_seconds", "communication_seconds")
 
     def fetch(self, step: int, index: int) -> Batch:
         generator = seed_everything(self.state.device, self.training.seed, step, index + 1)  # from 1: 0 built the model
@@ -113,7 +130,7 @@ class Stepper:
         return loss * (self.sampler.size(index) / self.training.global_batch_size)
 
     def update(self, clock: StepClock) -> float:
-        norm = clip_gradients(self.state.task.model.parameters(), self.training.gradient_clip_norm)
+        norm = clip_gradients(self.state.task.model.parameters(), self.training.gradient_clip_norm, self.wrapped.whole_norm)
         self.state.optimizer.step()
         self.state.optimizer.zero_grad()
         gradient_norm = norm.item()
@@ -131,7 +148,11 @@ class Stepper:
         mine = share(len(batches), self.group.rank, self.group.world_size)
         model.eval()
         sums = {number: self.sums_of(held_out, batches[number]) for number in mine}
-        names = list(sums[mine[0]] if mine else self.sums_of(held_out, batches[0][:1]))  # who has no batch must still know the names
+        largest = len(share(len(batches), 0, self.group.world_size))
+        if not mine or (self.wrapped.in_lockstep and len(mine) < largest):  # who has no batch must still know the names
+            names = list(self.sums_of(held_out, batches[0][:1]))
+        else:
+            names = list(sums[mine[0]])
         model.train()
         table = torch.zeros(len(batches), len(names), dtype=torch.float64, device=self.state.device)
         for number, values in sums.items():

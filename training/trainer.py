@@ -121,9 +121,12 @@ def save(generation: Generation, metrics: dict[str, float], *, required: bool) -
 def log_sample(generation: Generation) -> None:
     """A generated text, where the task can make one and the job asks for it."""
     task, tokens = generation.state.task, training_of(generation.spec).generate_tokens
-    if task.sample is None or tokens == 0 or not generation.telemetry.leads:
+    speaks = generation.telemetry.leads
+    if task.sample is None or tokens == 0 or not (speaks or generation.stepper.wrapped.in_lockstep):
         return
     task.model.eval()
     text = task.sample(task.model, tokens)
+    if not speaks:  # it has only lent its part of the parameters
+        return
     generation.telemetry.event("sample", step=generation.state.step, text=text)
     generation.telemetry.say(f"sample of {tokens} tokens:\n{text}")

@@ -13,8 +13,15 @@ def model_of(spec: JobSpec) -> str:
     return "entrypoint" if spec.entrypoint is not None else "script"
 
 
-def strategy_of(spec: JobSpec) -> str:
-    return "script" if spec.script is not None else spec.parallelism.strategy
+def strategy_of(spec: JobSpec, world_size: int) -> str:
+    """With the axes of its mesh, where it has any but replicas: "fsdp, shard 2 x replicate 2"."""
+    if spec.script is not None:
+        return "script"
+    if not spec.parallelism.shards:
+        return spec.parallelism.strategy
+    sizes = spec.parallelism.degrees(world_size)
+    replicas = f" x replicate {sizes.replicate}" if sizes.replicate > 1 else ""
+    return f"{spec.parallelism.strategy}, shard {sizes.shard}{replicas}"
 
 
 def reason_of(reason: placement.Reason) -> Reason:

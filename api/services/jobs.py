@@ -46,7 +46,7 @@ def summarize(job: JobRow) -> JobSummary:
         world_size=job.world_size,
         generation=job.generation,
         restarts=job.restarts,
-        strategy=strategy_of(spec),
+        strategy=strategy_of(spec, job.world_size),
         model=model_of(spec),
         created_by=job.created_by,
         created_at=job.created_at,
@@ -183,6 +183,8 @@ def _refuse_size(job: JobRow, spec: JobSpec, nodes: int) -> None:
         raise ProblemError(
             "cannot_resize", f"nodes={nodes}: job {job.name} has strategy single, which is one process; submit it with strategy ddp"
         )
+    if misfit := spec.misfit(nodes * spec.resources.slots_per_node):
+        raise ProblemError("cannot_resize", f"nodes={nodes}: {misfit}")
     if nodes < least:
         raise ProblemError(
             "cannot_resize", f"nodes={nodes} is less than resources.min_nodes={least} of job {job.name}; use {least} or more"

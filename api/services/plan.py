@@ -42,7 +42,7 @@ async def plan(session: AsyncSession, spec: JobSpec, now: datetime) -> Plan:
         spec=spec,
         plan_hash=_hash(spec, placement, pending),
         world_size=spec.world_size,
-        strategy=strategy_of(spec),
+        strategy=strategy_of(spec, spec.world_size),
         global_batch_size=spec.training.global_batch_size if spec.training else None,
         micro_batch_size=spec.micro_batch_size if spec.training else None,
         micro_batches=spec.micro_batches if spec.training else None,

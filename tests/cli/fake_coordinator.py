@@ -111,6 +111,7 @@ def job(**changes: Any) -> dict[str, Any]:
         "world_size": 2,
         "generation": 1,
         "restarts": 0,
+        "strategy": "ddp",
         "created_at": "2026-11-20T12:00:00Z",
         "revision": 3,
         "generations": [

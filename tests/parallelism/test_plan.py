@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallelism.estimate import memory
-from parallelism.plan import WorldSizeMismatchError, deal_around, degrees, even_deal, share
+from parallelism.plan import Degrees, WorldSizeMismatchError, deal_around, degrees, even_deal, share
 
 
 @given(st.integers(0, 200), st.integers(1, 20))
@@ -58,8 +58,19 @@ def test_degrees_multiply_to_the_world() -> None:
 def test_what_does_not_fit_names_the_way_out() -> None:
     with pytest.raises(WorldSizeMismatchError, match="the world has 2 ranks; use ddp"):
         degrees("single", 2)
-    with pytest.raises(WorldSizeMismatchError, match="fsdp is not available yet"):
-        degrees("fsdp", 2)
+    with pytest.raises(WorldSizeMismatchError, match="replicate=any x shard=3 does not divide world size 4; use a divisor of 4"):
+        degrees("fsdp", 4, shard=3)
+    with pytest.raises(WorldSizeMismatchError, match="replicate=8 x shard=any does not divide world size 4"):
+        degrees("fsdp", 4, replicate=8)
+
+
+@given(st.integers(1, 12), st.integers(1, 12))
+def test_what_is_not_said_of_the_axes_follows_from_the_world(replicate: int, shard: int) -> None:
+    found = Degrees(replicate=replicate, shard=shard)
+    world_size = replicate * shard
+    assert degrees("fsdp", world_size, replicate=replicate) == degrees("fsdp", world_size, shard=shard) == found
+    assert degrees("fsdp", world_size, replicate=replicate, shard=shard) == found
+    assert degrees("fsdp", world_size) == Degrees(shard=world_size)
 
 
 def test_memory_counts_what_lives_between_steps() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from parallelism.plan import Degrees
 from tests.training.specs import tiny_gpt
 from training.spec import JobSpec, json_schema
 
+FSDP = {"parallelism": {"strategy": "fsdp"}, "resources": {"nodes": 4}}
 RESTART = {"fault_tolerance": {"recovery": "restart"}}
 SPARE = {"fault_tolerance": {"recovery": "close_up", "spares": 1}}
 SCRIPT = {"model": None, "data": None, "training": None, "script": {"path": "train.py"}}
@@ -24,7 +26,7 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"parallelism": {"strategy": "fsdp"}}, "parallelism.strategy=fsdp is not available yet; use single or ddp"),
+        ({"parallelism": {"strategy": "auto"}}, "parallelism.strategy=auto is not available yet; use single, ddp or fsdp"),
         ({"parallelism": {"tensor": 2}}, "parallelism.tensor=2 is not available yet; leave it at 1"),
         ({"precision": "fp16"}, "precision=fp16 is not available yet; use bf16 or fp32"),
         ({"checkpoint": {"asynchronous": True}}, "saves are synchronous"),
@@ -68,6 +70,22 @@ def test_what_later_versions_implement_is_refused_not_ignored(change: dict[str, 
         (SPARE | {"parallelism": {"strategy": "single"}}, "fault_tolerance.spares=1 is for jobs that close up: strategy single"),
         (SPARE | {"resources": {"nodes": 3, "max_nodes": 2}}, "max_nodes=2 is less than nodes=3"),
         (SPARE | {"resources": {"nodes": 2, "max_nodes": 8}}, "makes 4, fewer than 8 ranks (resources.max_nodes); use micro_batch_size=1"),
+        (
+            FSDP | {"reproducible": True},
+            "parts of them are added up in an order that depends on the number of ranks; leave it out, or use ddp",
+        ),
+        (FSDP | SPARE, "fault_tolerance.spares=1 is for jobs that close up: with strategy fsdp each rank holds a part of the state"),
+        (FSDP | {"resources": {"nodes": 4, "min_nodes": 2}}, "resources.min_nodes=2 is for jobs that close up: with strategy fsdp"),
+        (
+            FSDP | {"parallelism": {"strategy": "fsdp", "replicate": 3}},
+            "replicate=3 x shard=any does not divide world size 4; use a divisor",
+        ),
+        (FSDP | {"parallelism": {"strategy": "fsdp", "replicate": 2, "shard": 4}}, "replicate=2 x shard=4 does not divide world size 4"),
+        ({"parallelism": {"shard": 2}}, "parallelism.shard=2 is for strategy fsdp, not ddp; leave it out, or use fsdp"),
+        ({"parallelism": {"cpu_offload": True}}, "parallelism.cpu_offload=true is for strategy fsdp, not ddp"),
+        ({"parallelism": {"reshard_after_forward": False}}, "parallelism.reshard_after_forward=false is for strategy fsdp"),
+        (SCRIPT | {"parallelism": {"strategy": "fsdp"}}, "a script arranges its ranks by itself: leave parallelism out"),
+        (SCRIPT | {"parallelism": {"activation_checkpointing": "full"}}, "a script arranges its ranks by itself"),
         ({"model": {"kind": "resnet", "depth": 21}, "data": {"kind": "cifar10", "path": "/d"}}, "use 20 or 26"),
     ],
 )
@@ -119,3 +137,24 @@ def test_what_is_not_reproducible_is_cut_for_its_largest_size() -> None:
         tiny_gpt(micro_batch_size=None) | SPARE | {"reproducible": False, "resources": {"nodes": 2, "max_nodes": 4}}
     )
     assert (spec.micro_batch_size, spec.micro_batches) == (2, 4)
+
+
+def test_a_sharded_job_is_not_reproducible_and_starts_again_as_a_whole_after_a_fault() -> None:
+    spec = JobSpec.model_validate(tiny_gpt() | FSDP | {"fault_tolerance": {}})
+    assert (spec.is_reproducible, spec.closes_up) == (False, False)
+    assert spec.parallelism.degrees(4) == Degrees(shard=4)
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_a_spec_of_an_earlier_version_had_every_axis_at_one() -> None:
+    axes = {"shard": 1, "tensor": 1, "pipeline": 1, "context": 1}
+    assert JobSpec.model_validate(tiny_gpt() | {"parallelism": {"strategy": "ddp", **axes}}).parallelism.degrees(2).replicate == 2
+
+
+def test_a_sharded_job_moves_only_to_sizes_that_its_axes_come_to() -> None:
+    spec = JobSpec.model_validate(tiny_gpt() | FSDP | {"parallelism": {"strategy": "fsdp", "replicate": 2, "cpu_offload": True}})
+    assert spec.misfit(6) is None
+    assert spec.misfit(3) == (
+        "replicate=2 x shard=any does not divide world size 3; use a divisor of 3 for one of them, and leave the other out"
+    )
+    assert spec.misfit(2) == "cpu_offload=true is for models in parts, but with 2 ranks each has all of it; leave it out, or use more ranks"

@@ -1798,9 +1798,11 @@ export interface components {
             optimizer: components["schemas"]["AdamW"] | components["schemas"]["Sgd"];
             /**
              * @default {
+             *       "activation_checkpointing": "none",
              *       "context": 1,
+             *       "cpu_offload": false,
              *       "pipeline": 1,
-             *       "shard": 1,
+             *       "reshard_after_forward": true,
              *       "strategy": "ddp",
              *       "tensor": 1
              *     }
@@ -1826,7 +1828,7 @@ export interface components {
             project: string;
             /**
              * Reproducible
-             * @description losses and parameters are the same to the last bit on any number of ranks; default: true, false for script
+             * @description losses and parameters are the same to the last bit on any number of ranks; default: true, false for script and fsdp
              */
             reproducible?: boolean | null;
             /**
@@ -2189,24 +2191,49 @@ export interface components {
         };
         /**
          * Parallelism
-         * @description `single` is one process; `ddp` replicates the model on every slot. The other degrees belong to later versions.
+         * @description `single` is one process; `ddp` replicates the model on every slot; `fsdp` cuts it into `shard` parts, on each of `replicate` replicas
+         *     (HSDP where there are several). `auto` and the other degrees belong to later versions.
          */
         Parallelism: {
+            /**
+             * Activation Checkpointing
+             * @description activations of the model's blocks that backward computes again: all (full), or only what is cheap to compute (selective)
+             * @default none
+             * @enum {string}
+             */
+            activation_checkpointing: "none" | "selective" | "full";
             /**
              * Context
              * @default 1
              */
             context: number;
             /**
+             * Cpu Offload
+             * @description fsdp: parameters, gradients and optimizer state stay in the host's memory, and are updated there
+             * @default false
+             */
+            cpu_offload: boolean;
+            /**
              * Pipeline
              * @default 1
              */
             pipeline: number;
             /**
-             * Shard
-             * @default 1
+             * Replicate
+             * @description fsdp: replicas of the whole model; default: one, or what shard leaves
              */
-            shard: number;
+            replicate?: number | null;
+            /**
+             * Reshard After Forward
+             * @description fsdp: false keeps whole parameters from forward to backward: more memory, less traffic (ZeRO-2)
+             * @default true
+             */
+            reshard_after_forward: boolean;
+            /**
+             * Shard
+             * @description fsdp: ranks that hold one replica in parts; default: all that replicate leaves
+             */
+            shard?: number | null;
             /**
              * Strategy
              * @default ddp

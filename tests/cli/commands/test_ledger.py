@@ -69,7 +69,7 @@ def test_show_tells_the_truth_about_a_failure_first(paceline: Paceline, coordina
     about = lines.index("failure     signal: rank 1 on b: killed by SIGKILL")
     assert lines[about + 1 : about + 4] == ["step 7", "the last line", "it dragged down rank 0 on a"]
     assert about < next(number for number, line in enumerate(lines) if line.startswith("loss"))
-    assert "world       ran with 1 of 2 ranks, generation 2, 0 restarts" in lines
+    assert "world       ran with 1 of 2 ranks, ddp, generation 2, 0 restarts" in lines
     assert "goodput     90.0% of 20.0 s went into 7 steps that count" in lines
     assert "the rest: evaluating and saving 1.4 s (7%), starting 0.6 s (3%)" in lines
     row = next(line for line in lines if "recovered" in line)

@@ -1,0 +1,66 @@
+"""Fully sharded training must give the numbers of one process: on the same global batches, over 20 steps, with the same dropout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.parallelism.parity import assert_parity, tiny_task
+from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
+
+FSDP = {"strategy": "fsdp"}
+
+
+def gpt(dropout: float = 0.0, **training: Any) -> dict[str, Any]:
+    """Two blocks, tied embeddings."""
+    document = tiny_gpt(dropout=dropout, **training)
+    return document | {"model": document["model"] | {"layers": 2}}
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_a_tied_gpt_with_dropout(tmp_path: Path, world_size: int) -> None:
+    assert_parity(gpt(dropout=0.1), world_size, tmp_path, FSDP)
+
+
+def test_uneven_shares_and_an_uneven_last_micro_batch(tmp_path: Path) -> None:
+    """Five micro-batches on two ranks, the last one of one sample: the second rank computes one for nothing."""
+    assert_parity(gpt(global_batch_size=9, micro_batch_size=2), 2, tmp_path, FSDP)
+
+
+@pytest.mark.parametrize("plan", [{"reshard_after_forward": False}, {"cpu_offload": True}])
+def test_other_ways_to_keep_parameters(tmp_path: Path, plan: dict[str, Any]) -> None:
+    assert_parity(gpt(), 2, tmp_path, FSDP | plan)
+
+
+@pytest.mark.parametrize("plan", [{"replicate": 2}, {"shard": 2, "reshard_after_forward": False}])
+def test_hybrid_shards_on_two_by_two_ranks(tmp_path: Path, plan: dict[str, Any]) -> None:
+    assert_parity(gpt(dropout=0.1), 4, tmp_path, FSDP | plan)
+
+
+@pytest.mark.parametrize("least_in_unit", [6_000, 1_000_000_000])
+def test_blocks_that_share_a_unit_and_a_root_that_has_all(tmp_path: Path, least_in_unit: int) -> None:
+    assert_parity(gpt(), 2, tmp_path, FSDP, least_in_unit=least_in_unit)
+
+
+@pytest.mark.parametrize("mode", ["full", "selective"])
+def test_activations_that_are_computed_again(tmp_path: Path, mode: str) -> None:
+    assert_parity(gpt(dropout=0.1), 2, tmp_path, FSDP | {"activation_checkpointing": mode})
+
+
+def test_frozen_and_unused_parameters_and_parts_smaller_than_the_world(tmp_path: Path) -> None:
+    """Vectors of three on four ranks: one holds nothing of them."""
+    assert_parity(tiny_task(), 4, tmp_path, FSDP)
+
+
+def test_running_statistics(tmp_path: Path) -> None:
+    """Averaged over the ranks where they are read, as with plain DDP: a rank's moving average is over its own micro-batches."""
+    write_batches(tmp_path)
+    document = tiny_resnet(tmp_path) | {"fault_tolerance": {"recovery": "restart"}}
+    assert_parity(document, 2, tmp_path, FSDP, statistics=False)
+
+
+def test_bf16_stays_within_its_rounding(tmp_path: Path) -> None:
+    """Parameters are gathered in bf16, so that what is between matrix products is rounded too: 8 bits of mantissa, 1/256."""
+    assert_parity(gpt() | {"precision": "bf16"}, 2, tmp_path, FSDP, relative=2e-2, parameters=False)
