@@ -55,6 +55,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "job_already_paused": Kind(409, "The job is already paused"),
     "cannot_pause": Kind(409, "This job cannot be paused"),
     "cannot_resize": Kind(409, "This job cannot have that size"),
+    "nothing_recorded": Kind(409, "The job has recorded nothing yet"),
     "plan_changed": Kind(409, "The plan would be another by now"),
     # nodes and checkpoints
     "node_gone": Kind(409, "The node is gone"),

@@ -6,7 +6,7 @@ CliError
 ├── UnreachableError         no answer from the coordinator
 ├── OutcomeUnknownError      a change was sent and no answer came
 ├── WaitTimedOutError        what was waited for did not happen in time
-├── OutputError              stdout took no more
+├── OutputError              stdout took no more, or a file
 └── StackError               a local process did not start or stop
 """
 

@@ -1,4 +1,4 @@
-"""What rank 0 told of each step: the records of a job's steps, in order, as much at a time as is asked for."""
+"""What rank 0, or another one, told of each step: the records of a job's steps, in order, as much at a time as is asked for."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ _ROWS = MetricRecordRow
 _COLUMNS = (_ROWS.seq, _ROWS.rank, _ROWS.generation, _ROWS.step, _ROWS.time, _ROWS.values)
 
 
-async def in_order(session: AsyncSession, job_id: str, first: int = 0, last: int | None = None) -> AsyncIterator[Sequence[RecordColumns]]:
+async def in_order(
+    session: AsyncSession, job_id: str, first: int = 0, last: int | None = None, *, rank: int = _LEADER
+) -> AsyncIterator[Sequence[RecordColumns]]:
     """Records of the steps `first` to `last`, by step, in chunks."""
     at = (first, 0)
     while True:
-        query = select(*_COLUMNS).where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, tuple_(_ROWS.step, _ROWS.seq) > tuple_(*at))
+        query = select(*_COLUMNS).where(_ROWS.job_id == job_id, _ROWS.rank == rank, tuple_(_ROWS.step, _ROWS.seq) > tuple_(*at))
         if last is not None:
             query = query.where(_ROWS.step <= last)
         rows = await session.execute(query.order_by(_ROWS.step, _ROWS.seq).limit(CHUNK))
@@ -32,6 +34,13 @@ async def in_order(session: AsyncSession, job_id: str, first: int = 0, last: int
         if len(chunk) < CHUNK:
             return
         at = (chunk[-1].step, chunk[-1].seq)
+
+
+async def ranks(session: AsyncSession, job_id: str) -> list[int]:
+    """Every rank that has told of a step; from the coarsest roll-ups."""
+    table = MetricRollupRow
+    query = select(table.rank).where(table.job_id == job_id, table.level == LEVELS[-1]).distinct().order_by(table.rank)
+    return list(await session.scalars(query))
 
 
 async def at_steps(session: AsyncSession, job_id: str, steps: Sequence[int]) -> list[RecordColumns]:
