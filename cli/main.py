@@ -33,6 +33,8 @@ for panel, name, function in (
     (JOBS, "samples", ledger.samples),
     (JOBS, "compare", ledger.compare),
     (JOBS, "tensorboard", artifacts.tensorboard),
+    (JOBS, "profile", artifacts.profile),
+    (JOBS, "artifacts", artifacts.artifacts),
     (JOBS, "wait", jobs.wait),
     (JOBS, "pause", jobs.pause),
     (JOBS, "resume", jobs.resume),

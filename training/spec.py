@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from distributed.timeouts import COLLECTIVE_SECONDS
+from training.profile_window import ProfileWindow, require_traceable
 from training.spec_parts import Part, PositiveInt, inconsistent, not_available_yet
 from training.spelling import Spelling
 from training.workload import MODEL_DATA, AdamW, Data, Model, Optimizer, Schedule
@@ -217,6 +218,7 @@ class JobSpec(Part):
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     fault_tolerance: FaultTolerance = FaultTolerance()
     environment: Environment = Environment()
+    profile: ProfileWindow | None = None
 
     @property
     def world_size(self) -> int:
@@ -300,6 +302,11 @@ class JobSpec(Part):
         if way_out is not None and self.fault_tolerance.spares:
             spares = self.fault_tolerance.spares
             raise inconsistent("fault_tolerance.spares={spares} is for jobs that close up: {way_out}", spares=spares, way_out=way_out)
+        return self
+
+    @model_validator(mode="after")
+    def profile_fits(self) -> JobSpec:
+        require_traceable(self.profile, script=self.script is not None, most_ranks=self.resources.most_ranks)
         return self
 
     @model_validator(mode="after")

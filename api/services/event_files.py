@@ -47,6 +47,9 @@ class ZipStream:
     def flush(self) -> None:
         """Nothing is held back: zipfile asks for it."""
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def take(self) -> bytes:
         taken, self._pieces = b"".join(self._pieces), []
         return taken

@@ -48,6 +48,25 @@ async def at_steps(session: AsyncSession, job_id: str, steps: Sequence[int]) -> 
     return [RecordColumns(*row) for row in await session.execute(query.order_by(_ROWS.step, _ROWS.seq))]
 
 
+async def newest(session: AsyncSession, job_id: str, generation: int, limit: int) -> list[RecordColumns]:
+    """The last `limit` records of one generation, the newest first."""
+    mine = (_ROWS.job_id == job_id, _ROWS.rank == _LEADER, _ROWS.generation == generation)
+    rows = await session.execute(select(*_COLUMNS).where(*mine).order_by(_ROWS.step.desc(), _ROWS.seq.desc()).limit(limit))
+    return [RecordColumns(*row) for row in rows]
+
+
+async def highest(session: AsyncSession, job_id: str, generation: int, name: str) -> dict[int, float]:
+    """The largest value of one generation, by rank; from the coarsest roll-ups."""
+    table = MetricRollupRow
+    query = (
+        select(table.rank, func.max(table.maximum))
+        .where(table.job_id == job_id, table.name == name, table.generation == generation, table.level == LEVELS[-1])
+        .group_by(table.rank)
+        .order_by(table.rank)
+    )
+    return {rank: value for rank, value in await session.execute(query) if value is not None}
+
+
 async def count(session: AsyncSession, job_id: str, name: str) -> int:
     """How many records have a value of this name; from the coarsest roll-ups."""
     table = MetricRollupRow
