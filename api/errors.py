@@ -55,6 +55,10 @@ CATALOGUE: Mapping[str, Kind] = {
     "job_already_paused": Kind(409, "The job is already paused"),
     "cannot_pause": Kind(409, "This job cannot be paused"),
     "cannot_resize": Kind(409, "This job cannot have that size"),
+    "nothing_recorded": Kind(409, "The job has recorded nothing yet"),
+    "cannot_profile": Kind(409, "This job cannot be traced like that"),
+    "already_profiling": Kind(409, "A trace is being taken"),
+    "artifact_not_ready": Kind(409, "The file cannot be downloaded"),
     "plan_changed": Kind(409, "The plan would be another by now"),
     # nodes and checkpoints
     "node_gone": Kind(409, "The node is gone"),

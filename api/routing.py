@@ -11,6 +11,7 @@ from api.deps import identified
 from api.middleware.parameters import known_parameters_only
 from api.routes import (
     agents,
+    artifacts,
     auth,
     checkpoints,
     cluster,
@@ -36,7 +37,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": {"model": Problem, "content"
 
 #: Every route of these needs an identity.
 GUARDED: tuple[APIRouter, ...] = tuple(
-    room.router for room in (identity, events, metrics, logs, jobs, ledger, plan, nodes, cluster, checkpoints, document)
+    room.router for room in (identity, events, metrics, logs, jobs, artifacts, ledger, plan, nodes, cluster, checkpoints, document)
 )
 #: These check for themselves: they are the way in, or for machines with a credential of their own.
 DOORS = (auth.router, agents.router)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cli import formats
 from cli.ledger_views import Goodput, Incident
 from cli.output import fields, table
+from cli.performance_views import Performance
 from cli.views import Failure, Job, view
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def details(client: Client, job: Job) -> str:
     goodput = view(client.get(f"/training/jobs/{job.id}/goodput"), Goodput) if job.started_at else None
     hurt = job.started_at is not None and (job.failure is not None or len(job.generations) > 1)
     incidents = view(client.get(f"/training/jobs/{job.id}/incidents"), list[Incident]) if hurt else []
-    blocks = [fields([*_headline(job), *_standing(job), *_goodput(goodput)]), ranks(job)]
+    performance = view(client.get(f"/training/jobs/{job.id}/performance"), Performance) if job.started_at else None
+    blocks = [fields([*_headline(job), *_standing(job), *_performance(performance), *_goodput(goodput)]), ranks(job)]
     if incidents:
         blocks.append(incidents_table(incidents[-LAST_INCIDENTS:]))
     return "\n\n".join(blocks)
@@ -66,6 +68,20 @@ def _standing(job: Job) -> Pairs:
         ("checkpoint", f"step {progress.last_checkpoint_step}" if progress.last_checkpoint_step is not None else "none yet"),
         ("first step", "none yet" if job.seconds_to_first_step is None else f"{job.seconds_to_first_step:.2f} s after submission"),
     ]
+
+
+def _performance(performance: Performance | None) -> Pairs:
+    """MFU with what it was computed from, what a step waits for, and the rank that took the most memory."""
+    if performance is None or performance.steps == 0:
+        return []
+    mfu = performance.mfu
+    basis = f"{mfu.formula}; peak {formats.quantity(mfu.peak_flops)}FLOP/s, {', '.join(mfu.sources)}" if mfu.peak_flops else mfu.formula
+    pairs = [("MFU", mfu.text), *([("", basis)] if basis else [])]
+    if performance.exposed_communication is not None and performance.step_seconds is not None:
+        exposed = f"{performance.exposed_communication:.1%} of a step of {performance.step_seconds:.3f} s waits for other ranks"
+        pairs.append(("exposed comm.", exposed))
+    most = max(performance.peak_memory, key=lambda each: each.bytes, default=None)
+    return [*pairs, *([("peak memory", f"{formats.quantity(most.bytes, 'B')}, rank {most.rank}")] if most else [])]
 
 
 def world(job: Job) -> str:

@@ -6,7 +6,8 @@ CliError
 ├── UnreachableError         no answer from the coordinator
 ├── OutcomeUnknownError      a change was sent and no answer came
 ├── WaitTimedOutError        what was waited for did not happen in time
-├── OutputError              stdout took no more
+├── OutputError              stdout took no more, or a file
+├── NoTraceError             ranks have not traced what they were asked for
 └── StackError               a local process did not start or stop
 """
 
@@ -46,6 +47,10 @@ class WaitTimedOutError(CliError):
 
 
 class OutputError(CliError):
+    pass
+
+
+class NoTraceError(CliError):
     pass
 
 

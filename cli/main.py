@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from cli import exits
-from cli.commands import checkpoints, config, demo, identity, jobs, ledger, logs, nodes, plan, stack, submit, worker
+from cli.commands import artifacts, checkpoints, config, demo, identity, jobs, ledger, logs, nodes, plan, stack, submit, worker
 
 app = typer.Typer(
     name="paceline",
@@ -32,6 +32,9 @@ for panel, name, function in (
     (JOBS, "incidents", ledger.incidents),
     (JOBS, "samples", ledger.samples),
     (JOBS, "compare", ledger.compare),
+    (JOBS, "tensorboard", artifacts.tensorboard),
+    (JOBS, "profile", artifacts.profile),
+    (JOBS, "artifacts", artifacts.artifacts),
     (JOBS, "wait", jobs.wait),
     (JOBS, "pause", jobs.pause),
     (JOBS, "resume", jobs.resume),

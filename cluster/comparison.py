@@ -24,6 +24,7 @@ HARMLESS = (
     "priority",
     "checkpoint",
     "fault_tolerance",
+    "profile",
     "training.eval_every_steps",
     "training.generate_tokens",
 )

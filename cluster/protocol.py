@@ -24,6 +24,7 @@ OLDEST_PROTOCOL_VERSION = 1
 CHANNEL_PATH = "/api/v1/agents/channel"
 UPLOAD_PATH = "/api/v1/agents/upload"
 JOIN_PATH = "/api/v1/agents/join"
+ARTIFACTS_PATH = "/api/v1/agents/artifacts"  # POST an Offer; PUT .../{id}/{chunk} its bytes
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +106,14 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     observe_seconds: float
 
 
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace of the next `steps` steps, of `ranks`: those that have not answered yet."""
+
+    id: str
+    steps: int
+    ranks: tuple[int, ...]
+
+
 class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """What one node should do for one generation of a job. Once absent from Desired, it is stopped and forgotten.
 
@@ -119,6 +128,7 @@ class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float = 3.0
     spec: dict[str, Any]  # a JobSpec
     worlds: tuple[World, ...]  # the ranks of this node
+    profile: Profile | None = None
 
 
 class CheckpointToDelete(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from db.errors import MigrationError
 from db.session import Database, open_databases
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-MODELS = ("identity", "incidents", "nodes", "jobs", "checkpoints", "events", "leases", "metrics")
+MODELS = ("identity", "incidents", "nodes", "jobs", "checkpoints", "events", "leases", "metrics", "artifacts")
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ JOB_METRICS: dict[str, Unit] = {
     "gradient_norm": Unit.NONE,
     "samples_per_second": Unit.PER_SECOND,
     "tokens_per_second": Unit.PER_SECOND,
+    "mfu": Unit.RATIO,
     "eval_loss": Unit.NATS,
     "eval_accuracy": Unit.RATIO,
 }
@@ -55,6 +56,7 @@ RANK_METRICS: dict[str, Unit] = {
     "optimizer_seconds": Unit.SECONDS,
     "other_seconds": Unit.SECONDS,
     "memory_bytes": Unit.BYTES,
+    "peak_memory_bytes": Unit.BYTES,
     "dropped_records": Unit.NONE,
 }
 

@@ -25,6 +25,7 @@ from training.link import (
     Moving,
     Parked,
     PauseRequest,
+    ProfileRequest,
     Progress,
     RankHello,
     RankOrder,
@@ -49,11 +50,12 @@ _decoder: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 
 
 class AgentLink:
-    """What the agent asks for (`pause_wanted`, `checkpoint_wanted`, `leave_wanted`, `next_order`), and where news go."""
+    """What the agent asks for (`pause_wanted`, `checkpoint_wanted`, `profile_wanted`, `leave_wanted`, `next_order`), and where news go."""
 
     def __init__(self, path: str, world: World) -> None:
         self.pause_wanted = False
         self.checkpoint_wanted = False
+        self.profile_wanted: ProfileRequest | None = None  # the last one; it stays when it has been obeyed
         self._path, self._hello = path, hello_of(world)
         self._last_word: Parked | Joined | Broken | None = None
         self._stalled: Stalled | None = None
@@ -163,6 +165,8 @@ class AgentLink:
                 self._wake()
             case CheckpointRequest():
                 self.checkpoint_wanted = True
+            case ProfileRequest():
+                self.profile_wanted = request
             case Reform(order=order):
                 self._reform(order)
 

@@ -65,6 +65,7 @@ class Life:
         outcome: Outcome | None = None
         while outcome is None:
             outcome = self._park() if self.order.world.parked else self._train(state)
+        self.telemetry.wait_for_traces()
         return outcome
 
     def close(self) -> None:

@@ -124,6 +124,13 @@ class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True, tag="checkpoi
     """Save after the current step and go on."""
 
 
+class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True, tag="profile"):
+    """Trace the next `steps` steps. Repeated until the trace, or why there is none, is with the coordinator; each id is obeyed once."""
+
+    id: str
+    steps: int
+
+
 class Release(msgspec.Struct, frozen=True, kw_only=True, tag="release"):
     """The next generation does without this rank: leave with the others at the step they agree on, then exit with `released`.
     Repeated until obeyed."""
@@ -188,6 +195,10 @@ class RankFolder:
         return self.path / "order.json"
 
     @property
+    def artifacts(self) -> Path:  # a folder of files, each with its note: monitoring.artifacts
+        return self.path / "artifacts"
+
+    @property
     def acknowledged(self) -> Path:  # how far the coordinator has it all; the agent's own bookkeeping
         return self.path / "acknowledged.json"
 
@@ -213,4 +224,4 @@ class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
 
 
 FromRank = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
-ToRank = PauseRequest | CheckpointRequest | Reform | Release
+ToRank = PauseRequest | CheckpointRequest | ProfileRequest | Reform | Release

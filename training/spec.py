@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from distributed.timeouts import COLLECTIVE_SECONDS
 from parallelism.plan import WorldSizeMismatchError
+from training.profile_window import ProfileWindow, require_traceable
 from training.spec_parts import Part, PositiveInt, inconsistent, not_available_yet
 from training.spelling import Spelling
 from training.strategy import Parallelism
@@ -201,6 +202,7 @@ class JobSpec(Part):
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     fault_tolerance: FaultTolerance = FaultTolerance()
     environment: Environment = Environment()
+    profile: ProfileWindow | None = None
 
     @property
     def world_size(self) -> int:
@@ -294,6 +296,11 @@ class JobSpec(Part):
         if way_out is not None and self.fault_tolerance.spares:
             spares = self.fault_tolerance.spares
             raise inconsistent("fault_tolerance.spares={spares} is for jobs that close up: {way_out}", spares=spares, way_out=way_out)
+        return self
+
+    @model_validator(mode="after")
+    def profile_fits(self) -> JobSpec:
+        require_traceable(self.profile, script=self.script is not None, most_ranks=self.resources.most_ranks)
         return self
 
     @model_validator(mode="after")

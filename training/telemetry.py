@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from monitoring.devices import Peak, model_flops_utilization, peak_of
 from monitoring.recorder import recorder_at
 from monitoring.sinks import EventKind, EventSpool, on_the_wire
 from training.activity import Activity
 from training.agent_link import AgentLink
 from training.elastic import Agreement, Rebuilt
-from training.link import Joined, RankFolder, World
+from training.flops import model_flops
+from training.link import Joined, ProfileRequest, RankFolder, World
 from training.pace import Pace
+from training.profiling import Profiling
 from training.spec import JobSpec
 from training.state import StepReport, training_of
 
 LINE_SECONDS = 1.0  # between progress lines
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+KIBIBYTE = 1024
 
 
 class Telemetry:
@@ -41,8 +46,11 @@ class Telemetry:
         self.recorder = recorder_at(folder.metrics)
         self.recorder.after_write = self._nudge
         self._events = EventSpool(folder.events)
+        self._profiling = Profiling(spec.profile, world, folder.artifacts, self)
         self._samples = training_of(spec).global_batch_size
-        self._device = world.device
+        self._world, self._precision = world, spec.precision
+        self._flops = model_flops(spec)
+        self._peak: Peak | None = None
         self._tokens_per_sample: int | None = None
         self._epoch_samples = 0
         self._step = 0
@@ -51,8 +59,10 @@ class Telemetry:
     def joined(self, step: int, total_steps: int, tokens_per_sample: int | None, epoch_samples: int) -> None:
         self._step, self._total, self._tokens_per_sample = step, total_steps, tokens_per_sample
         self._epoch_samples = epoch_samples
+        self._peak = peak_of_device(self._world, self._precision)
         self.link.say(Joined(step=step, total_steps=total_steps))
         self.say(f"training from step {step + 1} to {total_steps}")
+        self._profiling.between(step)
 
     def tell_again(self, agreement: Agreement) -> None:
         """What an earlier rank 0 may not have written down."""
@@ -71,15 +81,17 @@ class Telemetry:
         )
 
     def step(self, report: StepReport) -> None:
-        values = {**report.parts, "step_seconds": report.seconds, "memory_bytes": memory_bytes(self._device)}
+        values = {**report.parts, "step_seconds": report.seconds, "memory_bytes": memory_bytes(self._world.device)}
+        values["peak_memory_bytes"] = peak_memory_bytes(self._world.device)
         values["dropped_records"] = float(self.recorder.dropped)
         if self.leads:
-            values |= self.of_the_job(report)
+            values |= self.of_the_job(report) | self.efficiency(report)
         self._step = report.step
         self.recorder.record(report.step, values)
         if time.monotonic() - self._spoke >= LINE_SECONDS:
             self._spoke = time.monotonic()
             self.say(self.progress_line(report))
+        self._profiling.between(report.step)
 
     def of_the_job(self, report: StepReport) -> dict[str, float]:
         values = {"loss": report.loss, "learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
@@ -89,6 +101,21 @@ class Telemetry:
             values["tokens_per_second"] = values["samples_per_second"] * self._tokens_per_sample
         values["epoch_samples"] = float(self._epoch_samples)
         return values
+
+    def efficiency(self, report: StepReport) -> dict[str, float]:
+        """Of this generation's ranks; nothing where the model's arithmetic or the device's peak is not known."""
+        if self._flops is None or self._peak is None:
+            return {}
+        rate, peak = self._samples / report.seconds, self._peak.flops * self._world.world_size
+        return {"mfu": model_flops_utilization(rate, self._flops.per_sample, peak)}
+
+    @property
+    def profile_wanted(self) -> ProfileRequest | None:
+        return self.link.profile_wanted
+
+    def step_aside(self) -> None:
+        """What follows is no part of a step, which the watchdog times."""
+        self.activity.enter("rest", self._step)
 
     def progress_line(self, report: StepReport) -> str:
         rate, unit = self._samples / report.seconds, "samples/s"
@@ -118,7 +145,11 @@ class Telemetry:
     def _nudge(self) -> None:
         self.link.progress(self._step)
 
+    def wait_for_traces(self) -> None:
+        self._profiling.wait()
+
     def close(self) -> None:
+        self._profiling.close()
         self.recorder.close()
         self._events.close()
 
@@ -129,3 +160,15 @@ def memory_bytes(device: str) -> float:
         return float(torch.cuda.memory_allocated())
     with open("/proc/self/statm", "rb") as file:
         return float(int(file.read().split()[1]) * PAGE_BYTES)
+
+
+def peak_memory_bytes(device: str) -> float:
+    """The most that was allocated on the GPU, or was resident, since this process began; on a CPU what its spawner had, it has too."""
+    if device == "cuda":
+        return float(torch.cuda.max_memory_allocated())
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE)
+
+
+def peak_of_device(world: World, precision: str) -> Peak | None:
+    """Every rank of a gang has the same kind of device."""
+    return peak_of(torch.cuda.get_device_name(world.slot), precision) if world.device == "cuda" else None

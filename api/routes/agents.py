@@ -1,4 +1,4 @@
-"""The agents' doors over HTTP: join and upload, in msgspec because uploads are the hot path. Control goes by WebSocket."""
+"""The agents' doors over HTTP: join, upload, artifacts; in msgspec because uploads are the hot path. Control goes by WebSocket."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from fastapi import APIRouter, Request, Response
 
 from api.deps import JoinedNode, ServicesDep, WriteSession
 from api.errors import ProblemError
-from api.services import joining
-from cluster.protocol import JOIN_PATH, UPLOAD_PATH, JoinRequest
+from api.services import artifacts, joining
+from cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH, JoinRequest
+from monitoring.artifacts import Offer
 from monitoring.points import Upload
 
 router = APIRouter(include_in_schema=False)
@@ -47,3 +48,13 @@ async def join(request: Request, services: ServicesDep, session: WriteSession) -
 @router.post(UPLOAD_PATH.removeprefix(_PREFIX))
 async def upload(request: Request, node: JoinedNode) -> Response:
     return answer(await request.app.state.upload_door.accept(node, await parse(request, Upload)))
+
+
+@router.post(ARTIFACTS_PATH.removeprefix(_PREFIX))
+async def offer_artifact(request: Request, node: JoinedNode, services: ServicesDep) -> Response:
+    return answer(await artifacts.accept(services, node, await parse(request, Offer)))
+
+
+@router.put(ARTIFACTS_PATH.removeprefix(_PREFIX) + "/{artifact_id}/{number}")
+async def store_chunk(artifact_id: str, number: int, request: Request, node: JoinedNode, services: ServicesDep) -> Response:
+    return answer(await artifacts.store_chunk(services, node, artifact_id, number, await request.body()))

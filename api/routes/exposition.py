@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -15,6 +15,7 @@ from api.services.writer import Counters
 from cluster.states import JobState, NodeState
 from db.models.jobs import JobRow
 from db.models.nodes import NodeRow
+from db.repositories import jobs as job_rows
 
 router = APIRouter(include_in_schema=False)
 
@@ -30,11 +31,30 @@ def _gauge(registry: CollectorRegistry, name: str, help: str, states: type[JobSt
         gauge.labels(state.value).set(counts.get(state.value, 0))
 
 
+#: Of each running job, from its progress: the key, the metric, and what it is.
+_JOB_GAUGES = (
+    ("step", "paceline_job_step", "Committed steps of a running job"),
+    ("samples_per_second", "paceline_job_samples_per_second", "Samples per second of a running job"),
+    ("tokens_per_second", "paceline_job_tokens_per_second", "Tokens per second of a running job"),
+    ("mfu", "paceline_job_mfu_ratio", "Model FLOPs utilization of a running job; absent where it is not known"),
+)
+
+
+def _job_gauges(registry: CollectorRegistry, jobs: Sequence[JobRow]) -> None:
+    for key, name, help in _JOB_GAUGES:
+        gauge = Gauge(name, help, ["job_id", "job"], registry=registry)
+        for job in jobs:
+            value = (job.progress or {}).get(key)
+            if value is not None:
+                gauge.labels(job.id, job.name).set(float(value))
+
+
 @router.get("/metrics")
 async def metrics(request: Request, session: ReadSession, _: Viewer) -> Response:
     registry = CollectorRegistry()
     _gauge(registry, "paceline_jobs", "Jobs by state", JobState, await _counts(session, JobRow))
     _gauge(registry, "paceline_nodes", "Nodes by state", NodeState, await _counts(session, NodeRow))
+    _job_gauges(registry, await job_rows.running(session))
     counters: Counters = request.app.state.writer.counters
     for name, help, value in (
         ("paceline_metric_records", "Metric records stored by this process", counters.records),

@@ -1,4 +1,4 @@
-"""What happened to a job and what it cost: incidents, goodput, samples; and whether two runs are the same."""
+"""What happened to a job, what it cost and how fast it is: incidents, goodput, samples, performance; and whether two runs are the same."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from api.deps import ReadSession, ServicesDep
 from api.schemas.comparison import ComparisonReport
 from api.schemas.goodput import Goodput
 from api.schemas.incidents import Incident
+from api.schemas.performance import Performance
 from api.schemas.samples import SampleAudit
-from api.services import comparison, goodput, incident_views, jobs, samples
+from api.services import comparison, goodput, incident_views, jobs, performance, samples
 from api.services.lists import words
 from api.services.paging import Cursor, Limit
 
@@ -32,6 +33,14 @@ async def job_goodput(job_id: str, session: ReadSession, services: ServicesDep) 
     row = await jobs.find(session, job_id)
     async with services.metrics.read() as points:
         return await goodput.of_job(session, points, row, services.now())
+
+
+@router.get("/jobs/{job_id}/performance")
+async def job_performance(job_id: str, session: ReadSession, services: ServicesDep) -> Performance:
+    """Throughput, where a step's time goes, MFU with its formula and the peak it is a share of, and each rank's peak memory."""
+    row = await jobs.find(session, job_id)
+    async with services.metrics.read() as points:
+        return await performance.of_job(session, points, row)
 
 
 @router.get("/jobs/{job_id}/samples")

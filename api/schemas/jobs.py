@@ -19,6 +19,9 @@ class JobProgress(Schema):
     loss: AnyFloat | None = None
     tokens_per_second: AnyFloat | None = None
     samples_per_second: AnyFloat | None = None
+    mfu: AnyFloat | None = Field(
+        None, description="null where the model's arithmetic or the device's peak is not known: see .../performance"
+    )
     eta_seconds: float | None = None
     last_checkpoint_step: int | None = None
     updated_at: Timestamp | None = None

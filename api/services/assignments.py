@@ -8,6 +8,7 @@ from typing import Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api.services import profiles
 from cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment
 from cluster.states import CheckpointState, EndReason, JobState, RankState
 from db.models.checkpoints import CheckpointRow
@@ -88,6 +89,7 @@ async def _assignments(session: AsyncSession, node: NodeRow, job_id: str, number
     gang = await job_rows.ranks_with_nodes(session, job_id, number)
     restore = await _restore(session, job, number)
     worlds = [(action_of(job, generation, rank), _world(rank, spec, generation, node, gang, restore)) for rank in mine]
+    profile = await profiles.wanted(session, job, [rank.rank for rank in mine]) if number == job.generation else None
     return [
         DesiredAssignment(
             job_id=job_id,
@@ -96,6 +98,7 @@ async def _assignments(session: AsyncSession, node: NodeRow, job_id: str, number
             grace_seconds=GRACE_SECONDS,
             spec=job.spec,
             worlds=tuple(world for what, world in worlds if what == action),
+            profile=profile if action == "run" else None,
         )
         for action in dict.fromkeys(action for action, _ in worlds)
     ]

@@ -26,7 +26,7 @@ from monitoring.points import MetricRecord, RankBatch
 logger = logging.getLogger(__name__)
 MINIMUM_SECONDS_BETWEEN_WRITES = 0.2
 SPEED_WINDOW_STEPS = 50
-_CARRIED = ("loss", "tokens_per_second", "samples_per_second")
+_CARRIED = ("loss", "tokens_per_second", "samples_per_second", "mfu")
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What rank 0 told of a job's steps, parsed once, and what of it stands."""
+"""What rank 0, or another one, told of a job's steps, parsed once, and what of it stands."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ class Standing:
     values: dict[str, float | str]
     told: int  # how often the generation told of the step itself
     discarded: int  # how many other generations did the same step, without its counting
+    time: float  # when that was told, seconds since the epoch on the rank's clock
 
 
 async def lines_of(points: AsyncSession, job_id: str, generations: Sequence[GenerationRow]) -> list[Line]:
@@ -61,11 +62,11 @@ async def lines_of(points: AsyncSession, job_id: str, generations: Sequence[Gene
 
 
 async def standing(
-    points: AsyncSession, job_id: str, lines: Sequence[Line], first: int = 0, last: int | None = None
+    points: AsyncSession, job_id: str, lines: Sequence[Line], first: int = 0, last: int | None = None, *, rank: int = 0
 ) -> AsyncIterator[Standing]:
     """Every step that is known, in order."""
     carried: list[StepRecord] = []
-    async for chunk in step_records.in_order(points, job_id, first, last):
+    async for chunk in step_records.in_order(points, job_id, first, last, rank=rank):
         carried += parse(chunk)
         newest = carried[-1].step
         for step in settle((record for record in carried if record.step < newest), lines):
@@ -81,11 +82,12 @@ def settle(records: Iterable[StepRecord], lines: Sequence[Line]) -> Iterator[Sta
         told = list(group)
         generation = _whose(number, told, lines)
         mine = [record for record in told if record.generation == generation or (not record.own and record.generation > generation)]
-        values = {name: value for record in reversed(_own_first(mine, generation)) for name, value in record.values.items()}
+        ordered = _own_first(mine, generation)
+        values = {name: value for record in reversed(ordered) for name, value in record.values.items()}
         if values:
             others = {record.generation for record in told if record.own and record.generation != generation}
             own = sum(record.own for record in told if record.generation == generation)
-            yield Standing(number, generation, values, own, len(others))
+            yield Standing(number, generation, values, own, len(others), ordered[0].time)
 
 
 def _whose(step: int, told: Sequence[StepRecord], lines: Sequence[Line]) -> int:

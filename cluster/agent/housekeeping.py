@@ -1,10 +1,11 @@
-"""What stays on a node after a rank is forgotten: the output of a job's last generation, for a day."""
+"""What stays on a node after a rank is forgotten: the output of a job's last generation, and files that are not uploaded yet, for a day."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+from monitoring.artifacts import NOTE_SUFFIX
 from training.link import RankFolder
 
 KEEP_OUTPUT_SECONDS = 24 * 3600.0
@@ -22,7 +23,8 @@ def sweep(jobs: Path, now: float) -> None:
         generations = sorted((path for path in job.glob("g*") if path.name[1:].isdigit()), key=lambda path: int(path.name[1:]))
         for generation in generations:
             old = now - _retired_at(generation) > KEEP_OUTPUT_SECONDS
-            if (old or generation != generations[-1]) and not any(generation.glob("rank*/order.json")):
+            wanted = generation == generations[-1] or any(generation.glob(f"rank*/artifacts/*{NOTE_SUFFIX}"))
+            if (old or not wanted) and not any(generation.glob("rank*/order.json")):
                 shutil.rmtree(generation)
         if not any(job.iterdir()):
             job.rmdir()

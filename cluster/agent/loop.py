@@ -28,6 +28,7 @@ from cluster.agent.reconcile import (
     ForgetRank,
     MoveRank,
     PauseRank,
+    ProfileRank,
     ReleaseRank,
     StartRank,
     StoreNamespace,
@@ -190,6 +191,8 @@ class Agent:
                 self._ranks.call(key)
             case PauseRank(key=key):
                 self._ranks.pause(key)
+            case ProfileRank(key=key, request=request):
+                self._ranks.profile(key, request)
             case ReleaseRank(key=key):
                 self._ranks.release(key)
             case TerminateRank(key=key, grace_seconds=grace):

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from cluster.agent import housekeeping, launch
+from cluster.agent.artifacts import ArtifactUploader
 from cluster.agent.folders import AgentFolder
 from cluster.agent.rank_link import RankLink, Said
 from cluster.agent.rank_table import RankTable
@@ -22,7 +23,7 @@ from cluster.agent.spool import RankSpool
 from cluster.agent.supervisor import Supervisor
 from cluster.agent.uploader import Uploader, UploadFailedError
 from distributed.errors import DistributedError
-from training.link import PauseRequest, RankFolder, RankHello, RankOrder, Reform, Release
+from training.link import PauseRequest, ProfileRequest, RankFolder, RankHello, RankOrder, Reform, Release
 
 END_TIMEOUT_SECONDS = 10.0  # for the spawner to end, after the grace
 LAST_UPLOAD_SECONDS = 3.0
@@ -39,6 +40,7 @@ class NodeRanks:
         self._on_change = on_change
         self._table = RankTable(folder)
         self._uploader = Uploader(http, self._on_drained)
+        self._artifacts = ArtifactUploader(http, folder.jobs)
         self._supervisor = Supervisor(folder, settings.trainer, settings.orphan_seconds, self._on_roster)
         self._link = RankLink(folder.agent_socket, self._on_message)
         self._spawner_is_warm = asyncio.Event()
@@ -68,7 +70,7 @@ class NodeRanks:
 
     def works(self) -> list[Coroutine[None, None, None]]:
         """To be run as long as the agent lives."""
-        return [self._supervisor.run(), self._uploader.run()]
+        return [self._supervisor.run(), self._uploader.run(), self._artifacts.run()]
 
     async def until_warm(self, timeout_seconds: float) -> None:
         """Until the spawner can fork ranks at once, or the time is over."""
@@ -147,6 +149,9 @@ class NodeRanks:
 
     def pause(self, key: RankKey) -> None:
         self._link.ask(self.ranks[key].birth, PauseRequest())
+
+    def profile(self, key: RankKey, request: ProfileRequest) -> None:
+        self._link.ask(self.ranks[key].birth, request)
 
     def release(self, key: RankKey) -> None:
         self._link.ask(self.ranks[key].birth, Release())

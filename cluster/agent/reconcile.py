@@ -10,7 +10,7 @@ from cluster.agent.ranks import Phase, Rank
 from cluster.agent.spawner_link import RankKey, birth_of, key_of
 from cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, Observed, ObservedAssignment, ObservedRank
 from cluster.states import RankState
-from training.link import World
+from training.link import ProfileRequest, World
 
 #: For ranks that are no longer desired at all, so that no grace is given with them.
 UNDESIRED_GRACE_SECONDS = 3.0
@@ -57,6 +57,12 @@ class PauseRank:
 
 
 @dataclass(frozen=True)
+class ProfileRank:
+    key: RankKey
+    request: ProfileRequest
+
+
+@dataclass(frozen=True)
 class ReleaseRank:
     key: RankKey
 
@@ -79,7 +85,7 @@ class DeleteCheckpoint:
     checkpoint: CheckpointToDelete
 
 
-Action = StartRank | MoveRank | BuryRank | CallRank | PauseRank | ReleaseRank | TerminateRank | ForgetRank | DeleteCheckpoint
+Action = StartRank | MoveRank | BuryRank | CallRank | PauseRank | ProfileRank | ReleaseRank | TerminateRank | ForgetRank | DeleteCheckpoint
 
 
 @dataclass(frozen=True)
@@ -132,12 +138,20 @@ def _steer(rank: Rank, assignment: DesiredAssignment) -> list[Action]:
     if rank.phase in (Phase.EXITED, Phase.MOVED):
         return []
     if assignment.action == "run":
-        return [] if rank.entered else [CallRank(rank.key)]
+        return _trace(rank, assignment) if rank.entered else [CallRank(rank.key)]
     if assignment.action == "pause":
         return [PauseRank(rank.key)]
     if assignment.action == "release":
         return [ReleaseRank(rank.key)]
     return [] if rank.stopping else [TerminateRank(rank.key, assignment.grace_seconds)]
+
+
+def _trace(rank: Rank, assignment: DesiredAssignment) -> list[Action]:
+    """Asked again on each tick until the coordinator has its answer: a rank obeys each request once."""
+    profile = assignment.profile
+    if profile is None or rank.key.rank not in profile.ranks or not rank.joined:
+        return []
+    return [ProfileRank(rank.key, ProfileRequest(id=profile.id, steps=profile.steps))]
 
 
 def _slot_taken(world: World, ranks: Ranks) -> bool:

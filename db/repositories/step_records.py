@@ -1,4 +1,4 @@
-"""What rank 0 told of each step: the records of a job's steps, in order, as much at a time as is asked for."""
+"""What rank 0, or another one, told of each step: the records of a job's steps, in order, as much at a time as is asked for."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ _LEADER = 0
 _ROWS = MetricRecordRow
 
 
-async def in_order(session: AsyncSession, job_id: str, first: int = 0, last: int | None = None) -> AsyncIterator[Sequence[RecordColumns]]:
+async def in_order(
+    session: AsyncSession, job_id: str, first: int = 0, last: int | None = None, *, rank: int = _LEADER
+) -> AsyncIterator[Sequence[RecordColumns]]:
     """Records of the steps `first` to `last`, by step, in chunks."""
     at = (first, 0)
     while True:
-        query = RECORDS.where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, tuple_(_ROWS.step, _ROWS.seq) > tuple_(*at))
+        query = RECORDS.where(_ROWS.job_id == job_id, _ROWS.rank == rank, tuple_(_ROWS.step, _ROWS.seq) > tuple_(*at))
         if last is not None:
             query = query.where(_ROWS.step <= last)
         chunk = await records(session, query.order_by(_ROWS.step, _ROWS.seq).limit(CHUNK))
@@ -32,9 +34,34 @@ async def in_order(session: AsyncSession, job_id: str, first: int = 0, last: int
         at = (chunk[-1].step, chunk[-1].seq)
 
 
+async def ranks(session: AsyncSession, job_id: str) -> list[int]:
+    """Every rank that has told of a step; from the coarsest roll-ups."""
+    table = MetricRollupRow
+    query = select(table.rank).where(table.job_id == job_id, table.level == LEVELS[-1]).distinct().order_by(table.rank)
+    return list(await session.scalars(query))
+
+
 async def at_steps(session: AsyncSession, job_id: str, steps: Sequence[int]) -> list[RecordColumns]:
     query = RECORDS.where(_ROWS.job_id == job_id, _ROWS.rank == _LEADER, _ROWS.step.in_(steps))
     return await records(session, query.order_by(_ROWS.step, _ROWS.seq))
+
+
+async def newest(session: AsyncSession, job_id: str, generation: int, limit: int) -> list[RecordColumns]:
+    """The last `limit` records of one generation, the newest first."""
+    mine = (_ROWS.job_id == job_id, _ROWS.rank == _LEADER, _ROWS.generation == generation)
+    return await records(session, RECORDS.where(*mine).order_by(_ROWS.step.desc(), _ROWS.seq.desc()).limit(limit))
+
+
+async def highest(session: AsyncSession, job_id: str, generation: int, name: str) -> dict[int, float]:
+    """The largest value of one generation, by rank; from the coarsest roll-ups."""
+    table = MetricRollupRow
+    query = (
+        select(table.rank, func.max(table.maximum))
+        .where(table.job_id == job_id, table.name == name, table.generation == generation, table.level == LEVELS[-1])
+        .group_by(table.rank)
+        .order_by(table.rank)
+    )
+    return {rank: value for rank, value in await session.execute(query) if value is not None}
 
 
 async def count(session: AsyncSession, job_id: str, name: str) -> int:

@@ -83,7 +83,7 @@ def _handler_of(fake: FakeCoordinator) -> type[BaseHTTPRequestHandler]:
                 self._reply(answer)
 
         def _reply(self, answer: Answer) -> None:
-            body = json.dumps(answer.body).encode()
+            body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
             self.send_response(answer.status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -51,6 +51,15 @@ GOODPUT = {
 }
 
 
+PERFORMANCE = {
+    "steps": 50,
+    "step_seconds": 0.25,
+    "exposed_communication": 0.125,
+    "mfu": {"text": "n/a: nobody states the peak of a CPU", "formula": "6N per sample, N=1,000"},
+    "peak_memory": [{"rank": 0, "bytes": 4e8}, {"rank": 1, "bytes": 5e8}],
+}
+
+
 def hurt(**changes: Any) -> dict[str, Any]:
     generations = [
         {"generation": 1, "world_size": 2, "started_at": "2026-11-20T12:00:00.1Z"},
@@ -62,16 +71,20 @@ def hurt(**changes: Any) -> dict[str, Any]:
 def test_show_tells_the_truth_about_a_failure_first(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", ONE, Answer(200, hurt(state="failed", end_reason="rank_crashed", failure=CULPRIT)))
     coordinator.on("GET", f"{ONE}/goodput", Answer(200, GOODPUT))
+    coordinator.on("GET", f"{ONE}/performance", Answer(200, PERFORMANCE))
     coordinator.on("GET", f"{ONE}/incidents", Answer(200, [INCIDENT]))
     done = paceline("show", ID)
     assert done.returncode == 0, done.stderr
-    lines = [line.strip() for line in done.stdout.splitlines()]
-    about = lines.index("failure     signal: rank 1 on b: killed by SIGKILL")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    about = lines.index("failure signal: rank 1 on b: killed by SIGKILL")
     assert lines[about + 1 : about + 4] == ["step 7", "the last line", "it dragged down rank 0 on a"]
     assert about < next(number for number, line in enumerate(lines) if line.startswith("loss"))
-    assert "world       ran with 1 of 2 ranks, ddp, generation 2, 0 restarts" in lines
-    assert "goodput     90.0% of 20.0 s went into 7 steps that count" in lines
+    assert "world ran with 1 of 2 ranks, ddp, generation 2, 0 restarts" in lines
+    assert "goodput 90.0% of 20.0 s went into 7 steps that count" in lines
     assert "the rest: evaluating and saving 1.4 s (7%), starting 0.6 s (3%)" in lines
+    assert "MFU n/a: nobody states the peak of a CPU" in lines
+    assert "exposed comm. 12.5% of a step of 0.250 s waits for other ranks" in lines
+    assert "peak memory 500 MB, rank 1" in lines
     row = next(line for line in lines if "recovered" in line)
     for part in ("0.31 s", "0 steps, 0.0 s", INCIDENT["what"], INCIDENT["done"]):
         assert part in row

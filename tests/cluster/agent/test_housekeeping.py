@@ -31,6 +31,19 @@ def test_the_last_generations_output_stays_for_a_day(tmp_path: Path) -> None:
     assert list(jobs.iterdir()) == []
 
 
+def test_files_that_are_not_uploaded_yet_keep_their_generation_for_a_day(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    first, _ = make(jobs, 1), make(jobs, 2)
+    traces = RankFolder(tmp_path, "job", 1, 0).artifacts
+    traces.mkdir()
+    (traces / "trace.json.gz.note").write_text("{}")
+    os.utime(traces.parent, (NOW, NOW))
+    sweep(jobs, NOW)
+    assert (traces / "trace.json.gz.note").exists()
+    sweep(jobs, NOW + KEEP_OUTPUT_SECONDS + 10)
+    assert not first.exists()
+
+
 def test_what_is_not_retired_is_never_touched(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     kept, newer = make(jobs, 1, age=10 * KEEP_OUTPUT_SECONDS, retired=False), make(jobs, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.agent.ranks import Ending, Phase, Rank
@@ -17,6 +18,7 @@ from cluster.agent.reconcile import (
     ForgetRank,
     MoveRank,
     PauseRank,
+    ProfileRank,
     ReleaseRank,
     StartRank,
     StoreNamespace,
@@ -26,10 +28,10 @@ from cluster.agent.reconcile import (
     store_namespaces,
 )
 from cluster.agent.spawner_link import RankKey
-from cluster.protocol import CheckpointToDelete, Desired
+from cluster.protocol import CheckpointToDelete, Desired, Profile
 from cluster.states import RankState
 from tests.cluster.agent.conftest import assignment, training_job, world
-from training.link import Birth, RankOrder
+from training.link import Birth, ProfileRequest, RankOrder
 
 NOW = 1_000_000.0
 KEY = RankKey("job", 1, 0)
@@ -77,6 +79,23 @@ def desired(action: str | None, generation: int = 1) -> Desired:
 )
 def test_what_is_done(there: Rank | None, action: str | None, expected: list[Action]) -> None:
     assert reconcile(desired(action), {KEY: there} if there else {}, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("there", "ranks", "asked"),
+    [
+        (rank(joined=True), (0, 3), True),
+        (rank(joined=True), (3,), False),  # it has answered, or is not meant
+        (rank(), (0,), False),  # it does not train yet
+        (rank(joined=True, entered=False), (0,), False),
+        (rank(**ENDED), (0,), False),
+    ],
+)
+def test_a_trace_is_asked_for_on_each_tick_until_it_is_there(there: Rank, ranks: tuple[int, ...], asked: bool) -> None:
+    wanted = assignment("job", world("job"), action="run")
+    wanted = msgspec.structs.replace(wanted, profile=Profile(id="p", steps=3, ranks=ranks))
+    actions = reconcile(Desired(revision=5, assignments=(wanted,)), {KEY: there}, NOW)
+    assert (ProfileRank(KEY, ProfileRequest(id="p", steps=3)) in actions) is asked
 
 
 def test_a_newer_generation_starts_once_the_older_has_left_the_slot() -> None:

@@ -1,0 +1,91 @@
+"""What a job leaves to be downloaded: TensorBoard event files, and traces, which can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from api.deps import Member, ReadSession, Services, ServicesDep, WriteSession
+from api.errors import ProblemError
+from api.schemas.artifacts import Artifact, ProfileOrder, ProfileRequest
+from api.schemas.common import Page
+from api.services import artifacts, event_files, jobs, paging, profiles, steps
+from api.services.idempotency import Once
+from api.services.paging import Cursor, Limit
+from cluster.lineage import Line
+from db.models.jobs import JobRow
+from db.repositories import artifacts as artifact_rows
+from db.repositories import jobs as job_rows
+from db.repositories import step_records
+
+router = APIRouter(prefix="/training", tags=["artifacts"])
+ZIP, GZIP = "application/zip", "application/gzip"
+
+
+@router.get("/jobs/{job_id}/tensorboard", response_class=StreamingResponse, responses={200: {"content": {ZIP: {}}}})
+async def job_event_files(job_id: str, session: ReadSession, services: ServicesDep) -> StreamingResponse:
+    """Every scalar of the job as TensorBoard event files, zipped: each step once, as it stands."""
+    job = await jobs.find(session, job_id)
+    async with services.metrics.read() as points:
+        if not await step_records.ranks(points, job_id):
+            raise ProblemError(
+                "nothing_recorded", f"job {job.name} is {job.state.value} and has reported no step yet; ask again when it has"
+            )
+        lines = await steps.lines_of(points, job_id, await job_rows.generations_of(session, job_id))
+    return StreamingResponse(_event_files(services, job, lines), media_type=ZIP, headers=attachment(f"{job.name}-tensorboard.zip"))
+
+
+async def _event_files(services: Services, job: JobRow, lines: list[Line]) -> AsyncIterator[bytes]:
+    """In a session of its own: the route's is over when the first byte is sent."""
+    async with services.metrics.read() as points:
+        async for piece in event_files.stream(points, job, lines):
+            yield piece
+
+
+@router.post("/jobs/{job_id}/profile", status_code=201)
+async def profile_job(
+    job_id: str, body: ProfileOrder, caller: Member, services: ServicesDep, once: Once, session: WriteSession
+) -> ProfileRequest:
+    """Have some ranks trace their next steps; the traces come to the job's artifacts."""
+
+    async def create() -> ProfileRequest:
+        return await profiles.ask(session, await jobs.find(session, job_id, lock=True), body, caller.actor, services.now())
+
+    return await once.run(session, body, ProfileRequest, create)
+
+
+@router.get("/jobs/{job_id}/profile")
+async def job_profile(job_id: str, session: ReadSession) -> ProfileRequest | None:
+    """The newest request, and who has answered it; null: nobody has asked."""
+    return await profiles.newest(session, await jobs.find(session, job_id))
+
+
+@router.get("/jobs/{job_id}/artifacts")
+async def job_artifacts(job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[Artifact]:
+    """The newest first."""
+    await jobs.find(session, job_id)
+    key = paging.decode(cursor, str)
+    rows = await artifact_rows.page_of_job(session, job_id, str(key[0]) if key else None, limit + 1)
+    return paging.page_of(rows, limit, artifacts.describe, lambda row: (row.id,))
+
+
+@router.get("/jobs/{job_id}/artifacts/{artifact_id}/content", response_class=StreamingResponse, responses={200: {"content": {GZIP: {}}}})
+async def artifact_content(job_id: str, artifact_id: str, session: ReadSession, services: ServicesDep) -> StreamingResponse:
+    """The file itself, as its rank wrote it."""
+    job, row = await jobs.find(session, job_id), await artifacts.find(session, job_id, artifact_id)
+    artifacts.require_ready(row)
+    headers = attachment(artifacts.file_name(job.name, row)) | {"Content-Length": str(row.bytes)}
+    return StreamingResponse(artifacts.contents(services, row.id), media_type=GZIP, headers=headers)
+
+
+@router.delete("/jobs/{job_id}/artifacts/{artifact_id}", status_code=204)
+async def delete_artifact(job_id: str, artifact_id: str, _: Member, session: ReadSession, services: ServicesDep) -> None:
+    """For good."""
+    await artifacts.remove(services, await artifacts.find(session, job_id, artifact_id))
+
+
+def attachment(name: str) -> dict[str, str]:
+    """`name` is made of a job's name and the like: nothing in it needs quoting."""
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

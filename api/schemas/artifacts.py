@@ -1,0 +1,46 @@
+"""What a job leaves to be downloaded, and what was asked for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from api.schemas.common import Schema, Timestamp
+from training.profile_window import MOST_RANKS, MOST_STEPS, RankNumber
+
+
+class Artifact(Schema):
+    id: str
+    job_id: str
+    generation: int
+    rank: int
+    kind: str = Field(description="trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing")
+    name: str = Field(description="of the file")
+    first_step: int
+    last_step: int
+    bytes: int
+    sha256: str
+    state: Literal["arriving", "ready", "failed"]
+    error: str | None = Field(None, description="why there is no file")
+    request_id: str | None = Field(description="of the profile request; null: the job's spec asked for it")
+    created_at: Timestamp
+
+
+class ProfileOrder(Schema):
+    steps: int = Field(3, ge=1, le=MOST_STEPS, description="how many, from the second step after the ranks hear of it")
+    ranks: tuple[RankNumber, ...] = Field((0,), min_length=1, max_length=MOST_RANKS)
+
+
+class ProfileRequest(Schema):
+    """A trace that was asked for while the job runs. It belongs to one generation, and ends with it."""
+
+    id: str
+    job_id: str
+    generation: int
+    steps: int
+    ranks: list[int]
+    answered: list[int] = Field(description="ranks whose trace, or word that there is none, has come")
+    state: Literal["open", "done", "missed"] = Field(description="missed: its generation ended before every rank had answered")
+    created_by: str
+    created_at: Timestamp

@@ -1,0 +1,153 @@
+"""What a job leaves to be downloaded: TensorBoard event files, and traces, which can be asked for."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import formats
+from cli.commands.jobs import JobRef
+from cli.errors import NoTraceError, OutputError, UsageProblem, WaitTimedOutError
+from cli.output import note, table
+from cli.performance_views import Artifact, ProfileRequest
+from cli.session import Session, with_session
+from cli.views import view
+
+if TYPE_CHECKING:
+    from cli.client import Client  # httpx costs 100 ms: --help does without
+
+Into = Annotated[Path, typer.Option("--into", "-d", metavar="DIR", help="folder to write to; made if it is not there")]
+ANSWER_POLL_S = 0.5
+VIEWER = "open them in https://ui.perfetto.dev or chrome://tracing"
+
+
+@with_session
+def tensorboard(session: Session, job: JobRef, into: Into = Path("runs")) -> None:
+    """Download a job's curves as TensorBoard event files, each step once; again later, to bring them up to date."""
+    with session.client() as client, _writable(into), tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch, "event-files.zip")
+        client.download(f"/training/jobs/{client.job_id(job)}/tensorboard", archive)
+        files = _extract(archive, into)
+    document = {"folder": str(into), "files": [str(file) for file in files]}
+    session.emit(document, lambda: "\n".join(str(file) for file in files))
+    session.next_steps(f"tensorboard --logdir {into}")
+
+
+@with_session
+def profile(
+    session: Session,
+    job: JobRef,
+    steps: Annotated[int, typer.Option(min=1, max=20, help="how many steps")] = 3,
+    ranks: Annotated[str, typer.Option(help="which ranks, e.g. 0,3")] = "0",
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="for the traces; 0: only ask")] = 120.0,
+    into: Into = Path("traces"),
+) -> None:
+    """Have ranks of a running job trace their next steps with torch.profiler, and download the traces."""
+    order = {"steps": steps, "ranks": _numbers(ranks)}
+    with session.client() as client:
+        job_id = client.job_id(job)
+        document = client.create(f"/training/jobs/{job_id}/profile", order)
+        if wait == 0:
+            session.emit(document, lambda: f"asked rank {ranks} for a trace of {steps} steps")
+            session.next_steps(f"paceline artifacts {job}")
+            return
+        found = _answers(client, job_id, view(document, ProfileRequest), wait)
+        _save(session, client, job_id, found, into)
+    failed = [each for each in found if each.error]
+    if failed:
+        raise NoTraceError(f"no trace of rank {failed[0].rank}: {failed[0].error}")
+
+
+@with_session
+def artifacts(
+    session: Session,
+    job: JobRef,
+    into: Annotated[Path | None, typer.Option("--into", "-d", metavar="DIR", help="download what is ready to this folder")] = None,
+) -> None:
+    """List the traces that a job has left, the newest first, and download them."""
+    with session.client() as client:
+        job_id = client.job_id(job)
+        documents = client.pages(f"/training/jobs/{job_id}/artifacts")
+        found = [view(document, Artifact) for document in documents]
+        if into is not None:
+            _save(session, client, job_id, found, into)
+            return
+    session.emit(documents, lambda: _table(found))
+    if any(each.state == "ready" for each in found):
+        session.next_steps(f"paceline artifacts {job} --into traces")
+
+
+def _numbers(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise UsageProblem(f"--ranks {text!r} is no list of ranks", "write --ranks 0,1")
+    return [int(part) for part in parts]
+
+
+def _answers(client: Client, job_id: str, request: ProfileRequest, seconds: float) -> list[Artifact]:
+    """Wait until every rank has answered and its file has arrived."""
+    deadline = time.monotonic() + seconds
+    while True:
+        mine = [each for each in _artifacts(client, job_id) if each.request_id == request.id]
+        if {each.rank for each in mine if each.state != "arriving"} == set(request.ranks):
+            return mine
+        newest = view(client.get(f"/training/jobs/{job_id}/profile"), ProfileRequest)
+        if newest.id != request.id or newest.state == "missed":
+            raise NoTraceError("the ranks went apart before they had answered", "ask again when the job runs")
+        if time.monotonic() > deadline:
+            raise WaitTimedOutError(f"not every rank has answered within {seconds:g} s", "they are still asked: see 'paceline artifacts'")
+        threading.Event().wait(ANSWER_POLL_S)
+
+
+def _artifacts(client: Client, job_id: str) -> list[Artifact]:
+    return [view(document, Artifact) for document in client.pages(f"/training/jobs/{job_id}/artifacts")]
+
+
+def _save(session: Session, client: Client, job_id: str, found: list[Artifact], into: Path) -> None:
+    """Those that are ready, as files; says which."""
+    ready = [each for each in found if each.state == "ready"]
+    with _writable(into):
+        for each in ready:
+            client.download(f"/training/jobs/{job_id}/artifacts/{each.id}/content", into / each.file)
+    files = [str(into / each.file) for each in ready]
+    session.emit({"folder": str(into), "files": files}, lambda: "\n".join(files) or "nothing is ready to be downloaded")
+    if files and session.for_people:
+        note(VIEWER)
+
+
+def _table(found: list[Artifact]) -> str:
+    rows = [
+        [
+            str(each.rank),
+            str(each.generation),
+            f"{each.first_step}-{each.last_step}",
+            each.state,
+            formats.quantity(each.bytes, "B"),
+            formats.age(each.created_at),
+            each.error or each.file,
+        ]
+        for each in found
+    ]
+    return table(["RANK", "GENERATION", "STEPS", "STATE", "SIZE", "AGE", "FILE"], rows, empty="no traces yet; ask with 'paceline profile'")
+
+
+def _extract(archive: Path, into: Path) -> list[Path]:
+    with zipfile.ZipFile(archive) as files:
+        return [Path(files.extract(name, into)) for name in files.namelist()]
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written: {error.strerror}", "name another folder with --into DIR") from error

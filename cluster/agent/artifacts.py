@@ -1,0 +1,100 @@
+"""Brings the files that ranks leave to be downloaded to the coordinator: offered by their notes, sent chunk by chunk, then removed here.
+
+What there is to do is seen in the folders alone, so it survives this agent, and ranks that are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from cluster.protocol import ARTIFACTS_PATH
+from monitoring.artifacts import CHUNK_BYTES, NOTE_SUFFIX, Artifact, Offer, Received, file_of
+
+POLL_SECONDS = 1.0
+REQUEST_TIMEOUT_SECONDS = 30.0
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class CoordinatorAwayError(Exception):
+    """No answer, or one that says nothing about this file: try again later."""
+
+
+class ArtifactUploader:
+    """`jobs`: the folder above all rank folders."""
+
+    def __init__(self, http: httpx.AsyncClient, jobs: Path) -> None:
+        self._http, self._jobs = http, jobs
+
+    async def run(self) -> None:
+        retry = FIRST_RETRY_SECONDS
+        while True:
+            try:
+                await self.upload_all()
+                retry = FIRST_RETRY_SECONDS
+                await asyncio.sleep(POLL_SECONDS)
+            except (CoordinatorAwayError, OSError) as error:
+                log.warning("files of ranks are not uploaded: %s; trying again in %.0f s", error, retry)
+                await asyncio.sleep(retry * random.uniform(0.5, 1.0))
+                retry = min(2 * retry, LONGEST_RETRY_SECONDS)
+
+    async def upload_all(self) -> None:
+        """Everything that has a note now. Raises CoordinatorAwayError."""
+        for note in sorted(self._jobs.glob(f"*/g*/rank*/artifacts/*{NOTE_SUFFIX}")):
+            offer = read_offer(note)
+            if offer is not None:
+                await self._upload(offer, file_of(note))
+                file_of(note).unlink(missing_ok=True)
+                note.unlink()
+
+    async def _upload(self, offer: Offer, file: Path) -> None:
+        """Until the coordinator has it, or says that it does not want it."""
+        received = await self._send("POST", ARTIFACTS_PATH, msgspec.json.encode(offer))
+        while received is not None and received.next_chunk is not None:
+            data = await asyncio.to_thread(read_chunk, file, received.next_chunk)
+            if not data:
+                log.error("%s has not the %d bytes of its note; it is given up", file, offer.artifact.bytes)
+                return
+            received = await self._send("PUT", f"{ARTIFACTS_PATH}/{received.id}/{received.next_chunk}", data)
+
+    async def _send(self, method: str, path: str, content: bytes) -> Received | None:
+        """None: the coordinator will never have it, and says why."""
+        try:
+            response = await self._http.request(method, path, content=content, timeout=REQUEST_TIMEOUT_SECONDS)
+        except httpx.HTTPError as error:
+            raise CoordinatorAwayError(str(error) or type(error).__name__) from error
+        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.UNPROCESSABLE_ENTITY):
+            log.warning("%s %s answered %d: %s; dropped", method, path, response.status_code, response.text[:500])
+            return None
+        if response.status_code != httpx.codes.OK:
+            raise CoordinatorAwayError(f"{method} {path} answered {response.status_code}: {response.text[:500]}")
+        return msgspec.json.decode(response.content, type=Received)
+
+
+def read_offer(note: Path) -> Offer | None:
+    """From the note and where it lies: jobs/<job>/g<generation>/rank<rank>/artifacts/."""
+    job, generation, rank = note.parts[-5:-2]
+    try:
+        artifact = msgspec.json.decode(note.read_bytes(), type=Artifact)
+        return Offer(job_id=job, generation=int(generation.removeprefix("g")), rank=int(rank.removeprefix("rank")), artifact=artifact)
+    except (msgspec.DecodeError, ValueError) as error:
+        log.error("%s is damaged and left alone: %s", note, error)
+        return None
+
+
+def read_chunk(file: Path, number: int) -> bytes:
+    """Empty where there is none."""
+    try:
+        with open(file, "rb") as content:
+            content.seek(number * CHUNK_BYTES)
+            return content.read(CHUNK_BYTES)
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,58 @@
+"""What a job leaves to be downloaded, and what was asked for. Contents are chunks in the *metrics* database, so that any replica serves them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import ForeignKey, Index, LargeBinary, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from db.base import BigInt, ControlBase, JsonDocument, MetricsBase, UtcDateTime, new_id
+
+
+class ProfileRequestRow(ControlBase):
+    """Of one generation: it ends with it, answered or not."""
+
+    __tablename__ = "profile_requests"
+
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    generation: Mapped[int] = mapped_column(BigInt)
+    steps: Mapped[int]
+    ranks: Mapped[list[int]] = mapped_column(JsonDocument)
+    created_by: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+    __table_args__ = (Index(None, "job_id", "id"),)
+
+
+class ArtifactRow(ControlBase):
+    """`error`: why there is no file. `stored_at`: since when all of it is here."""
+
+    __tablename__ = "artifacts"
+
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    generation: Mapped[int] = mapped_column(BigInt)
+    rank: Mapped[int]
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
+    name: Mapped[str]
+    kind: Mapped[str]
+    request_id: Mapped[str | None]
+    first_step: Mapped[int] = mapped_column(BigInt)
+    last_step: Mapped[int] = mapped_column(BigInt)
+    bytes: Mapped[int] = mapped_column(BigInt)
+    sha256: Mapped[str]
+    error: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    stored_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    __table_args__ = (UniqueConstraint("job_id", "generation", "rank", "name"), Index(None, "job_id", "id"))
+
+
+class ArtifactChunkRow(MetricsBase):
+    __tablename__ = "artifact_chunks"
+
+    artifact_id: Mapped[str] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    data: Mapped[bytes] = mapped_column(LargeBinary)

@@ -1,0 +1,75 @@
+"""Queries about artifacts, their chunks, and the requests for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from db.models.artifacts import ArtifactChunkRow, ArtifactRow, ProfileRequestRow
+
+
+async def get(session: AsyncSession, artifact_id: str) -> ArtifactRow | None:
+    return await session.get(ArtifactRow, artifact_id)
+
+
+async def get_locked(session: AsyncSession, artifact_id: str) -> ArtifactRow | None:
+    return await session.get(ArtifactRow, artifact_id, with_for_update=True, populate_existing=True)
+
+
+async def by_name(session: AsyncSession, job_id: str, generation: int, rank: int, name: str) -> ArtifactRow | None:
+    query = select(ArtifactRow).where(
+        ArtifactRow.job_id == job_id, ArtifactRow.generation == generation, ArtifactRow.rank == rank, ArtifactRow.name == name
+    )
+    return (await session.scalars(query)).one_or_none()
+
+
+async def page_of_job(session: AsyncSession, job_id: str, before: str | None, limit: int) -> Sequence[ArtifactRow]:
+    """The newest first."""
+    query = select(ArtifactRow).where(ArtifactRow.job_id == job_id)
+    if before is not None:
+        query = query.where(ArtifactRow.id < before)
+    return (await session.scalars(query.order_by(ArtifactRow.id.desc()).limit(limit))).all()
+
+
+async def bytes_of_job(session: AsyncSession, job_id: str) -> int:
+    """What is stored, and what is on its way."""
+    query = select(func.sum(ArtifactRow.bytes)).where(ArtifactRow.job_id == job_id, ArtifactRow.error.is_(None))
+    return int((await session.scalar(query)) or 0)
+
+
+async def newest_request(session: AsyncSession, job_id: str) -> ProfileRequestRow | None:
+    query = select(ProfileRequestRow).where(ProfileRequestRow.job_id == job_id).order_by(ProfileRequestRow.id.desc()).limit(1)
+    return (await session.scalars(query)).one_or_none()
+
+
+async def answered(session: AsyncSession, request_id: str) -> set[int]:
+    """The ranks whose trace, or word that there is none, has come."""
+    return set(await session.scalars(select(ArtifactRow.rank).where(ArtifactRow.request_id == request_id)))
+
+
+# --- contents
+
+
+async def chunks(points: AsyncSession, artifact_id: str) -> int:
+    """How many are here; they come in order."""
+    query = select(func.count()).select_from(ArtifactChunkRow).where(ArtifactChunkRow.artifact_id == artifact_id)
+    return int((await points.scalar(query)) or 0)
+
+
+async def add_chunk(points: AsyncSession, artifact_id: str, number: int, data: bytes) -> None:
+    """One that is here already is left as it is."""
+    dialect = postgresql if points.get_bind().dialect.name == "postgresql" else sqlite
+    row = {"artifact_id": artifact_id, "number": number, "data": data}
+    await points.execute(dialect.insert(ArtifactChunkRow).values(row).on_conflict_do_nothing())
+
+
+async def chunk(points: AsyncSession, artifact_id: str, number: int) -> bytes | None:
+    row = await points.get(ArtifactChunkRow, (artifact_id, number))
+    return None if row is None else row.data
+
+
+async def drop_chunks(points: AsyncSession, artifact_id: str) -> None:
+    await points.execute(delete(ArtifactChunkRow).where(ArtifactChunkRow.artifact_id == artifact_id))

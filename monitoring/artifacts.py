@@ -1,0 +1,60 @@
+"""Files that a rank leaves to be downloaded: what is said of each, from the rank through its agent to the coordinator.
+
+A rank writes the file, then durably a note beside it; the agent offers what has a note, sends the file in chunks, and removes both
+when the coordinator has it all. A note without a file says why there is none. Whatever is sent twice is stored once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+#: Of one file, as it travels and is stored: compressed.
+MAX_ARTIFACT_BYTES = 64 << 20
+#: Of one request to the coordinator, which takes no larger body.
+CHUNK_BYTES = 1 << 20
+NOTE_SUFFIX = ".note"
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace of the steps `first_step` to `last_step`, both included. `error`: why there is no file; its size is 0 then."""
+
+    name: str  # of the file; one rank in one generation uses each once
+    kind: Literal["trace"]
+    first_step: int
+    last_step: int
+    time: float  # seconds since the epoch
+    request: str | None = None  # id of the profile request; None: the job's spec asked for it
+    bytes: int = 0
+    sha256: str = ""
+    error: str | None = None
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.bytes // CHUNK_BYTES)
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """POST ARTIFACTS_PATH. Harmless again."""
+
+    job_id: str
+    generation: int
+    rank: int
+    artifact: Artifact
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """What the coordinator holds of an artifact: `next_chunk` is wanted next. None: it wants no more of it."""
+
+    id: str
+    next_chunk: int | None
+
+
+def note_of(file: Path) -> Path:
+    return file.with_name(file.name + NOTE_SUFFIX)
+
+
+def file_of(note: Path) -> Path:
+    return note.with_name(note.name.removesuffix(NOTE_SUFFIX))

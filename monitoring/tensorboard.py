@@ -1,0 +1,113 @@
+"""TensorBoard event files: scalars in the form that TensorBoard reads, written without it.
+
+A file is a row of records: `length (8 bytes) | masked crc32c of the length | payload | masked crc32c of the payload`, little-endian
+(`tensorflow/core/lib/io/record_writer.h`). A payload is an `Event` protocol buffer (`tensorflow/core/util/event.proto`); all scalars
+of one step share one. Pure: bytes come out, and where they go is the caller's matter.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping, Sequence
+
+#: The first record of every event file says which format follows.
+FILE_VERSION = b"brain.Event:2"
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
+_DOUBLE = struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
+#: CRC-32C, Castagnoli's polynomial, bits reversed (RFC 3720, appendix B.4).
+_POLYNOMIAL = 0x82F63B78
+_MASK_DELTA = 0xA282EAD8
+_WORD = (1 << 32) - 1
+#: The range of protobuf's `float`; beyond it a scalar is infinite.
+_LARGEST_FLOAT = 3.4028234663852886e38
+
+#: Protocol buffer keys: field number << 3 | wire type (0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes).
+_EVENT_TIME, _EVENT_STEP, _EVENT_VERSION, _EVENT_SUMMARY = b"\x09", b"\x10", b"\x1a", b"\x2a"
+_SUMMARY_VALUE = b"\x0a"
+_VALUE_TAG, _VALUE_FLOAT = b"\x0a", b"\x15"
+
+
+def file_name(time: float, writer: str) -> str:
+    """TensorBoard finds a file by `tfevents` in its name, and reads those of one folder in the order of their names."""
+    return f"events.out.tfevents.{int(time):010d}.{writer}"
+
+
+def header(time: float) -> bytes:
+    """The start of a file; `time` in seconds since the epoch."""
+    return record(_EVENT_TIME + _DOUBLE.pack(time) + _delimited(_EVENT_VERSION, FILE_VERSION))
+
+
+def scalars(step: int, time: float, values: Mapping[str, float]) -> bytes:
+    """One step's scalars by tag. NaN and the infinities are kept: TensorBoard marks them."""
+    summary = b"".join(_scalar(tag, value) for tag, value in values.items())
+    return record(_EVENT_TIME + _DOUBLE.pack(time) + _EVENT_STEP + varint(step) + _delimited(_EVENT_SUMMARY, summary))
+
+
+def _scalar(tag: str, value: float) -> bytes:
+    return _delimited(_SUMMARY_VALUE, _tag(tag) + _VALUE_FLOAT + _FLOAT.pack(single_precision(value)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _tag(name: str) -> bytes:
+    return _delimited(_VALUE_TAG, name.encode())
+
+
+def single_precision(value: float) -> float:
+    return value if abs(value) <= _LARGEST_FLOAT or value != value else float("inf") if value > 0 else float("-inf")
+
+
+def _delimited(key: bytes, payload: bytes) -> bytes:
+    return key + varint(len(payload)) + payload
+
+
+def varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; `number` is not negative."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def record(payload: bytes) -> bytes:
+    length = _LENGTH.pack(len(payload))
+    return length + masked_checksum(length) + payload + masked_checksum(payload)
+
+
+def masked_checksum(data: bytes) -> bytes:
+    """Rotated and moved, since a checksum of data that holds checksums is weak."""
+    crc = crc32c(data)
+    return _CHECKSUM.pack((((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _WORD)
+
+
+def crc32c(data: bytes) -> int:
+    """Two bytes at a time: the standard library has only zlib's polynomial."""
+    table, crc = _table(), _WORD
+    even = len(data) & ~1
+    for (pair,) in struct.iter_unpack("<H", data[:even]):
+        crc = (crc >> 16) ^ table[(crc ^ pair) & 0xFFFF]
+    if even < len(data):
+        crc = (crc >> 8) ^ _byte_table()[(crc ^ data[-1]) & 0xFF]
+    return crc ^ _WORD
+
+
+@functools.cache
+def _byte_table() -> Sequence[int]:
+    return [_shifted(byte, 8) for byte in range(1 << 8)]
+
+
+@functools.cache
+def _table() -> Sequence[int]:
+    """By sixteen bits: what a byte alone leaves, after the byte before it was shifted out."""
+    single = _byte_table()
+    return [(single[pair & 0xFF] >> 8) ^ single[(single[pair & 0xFF] ^ (pair >> 8)) & 0xFF] for pair in range(1 << 16)]
+
+
+def _shifted(crc: int, bits: int) -> int:
+    for _ in range(bits):
+        crc = (crc >> 1) ^ (_POLYNOMIAL if crc & 1 else 0)
+    return crc

@@ -1,0 +1,240 @@
+"""From a rank's folder to whoever asked: the agent's own uploader against the real app."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from api.deps import Services
+from api.services import artifacts
+from api.services.assignments import desired_for
+from cluster.agent.artifacts import ArtifactUploader, CoordinatorAwayError
+from cluster.protocol import ARTIFACTS_PATH, Profile
+from cluster.states import JobState
+from db.models.jobs import GenerationRow, JobRow
+from db.models.nodes import NodeRow
+from db.repositories import artifacts as rows
+from db.repositories import nodes as node_rows
+from monitoring.artifacts import CHUNK_BYTES, Artifact, Offer, Received, note_of
+from monitoring.files import write_durably
+from tests import factories
+from tests.conftest import Connect
+from tests.factories import START
+from training.link import RankFolder
+
+JOBS = "/api/v1/training/jobs"
+
+
+@dataclass
+class Site:
+    """A running job of two ranks on one node, whose folders lie in `data`."""
+
+    client: httpx.AsyncClient
+    agent: httpx.AsyncClient
+    services: Services
+    node: NodeRow
+    job: JobRow
+    data: Path
+
+    def leave(self, content: bytes = b"", *, rank: int = 0, name: str = "trace.json.gz", **fields: Any) -> Path:
+        """As a rank leaves a file; returns its note."""
+        folder = RankFolder(self.data, self.job.id, 1, rank).artifacts
+        folder.mkdir(parents=True, exist_ok=True)
+        known = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} if content else {}
+        artifact = Artifact(**({"name": name, "kind": "trace", "first_step": 5, "last_step": 7, "time": 1.0} | known | fields))
+        if content:
+            (folder / name).write_bytes(content)
+        write_durably(note_of(folder / name), msgspec.json.encode(artifact))
+        return note_of(folder / name)
+
+    async def upload(self) -> None:
+        await ArtifactUploader(self.agent, self.data / "jobs").upload_all()
+
+    async def artifacts(self) -> list[dict[str, Any]]:
+        answer = await self.client.get(f"{JOBS}/{self.job.id}/artifacts")
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["items"]
+        return found
+
+    async def ask(self, **order: Any) -> httpx.Response:
+        return await self.client.post(f"{JOBS}/{self.job.id}/profile", json=order)
+
+    async def request(self) -> Any:
+        return (await self.client.get(f"{JOBS}/{self.job.id}/profile")).json()
+
+    async def told(self) -> Profile | None:
+        """What the node is told now."""
+        async with self.services.control.read() as session:
+            node = await node_rows.get(session, self.node.id)
+            assert node is not None
+            (assignment,) = (await desired_for(session, node)).assignments
+            return assignment.profile
+
+    async def event_types(self) -> list[str]:
+        return [event["type"] for event in (await self.client.get(f"{JOBS}/{self.job.id}/events")).json()["items"]]
+
+
+@pytest.fixture
+async def site(services: Services, client: httpx.AsyncClient, connect: Connect, tmp_path: Path) -> AsyncIterator[Site]:
+    async with services.write() as session:
+        node, credential = await factories.create_node(session)
+        spec = factories.job_spec(parallelism={"strategy": "ddp"}, resources={"nodes": 2})
+        job = await factories.create_running_job(session, node, spec=spec)
+    async with connect(credential) as agent:
+        yield Site(client, agent, services, node, job, tmp_path / "agent")
+
+
+async def test_a_file_of_several_chunks_arrives_whole_and_leaves_the_node(site: Site) -> None:
+    content = os.urandom(2 * CHUNK_BYTES + 17)
+    note = site.leave(content)
+    await site.upload()
+    (found,) = await site.artifacts()
+    assert (found["state"], found["bytes"], found["rank"], found["first_step"], found["last_step"]) == ("ready", len(content), 0, 5, 7)
+    answer = await site.client.get(f"{JOBS}/{site.job.id}/artifacts/{found['id']}/content")
+    assert answer.content == content
+    assert answer.headers["content-disposition"] == 'attachment; filename="digits-g1-rank0-steps5-7.json.gz"'
+    assert list(note.parent.iterdir()) == []
+    assert "job.traced" in await site.event_types()
+
+
+async def test_what_is_sent_again_is_stored_once(site: Site) -> None:
+    """An agent that died before it removed its files sends everything again."""
+    content = os.urandom(CHUNK_BYTES + 1)
+    for _ in range(2):
+        site.leave(content)
+        await site.upload()
+    assert [each["state"] for each in await site.artifacts()] == ["ready"]
+    assert (await site.event_types()).count("job.traced") == 1
+
+
+async def test_an_upload_that_broke_off_goes_on_where_it_was(site: Site) -> None:
+    content = os.urandom(2 * CHUNK_BYTES)
+    offer = Offer(job_id=site.job.id, generation=1, rank=0, artifact=msgspec.json.decode(site.leave(content).read_bytes(), type=Artifact))
+    received = msgspec.json.decode((await site.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
+    for number in (1, 0, 0):  # only the one that is wanted is taken
+        await site.agent.put(f"{ARTIFACTS_PATH}/{received.id}/{number}", content=content[:CHUNK_BYTES])
+    again = msgspec.json.decode((await site.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
+    assert (received.next_chunk, again) == (0, Received(id=received.id, next_chunk=1))
+    refused = await site.client.get(f"{JOBS}/{site.job.id}/artifacts/{received.id}/content")
+    assert (refused.status_code, refused.json()["code"]) == (409, "artifact_not_ready")
+    await site.upload()
+    assert (await site.client.get(f"{JOBS}/{site.job.id}/artifacts/{received.id}/content")).content == content
+
+
+async def test_what_a_disk_has_changed_is_not_given_out(site: Site) -> None:
+    note = site.leave(b"as it was written")
+    (note.parent / "trace.json.gz").write_bytes(b"as it was changed")
+    await site.upload()
+    (found,) = await site.artifacts()
+    assert (found["state"], found["bytes"]) == ("failed", 0)
+    assert "SHA-256" in found["error"]
+    async with site.services.metrics.read() as points:
+        assert await rows.chunks(points, found["id"]) == 0
+
+
+async def test_a_rank_that_has_no_trace_says_why(site: Site) -> None:
+    note = site.leave(error="RuntimeError: CUPTI_ERROR_NOT_INITIALIZED")
+    await site.upload()
+    (found,) = await site.artifacts()
+    assert (found["state"], found["error"]) == ("failed", "RuntimeError: CUPTI_ERROR_NOT_INITIALIZED")
+    assert not note.exists()
+    assert "job.trace_failed" in await site.event_types()
+
+
+async def test_a_job_that_has_left_too_much_is_refused_with_both_numbers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "MAX_JOB_BYTES", 150)
+    for name in ("a", "b"):
+        site.leave(bytes(100), name=name)
+        await site.upload()
+    second, first = await site.artifacts()
+    assert (first["state"], second["state"]) == ("ready", "failed")
+    assert second["error"] == "with its 100 bytes the job would have 200; the limit is 150: delete older ones"
+    assert (await site.client.delete(f"{JOBS}/{site.job.id}/artifacts/{first['id']}")).status_code == 204
+    site.leave(bytes(100), name="c")
+    await site.upload()
+    assert [each["name"] for each in await site.artifacts() if each["state"] == "ready"] == ["c"]
+
+
+async def test_files_of_ranks_that_the_node_does_not_hold_are_dropped(site: Site, connect: Connect) -> None:
+    note = site.leave(b"x", rank=7)
+    await site.upload()
+    assert await site.artifacts() == []
+    assert not note.exists()
+
+
+async def test_while_the_coordinator_is_away_everything_stays(site: Site) -> None:
+    note = site.leave(b"x")
+    nobody = httpx.AsyncClient(base_url="http://127.0.0.1:9")
+    with pytest.raises(CoordinatorAwayError):
+        await ArtifactUploader(nobody, site.data / "jobs").upload_all()
+    await nobody.aclose()
+    assert note.exists()
+
+
+# --- asking
+
+
+async def test_a_request_is_carried_to_its_ranks_until_they_have_answered(site: Site) -> None:
+    answer = await site.ask(steps=2, ranks=[1, 0])
+    assert answer.status_code == 201, answer.text
+    request = answer.json()
+    assert (request["generation"], request["steps"], request["ranks"], request["state"]) == (1, 2, [0, 1], "open")
+    assert await site.told() == Profile(id=request["id"], steps=2, ranks=(0, 1))
+    site.leave(b"trace", rank=0, request=request["id"])
+    await site.upload()
+    assert await site.told() == Profile(id=request["id"], steps=2, ranks=(1,))
+    site.leave(rank=1, request=request["id"], error="no")
+    await site.upload()
+    assert await site.told() is None
+    assert ((await site.request())["state"], (await site.request())["answered"]) == ("done", [0, 1])
+    assert "job.profile_requested" in await site.event_types()
+
+
+async def test_one_trace_at_a_time(site: Site) -> None:
+    await site.ask()
+    second = await site.ask()
+    assert (second.status_code, second.json()["code"]) == (409, "already_profiling")
+    assert "rank 0 has not answered yet" in second.json()["detail"]
+
+
+async def test_a_request_ends_with_its_generation(site: Site) -> None:
+    request = (await site.ask()).json()
+    async with site.services.write() as session:
+        generation = await session.get(GenerationRow, (site.job.id, 1))
+        assert generation is not None
+        generation.ended_at = START
+    assert (await site.request())["state"] == "missed"
+    assert await site.told() is None
+    assert (await site.ask()).json()["id"] != request["id"]
+
+
+@pytest.mark.parametrize(
+    ("order", "status", "code", "words"),
+    [
+        ({"ranks": [2]}, 409, "cannot_profile", "ranks=2: job digits runs with the ranks 0 to 1"),
+        ({"steps": 21}, 422, "invalid_request", ""),
+        ({"ranks": []}, 422, "invalid_request", ""),
+    ],
+)
+async def test_what_cannot_be_traced_is_refused(site: Site, order: dict[str, Any], status: int, code: str, words: str) -> None:
+    answer = await site.ask(**order)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert words in answer.json()["detail"]
+
+
+async def test_only_running_jobs_of_ours_can_be_traced(site: Site, services: Services) -> None:
+    script = factories.job_spec(model=None, data=None, training=None, script={"path": "x.py"})
+    async with services.write() as session:
+        waiting = await factories.create_job(session)
+        foreign = await factories.create_job(session, spec=script, state=JobState.RUNNING)
+    for job, code in ((waiting, "job_not_running"), (foreign, "cannot_profile")):
+        answer = await site.client.post(f"{JOBS}/{job.id}/profile", json={})
+        assert (answer.status_code, answer.json()["code"]) == (409, code)

@@ -1,0 +1,102 @@
+"""How fast a job is, where its steps' time goes, and MFU with whatever it was computed from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.deps import Services
+from api.services.performance import utilization
+from db.models.jobs import JobRow
+from monitoring.points import STEP_PARTS, MetricRecord, RankBatch
+from tests import factories
+from training.spec import JobSpec
+
+GPT: dict[str, Any] = {"model": {"kind": "gpt"}, "data": {"kind": "stdlib_text"}, "precision": "bf16"}
+H100 = {"index": 0, "uuid": "GPU-0", "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 1}
+
+
+def step(number: int, seconds: float, *, waits: float = 0.0, **values: float) -> MetricRecord:
+    parts = dict.fromkeys(STEP_PARTS, 0.0) | {"communication_seconds": waits, "forward_seconds": seconds - waits}
+    known = {"step_seconds": seconds, "samples_per_second": 8 / seconds, "tokens_per_second": 1024 / seconds, **parts}
+    return MetricRecord(seq=number, step=number, time=float(number), values=known | values)
+
+
+async def running(services: Services, spec: JobSpec, **node: Any) -> JobRow:
+    async with services.write() as session:
+        row, _ = await factories.create_node(session, **node)
+        return await factories.create_running_job(session, row, spec=spec)
+
+
+async def ask(client: httpx.AsyncClient, job: JobRow) -> dict[str, Any]:
+    answer = await client.get(f"/api/v1/training/jobs/{job.id}/performance")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_rates_are_of_the_newest_steps_and_parts_add_up(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
+    job = await running(services, factories.job_spec(**GPT))
+    slow = [step(number, 100.0) for number in range(1, 11)]  # older than the newest fifty
+    told = [step(number, 2.0 if number % 2 else 1.0, waits=0.25, peak_memory_bytes=number) for number in range(11, 61)]
+    await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=[*slow, *told])])
+    others = [MetricRecord(seq=1, step=1, time=0.0, values={"peak_memory_bytes": 99.0, "step_seconds": 1.0})]
+    await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=1, metrics=others)])
+    found = await ask(client, job)
+    assert (found["steps"], found["step_seconds"]) == (50, 1.5)
+    assert found["samples_per_second"] == pytest.approx(8 / 1.5)
+    assert found["tokens_per_second"] == pytest.approx(1024 / 1.5)
+    assert sum(part["seconds"] for part in found["parts"]) == pytest.approx(1.5)
+    assert found["exposed_communication"] == pytest.approx(0.25 / 1.5)
+    assert found["peak_memory"] == [{"rank": 0, "bytes": 60.0}, {"rank": 1, "bytes": 99.0}]
+
+
+async def test_mfu_comes_with_its_formula_and_the_peak(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
+    job = await running(services, factories.job_spec(**GPT), device="cuda", inventory={"gpus": [H100]})
+    await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=[step(1, 8 / 1000)])])
+    mfu = (await ask(client, job))["mfu"]
+    assert mfu["value"] == pytest.approx(1000 * mfu["flops_per_sample"] / 989.5e12)
+    assert mfu["peak_flops"] == 989.5e12
+    assert mfu["formula"].startswith("6N + 12·l·d·t per token (PaLM, appendix B), N=3,279,104")
+    assert (mfu["devices"], mfu["sources"]) == (["NVIDIA H100 80GB HBM3"], ["NVIDIA H100 datasheet, SXM5"])
+
+
+async def test_before_the_first_step_nothing_is_claimed(services: Services, client: httpx.AsyncClient) -> None:
+    found = await ask(client, await running(services, factories.job_spec()))
+    assert (found["steps"], found["step_seconds"], found["exposed_communication"], found["parts"]) == (0, None, None, [])
+    assert found["mfu"]["value"] is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "devices", "words"),
+    [
+        (GPT, ["cpu"], "n/a: nobody states the peak of a CPU"),
+        (GPT, ["NVIDIA H200", "NVIDIA Test 80GB"], "n/a: the peak of NVIDIA Test 80GB in bf16 is not known"),
+        (GPT, [], "n/a: it has no ranks yet"),
+        ({"model": None, "data": None, "entrypoint": "a:b"}, ["NVIDIA H200"], "n/a: what a model of your own computes is not known"),
+    ],
+)
+def test_what_is_not_known_is_said_not_guessed(spec: dict[str, Any], devices: list[str], words: str) -> None:
+    found = utilization(factories.job_spec(**spec), devices, samples_per_second=10.0)
+    assert (found.value, found.text) == (None, words)
+
+
+def test_the_peaks_of_all_ranks_add_up() -> None:
+    one, two = (utilization(factories.job_spec(**GPT), ["NVIDIA H200"] * ranks, samples_per_second=10.0) for ranks in (1, 2))
+    assert one.value is not None
+    assert two.value == pytest.approx(one.value / 2)
+
+
+async def test_prometheus_sees_running_jobs(services: Services, client: httpx.AsyncClient) -> None:
+    job = await running(services, factories.job_spec())
+    async with services.write() as session:
+        row = await session.get(JobRow, job.id)
+        assert row is not None
+        row.progress = {"step": 7, "samples_per_second": 12.5}
+    text = (await client.get("/metrics")).text
+    assert f'paceline_job_step{{job="digits",job_id="{job.id}"}} 7.0' in text
+    assert f'paceline_job_samples_per_second{{job="digits",job_id="{job.id}"}} 12.5' in text
+    assert "paceline_job_mfu_ratio{" not in text
