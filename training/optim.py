@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,12 @@ def learning_rate(peak: float, schedule: Schedule, step: int, total: int) -> flo
     return peak * (schedule.min_ratio + (1 - schedule.min_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
+def set_learning_rates(optimizer: torch.optim.Optimizer, peaks: Sequence[float], schedule: Schedule, step: int, total: int) -> float:
+    """Of step `step` in all groups, each from its own peak. Returns the first group's."""
+    rates = [learning_rate(peak, schedule, step, total) for peak in peaks]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
+    return rates[0]
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
