@@ -70,10 +70,11 @@ def problems(task: object) -> Iterator[str]:
     yield from uncallable(task.loss, "Task.loss", "model", "batch")
     if task.sample is not None:
         yield from uncallable(task.sample, "Task.sample", "model", "tokens")
-    if isinstance(task.optimizer, torch.optim.Optimizer):
+    optimizer: object = task.optimizer
+    if isinstance(optimizer, torch.optim.Optimizer):
         yield "Task.optimizer is an optimizer already; give a function that makes it, for example lambda model: SGD(model.parameters(), lr=0.1)"
-    elif task.optimizer is not None:
-        yield from uncallable(task.optimizer, "Task.optimizer", "model")
+    elif optimizer is not None:
+        yield from uncallable(optimizer, "Task.optimizer", "model")
 
 
 def unfit_model(model: object) -> Iterator[str]:
