@@ -18,9 +18,8 @@ from training import checkpoint, elastic
 from training.elastic import Rebuilt
 from training.errors import CheckpointCorruptError, NoUsableCheckpointError
 from training.link import World
-from training.optim import follow
 from training.spec import JobSpec
-from training.state import TrainState
+from training.state import TrainState, follow_model
 from training.step import Stepper
 from training.telemetry import Telemetry
 from training.vault import Vault, clear_debris, open_vault
@@ -64,7 +63,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     for found in checkpoint.untold(vault, world.restore_from):
         telemetry.event("checkpoint_committed", **found.announcement)
     wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=spec.is_reproducible, choices=choices_of(spec))
-    state.optimizer = follow(state.optimizer, spec.optimizer, state.task.model)
+    follow_model(state, spec)
     rebuilt = None
     if agreement is None:
         restore(vault, world, state, telemetry)

@@ -4,33 +4,58 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.data import cifar10, digits, stdlib_text
+from training.errors import InvalidInputError
 from training.models.gpt import model as gpt
+from training.models.hf import model as hf
 from training.models.mlp import model as mlp
 from training.models.resnet import model as resnet
 from training.sizes import CLASSIFICATION_SHAPES
 from training.task import Batch, Loss, Task
-from training.workload import Cifar10, Data, Digits, GptModel, MlpModel, ResnetModel, StdlibText
+from training.workload import Cifar10, Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel, StdlibText
 
 SAMPLE_SEED = 0
 SAMPLE_TEMPERATURE = 0.8
+BYTES = 256
 
 
-def builtin_task(model: GptModel | MlpModel | ResnetModel, data: Data, cache: Path) -> Task:
+class Logits(Protocol):
+    logits: Tensor  # (batch, time, vocabulary)
+
+
+def builtin_task(model: Model, data: Data, cache: Path) -> Task:
     """`cache` holds what is derived from the data once per machine."""
-    if isinstance(model, GptModel):
+    if isinstance(model, GptModel | HfModel):
         assert isinstance(data, StdlibText)
-        train, held_out = stdlib_text.load(data, model.context, cache)
-        sample = functools.partial(generate_text, prompt="def ", context=model.context)
-        return Task(gpt.build(model), train, next_token_loss, evaluation=held_out, tokens_per_sample=model.context, sample=sample)
+        return text_task(model, data, cache)
     assert isinstance(data, Digits | Cifar10)
     images, held_out_images = digits.load(data) if isinstance(data, Digits) else cifar10.load(data)
     return Task(classifier(model, data), images, classification_loss, evaluation=held_out_images)
+
+
+def text_task(model: GptModel | HfModel, data: StdlibText, cache: Path) -> Task:
+    built, vocabulary = language_model(model)
+    if vocabulary < BYTES:
+        raise InvalidInputError(
+            f"data stdlib_text is made of {BYTES} different bytes, but the model's vocab_size={vocabulary}; use {BYTES} or more"
+        )
+    train, held_out = stdlib_text.load(data, model.context, cache)
+    sample = functools.partial(generate_text, prompt="def ", context=model.context)
+    return Task(built, train, next_token_loss, evaluation=held_out, tokens_per_sample=model.context, sample=sample)
+
+
+def language_model(model: GptModel | HfModel) -> tuple[nn.Module, int]:
+    """The model, and how many different tokens it knows."""
+    if isinstance(model, GptModel):
+        return gpt.build(model), model.vocab_size
+    built = hf.build(model)
+    return built, hf.vocabulary_of(built)
 
 
 def classifier(model: MlpModel | ResnetModel, data: Digits | Cifar10) -> nn.Module:
@@ -39,10 +64,15 @@ def classifier(model: MlpModel | ResnetModel, data: Digits | Cifar10) -> nn.Modu
     return resnet.build(model)
 
 
+def logits_of(output: Tensor | Logits) -> Tensor:
+    """A model of our own answers with them, one of transformers with an object that has them."""
+    return output if isinstance(output, Tensor) else output.logits
+
+
 def next_token_loss(model: nn.Module, batch: Batch) -> Loss:
     """Mean over the tokens of a window (batch, context + 1): every byte predicts the next one."""
     (windows,) = batch
-    logits = model(windows[:, :-1])
+    logits = logits_of(model(windows[:, :-1]))
     return F.cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten()), {}
 
 
@@ -59,11 +89,11 @@ def generate_text(model: nn.Module, tokens: int, prompt: str, context: int) -> s
     generator = torch.Generator().manual_seed(SAMPLE_SEED)
     text = torch.tensor([list(prompt.encode())], dtype=torch.long, device=device)
     for _ in range(tokens):
-        chosen = draw(model(text[:, -context:])[0, -1], generator)
+        chosen = draw(logits_of(model(text[:, -context:]))[0, -1], generator)
         text = torch.cat((text, chosen.to(device).view(1, 1)), dim=1)
     return bytes(text[0].tolist()).decode("utf-8", errors="replace")
 
 
 def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
-    probabilities = torch.softmax(logits[:256].float().cpu() / SAMPLE_TEMPERATURE, dim=-1)
+    probabilities = torch.softmax(logits[:BYTES].float().cpu() / SAMPLE_TEMPERATURE, dim=-1)
     return torch.multinomial(probabilities, 1, generator=generator)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -38,16 +38,12 @@ def learning_rate(peak: float, schedule: Schedule, step: int, total: int) -> flo
     return peak * (schedule.min_ratio + (1 - schedule.min_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
+def set_learning_rates(optimizer: torch.optim.Optimizer, peaks: Sequence[float], schedule: Schedule, step: int, total: int) -> float:
+    """Of step `step` in all groups, each from its own peak. Returns the first group's."""
+    rates = [learning_rate(peak, schedule, step, total) for peak in peaks]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-
-
-def follow(optimizer: torch.optim.Optimizer, spec: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of the parameters that the model has now: sharding puts others in their place. A new one knows of no steps."""
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    wanted = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
-    return optimizer if held == wanted else build_optimizer(spec, model)
+    return rates[0]
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from distributed.process_group import Group
 from training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError
 from training.state import TrainState
+from training.tied import with_aliases, without_aliases
 from training.together import together
 
 T = TypeVar("T")
@@ -95,9 +96,9 @@ def quiet_when_alone() -> Iterator[None]:
 
 
 def tensors_of(state: TrainState) -> Tensors:
-    """Model and optimizer by parameter name, so that any plan can load them."""
+    """Model and optimizer by parameter name, so that any plan can load them. Tied parameters are there once, by their first name."""
     model, optimizer = get_state_dict(state.task.model, state.optimizer, options=OPTIONS)
-    return {"model": model, "optimizer": optimizer}
+    return {"model": without_aliases(model, state.task.model), "optimizer": optimizer}
 
 
 def put_tensors(state: TrainState, tensors: Tensors) -> None:
@@ -105,7 +106,7 @@ def put_tensors(state: TrainState, tensors: Tensors) -> None:
     set_state_dict(
         state.task.model,
         state.optimizer,
-        model_state_dict=tensors["model"],
+        model_state_dict=with_aliases(tensors["model"], state.task.model),
         optim_state_dict=tensors["optimizer"],
         options=OPTIONS,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from training.workload import Data, GptModel, MlpModel, Model, ResnetModel
+from training.hf_sizes import hf_parameters
+from training.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
 
 #: (input features, classes) of the classification data sets, as an MLP sees them.
 CLASSIFICATION_SHAPES = {"digits": (64, 10), "cifar10": (3 * 32 * 32, 10)}
@@ -17,8 +18,13 @@ def swiglu_width(dim: int) -> int:
     return -(-8 * dim // (3 * SWIGLU_MULTIPLE)) * SWIGLU_MULTIPLE
 
 
-def parameter_count(model: Model, data: Data | None = None) -> int:
-    """Trainable parameters. `data` gives an MLP its input size; without it the digits' is assumed."""
+def parameter_count(model: Model, data: Data | None = None) -> int | None:
+    """Trainable parameters; shared ones count once. `data` gives an MLP its input size; without it the digits' is assumed.
+
+    None: only a rank can tell, since the model is in a folder of its node or of a family that is not known here.
+    """
+    if isinstance(model, HfModel):
+        return hf_parameters(model.config) if model.config is not None else None
     if isinstance(model, GptModel):
         return gpt_parameters(model)
     if isinstance(model, MlpModel):

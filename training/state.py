@@ -16,9 +16,10 @@ from parallelism.data_parallel import Sums
 from parallelism.tree import Node
 from training.builtin import builtin_task
 from training.data.sampler import derive_seed, total_steps
+from training.entrypoint import load_entrypoint, own_optimizer
 from training.optim import build_optimizer
 from training.spec import CheckpointPolicy, JobSpec, TrainingLength
-from training.task import Task, load_entrypoint
+from training.task import Task
 
 #: Committed steps whose reports are kept for a successor of rank 0, which may have died before it had written them down.
 KEPT_REPORTS = 64
@@ -67,6 +68,10 @@ class TrainState:
     reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     buffers_before: tuple[torch.Tensor, ...] = ()  # what the step under way found in the model's buffers
     partial: PartialStep | None = None  # of the step after `step`: under way, or broken off
+    peak_rates: tuple[float, ...] = field(init=False)  # of the optimizer's groups, which the schedule scales
+
+    def __post_init__(self) -> None:
+        self.peak_rates = tuple(group["lr"] for group in self.optimizer.param_groups)
 
     def begin_step(self) -> PartialStep:
         """The step after `step`: what of it an earlier generation has left to this rank, or nothing yet."""
@@ -108,10 +113,21 @@ def new_state(spec: JobSpec, device: torch.device, cache: Path) -> TrainState:
         task.model.to(device)
     return TrainState(
         task=task,
-        optimizer=build_optimizer(spec.optimizer, task.model),
+        optimizer=make_optimizer(spec, task),
         device=device,
         total_steps=total_steps(training_of(spec), len(task.train)),
     )
+
+
+def make_optimizer(spec: JobSpec, task: Task) -> torch.optim.Optimizer:
+    return build_optimizer(spec.optimizer, task.model) if task.optimizer is None else own_optimizer(task)
+
+
+def follow_model(state: TrainState, spec: JobSpec) -> None:
+    """Give `state` an optimizer of the parameters that its model has now: sharding puts others in their place. A new one knows of no steps."""
+    held = {parameter for group in state.optimizer.param_groups for parameter in group["params"]}
+    if not held <= set(state.task.model.parameters()):
+        state.optimizer = make_optimizer(spec, state.task)
 
 
 def make_task(spec: JobSpec, cache: Path) -> Task:

@@ -17,7 +17,7 @@ from parallelism.precision import autocast
 from parallelism.tree import tree_sum
 from training.data.sampler import Sampler, evaluation_indices
 from training.news import Agreed, News, Requests
-from training.optim import clip_gradients, learning_rate, set_learning_rate
+from training.optim import clip_gradients, set_learning_rates
 from training.spec import JobSpec
 from training.state import PartialStep, StepReport, TrainState, seed_everything, training_of
 from training.task import Batch, Dataset
@@ -52,8 +52,8 @@ class Stepper:
     def run(self, requests: Requests) -> StepReport:
         """The step after `state.step`; commits it."""
         clock, partial = StepClock(), self.state.begin_step()
-        rate = learning_rate(self.spec.optimizer.lr, self.spec.schedule, partial.step, self.state.total_steps)
-        set_learning_rate(self.state.optimizer, rate)
+        state = self.state
+        rate = set_learning_rates(state.optimizer, state.peak_rates, self.spec.schedule, partial.step, state.total_steps)
         clock.lap("optimizer_seconds")
         agreed = self.accumulate(partial, clock, requests)
         norm = self.update(clock)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +9,6 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from training.errors import InvalidInputError
 from training.spec import JobSpec
 
 Batch = tuple[Tensor, ...]
@@ -31,32 +28,20 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class Task:
+    """`optimizer` is called once the model is where it trains; it takes the place of the spec's, and the spec's schedule scales the
+    learning rate that each of its groups is born with. Parameters with requires_grad=False stay as they are."""
+
     model: nn.Module
     train: Dataset
     loss: Callable[[nn.Module, Batch], Loss]
     evaluation: Dataset | None = None
     tokens_per_sample: int | None = None
     sample: Callable[[nn.Module, int], str] | None = None  # (model, tokens) -> text
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None
 
 
-def load_entrypoint(spec: JobSpec) -> Task:
-    """Import `module:function` with the working directory first on the path, and call it with the spec."""
-    assert spec.entrypoint is not None
-    prefer(spec.environment.working_directory)
-    module_name, function_name = spec.entrypoint.split(":")
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except ModuleNotFoundError as error:
-        folder = spec.environment.working_directory or "environment.working_directory (not set)"
-        raise InvalidInputError(f"entrypoint {spec.entrypoint}: no module {error.name!r} on the node; looked in {folder} first") from error
-    except AttributeError as error:
-        raise InvalidInputError(f"entrypoint {spec.entrypoint}: module {module_name} has no {function_name!r}") from error
-    task = function(spec)
-    if not isinstance(task, Task):
-        raise InvalidInputError(f"entrypoint {spec.entrypoint} returned {type(task).__name__}; return a training.task.Task")
-    return task
+class MakeTask(Protocol):
+    """What `entrypoint: module:function` names. It is called on every rank, with the random numbers seeded alike: what it builds from them
+    and from the spec alone is the same everywhere."""
 
-
-def prefer(folder: str | None) -> None:
-    if folder is not None and sys.path[:1] != [folder]:
-        sys.path.insert(0, folder)
+    def __call__(self, spec: JobSpec, /) -> Task: ...

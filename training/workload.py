@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
+from training.models.gpt import presets as gpt_presets
+from training.models.mlp import presets as mlp_presets
+from training.models.resnet import presets as resnet_presets
 from training.spec_parts import Fraction, Part, PositiveInt, inconsistent
+
+PRESET = "a named size; fields that are given beside it win. A stored job has the numbers instead of the name"
+
+
+def spelled_out(given: Any, presets: Mapping[Any, Mapping[str, object]]) -> Any:
+    """`given` with what its preset stands for in the place of the name: a job that is stored means the same in every later version."""
+    name = given.get("preset") if isinstance(given, Mapping) else None
+    if not isinstance(name, str) or name not in presets:
+        return given  # None, or refused by the field itself
+    return {**presets[name], **given, "preset": None}
 
 
 class GptModel(Part):
     """Pre-norm decoder over bytes or tokens: RoPE, SwiGLU, optionally tied embeddings."""
 
     kind: Literal["gpt"] = "gpt"
+    preset: gpt_presets.Preset | None = Field(None, description=PRESET)
     layers: int = Field(4, ge=1, le=256)
     heads: int = Field(4, ge=1, le=256)
     dim: int = Field(256, ge=8, le=65536, description="width of the residual stream")
@@ -20,6 +36,11 @@ class GptModel(Part):
     vocab_size: int = Field(256, ge=2)
     dropout: Fraction = 0.0
     tied_embeddings: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def preset_is_spelled_out(cls, given: Any) -> Any:
+        return spelled_out(given, gpt_presets.PRESETS)
 
     @model_validator(mode="after")
     def heads_divide_dim(self) -> GptModel:
@@ -34,16 +55,28 @@ class GptModel(Part):
 
 class MlpModel(Part):
     kind: Literal["mlp"] = "mlp"
+    preset: mlp_presets.Preset | None = Field(None, description=PRESET)
     hidden: tuple[PositiveInt, ...] = (128, 128)
     dropout: Fraction = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def preset_is_spelled_out(cls, given: Any) -> Any:
+        return spelled_out(given, mlp_presets.PRESETS)
 
 
 class ResnetModel(Part):
     """CIFAR-style residual network (He et al. 2015, section 4.2): depth = 6n + 2."""
 
     kind: Literal["resnet"] = "resnet"
+    preset: resnet_presets.Preset | None = Field(None, description=PRESET)
     depth: int = Field(20, ge=8, le=1202)
     width: int = Field(16, ge=1, le=1024, description="channels of the first stage")
+
+    @model_validator(mode="before")
+    @classmethod
+    def preset_is_spelled_out(cls, given: Any) -> Any:
+        return spelled_out(given, resnet_presets.PRESETS)
 
     @field_validator("depth")
     @classmethod
@@ -52,6 +85,28 @@ class ResnetModel(Part):
             below = (depth - 2) // 6 * 6 + 2
             raise inconsistent("depth={depth} is not 6n + 2; use {below} or {above}", depth=depth, below=below, above=below + 6)
         return depth
+
+
+class HfModel(Part):
+    """A causal language model of Hugging Face transformers, which must be installed on the nodes: new, from its configuration (`config`), or
+    with the weights of a local folder (`path`: config.json and safetensors). Nothing is downloaded, and no code of the folder is run."""
+
+    kind: Literal["hf"] = "hf"
+    config: dict[str, JsonValue] | None = Field(
+        None, description="as in a config.json: model_type (llama, gpt2, ...) and what differs from its defaults"
+    )
+    path: str | None = Field(None, description="absolute path of a folder on every node, as save_pretrained writes it")
+    context: int = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
+
+    @model_validator(mode="after")
+    def one_source(self) -> HfModel:
+        if (self.config is None) == (self.path is None):
+            raise inconsistent("give exactly one of config (a new model) and path (a folder with config.json and safetensors)")
+        if self.path is not None and not PurePosixPath(self.path).is_absolute():
+            raise inconsistent("model.path={path} is not an absolute path", path=self.path)
+        if self.config is not None and not isinstance(self.config.get("model_type"), str):
+            raise inconsistent("model.config has no model_type; give one that transformers knows, such as llama or gpt2")
+        return self
 
 
 class StdlibText(Part):
@@ -83,11 +138,11 @@ class Cifar10(Part):
         return self
 
 
-Model = Annotated[GptModel | MlpModel | ResnetModel, Field(discriminator="kind")]
+Model = Annotated[GptModel | MlpModel | ResnetModel | HfModel, Field(discriminator="kind")]
 Data = Annotated[StdlibText | Digits | Cifar10, Field(discriminator="kind")]
 
 #: Which data each model family can train on.
-MODEL_DATA = {"gpt": {"stdlib_text"}, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
+MODEL_DATA = {"gpt": {"stdlib_text"}, "hf": {"stdlib_text"}, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
 
 
 class AdamW(Part):

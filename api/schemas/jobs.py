@@ -61,7 +61,7 @@ class JobSummary(Schema):
     generation: int
     restarts: int
     strategy: str
-    model: str = Field(description="gpt, mlp, resnet, entrypoint or script")
+    model: str = Field(description="gpt, hf, mlp, resnet, entrypoint or script")
     created_by: str
     created_at: Timestamp
     started_at: Timestamp | None

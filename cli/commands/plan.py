@@ -27,7 +27,7 @@ def _report(answer: Plan) -> str:
         ("strategy", f"{answer.strategy} over {answer.world_size} ranks"),
         ("batch", _batch(answer)),
         ("reproducible", "to the last bit, on any number of ranks" if answer.reproducible else "to rounding"),
-        ("parameters", formats.quantity(answer.parameter_count)),
+        ("parameters", "unknown" if answer.parameter_count is None else formats.quantity(answer.parameter_count)),
         ("memory", f"{formats.quantity(answer.memory_per_rank.total, 'B')} a rank" if answer.memory_per_rank else formats.UNKNOWN),
         ("placement", _placement(answer)),
         *(("warning", warning) for warning in answer.warnings),

@@ -19,10 +19,9 @@ from parallelism.plan import even_deal
 from tests.ranks import run_ranks
 from training.build import choices_of
 from training.link import World
-from training.optim import follow
 from training.shards import tensors_of
 from training.spec import JobSpec
-from training.state import new_state
+from training.state import follow_model, new_state
 from training.step import Stepper
 from training.task import Batch, Loss, Task
 
@@ -96,7 +95,7 @@ def train(world: World, document: dict[str, Any], cache: str, least_in_unit: int
     group = join(world, Fence(), mesh.lines(sizes))
     choices = dataclasses.replace(choices_of(spec), least_in_unit=least_in_unit)
     wrapped = parallelize(state.task.model, sizes, CPU, group, reproducible=spec.is_reproducible, choices=choices)
-    state.optimizer = follow(state.optimizer, spec.optimizer, state.task.model)
+    follow_model(state, spec)
     stepper = Stepper(spec, state, group, wrapped, even_deal(spec.micro_batches, group.world_size, group.rank))
     reports = [stepper.run(NothingAsked()) for _ in range(STEPS)]
     evaluation = stepper.evaluate()

@@ -20,10 +20,9 @@ from training import checkpoint
 from training import manifest as manifests
 from training.build import choices_of
 from training.link import World
-from training.optim import follow
 from training.shards import tensors_of
 from training.spec import JobSpec
-from training.state import new_state
+from training.state import follow_model, new_state
 from training.step import Stepper
 from training.vault import Vault
 
@@ -52,7 +51,7 @@ def saved(world: World, plan: str, source: str | None, folder: str) -> str:
     state, sizes = new_state(spec, CPU, Path(folder)), spec.parallelism.degrees(world.world_size)
     group = join(world, Fence(), mesh.lines(sizes))
     wrapped = parallelize(state.task.model, sizes, CPU, group, reproducible=False, choices=choices_of(spec))
-    state.optimizer = follow(state.optimizer, spec.optimizer, state.task.model)
+    follow_model(state, spec)
     if source is None:
         stepper = Stepper(spec, state, group, wrapped, even_deal(spec.micro_batches, group.world_size, group.rank))
         for _ in range(2):

@@ -1401,6 +1401,11 @@ export interface components {
              */
             layers: number;
             /**
+             * Preset
+             * @description a named size; fields that are given beside it win. A stored job has the numbers instead of the name
+             */
+            preset?: ("gpt-1m" | "gpt-10m" | "gpt-30m" | "gpt-124m" | "gpt-350m" | "gpt-774m" | "gpt-1b" | "gpt-3b" | "gpt-7b" | "gpt-13b" | "gpt-30b" | "gpt-70b") | null;
+            /**
              * Tied Embeddings
              * @default true
              */
@@ -1470,6 +1475,36 @@ export interface components {
              * @description names of nodes that say "no GPU"
              */
             nodes_without_gpu: string[];
+        };
+        /**
+         * HfModel
+         * @description A causal language model of Hugging Face transformers, which must be installed on the nodes: new, from its configuration (`config`), or
+         *     with the weights of a local folder (`path`: config.json and safetensors). Nothing is downloaded, and no code of the folder is run.
+         */
+        HfModel: {
+            /**
+             * Config
+             * @description as in a config.json: model_type (llama, gpt2, ...) and what differs from its defaults
+             */
+            config?: {
+                [key: string]: components["schemas"]["JsonValue"];
+            } | null;
+            /**
+             * Context
+             * @description tokens per sequence
+             * @default 128
+             */
+            context: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "hf";
+            /**
+             * Path
+             * @description absolute path of a folder on every node, as save_pretrained writes it
+             */
+            path?: string | null;
         };
         /** HostReading */
         HostReading: {
@@ -1641,7 +1676,7 @@ export interface components {
             };
             /**
              * Model
-             * @description gpt, mlp, resnet, entrypoint or script
+             * @description gpt, hf, mlp, resnet, entrypoint or script
              */
             model: string;
             /** Name */
@@ -1776,7 +1811,7 @@ export interface components {
                 [key: string]: string;
             };
             /** Model */
-            model?: (components["schemas"]["GptModel"] | components["schemas"]["MlpModel"] | components["schemas"]["ResnetModel"]) | null;
+            model?: (components["schemas"]["GptModel"] | components["schemas"]["MlpModel"] | components["schemas"]["ResnetModel"] | components["schemas"]["HfModel"]) | null;
             /**
              * Name
              * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
@@ -1883,7 +1918,7 @@ export interface components {
             };
             /**
              * Model
-             * @description gpt, mlp, resnet, entrypoint or script
+             * @description gpt, hf, mlp, resnet, entrypoint or script
              */
             model: string;
             /** Name */
@@ -1908,6 +1943,7 @@ export interface components {
              */
             world_size: number;
         };
+        JsonValue: unknown;
         /** LogEntry */
         LogEntry: {
             /** Generation */
@@ -2041,6 +2077,11 @@ export interface components {
              * @enum {string}
              */
             kind: "mlp";
+            /**
+             * Preset
+             * @description a named size; fields that are given beside it win. A stored job has the numbers instead of the name
+             */
+            preset?: ("mlp-small" | "mlp-medium" | "mlp-large") | null;
         };
         /** Node */
         Node: {
@@ -2436,6 +2477,11 @@ export interface components {
              * @enum {string}
              */
             kind: "resnet";
+            /**
+             * Preset
+             * @description a named size; fields that are given beside it win. A stored job has the numbers instead of the name
+             */
+            preset?: ("resnet-20" | "resnet-32" | "resnet-44" | "resnet-56" | "resnet-110" | "resnet-38-wide") | null;
             /**
              * Width
              * @description channels of the first stage

@@ -67,7 +67,7 @@ describe("validation against the published schema", () => {
 
   it("reports a wrong field of one variant once, and an unknown variant by its choices", () => {
     expect(issuesOf(TEXT.replace("kind: gpt", "kind: gpt\n  depth: 20"))).toEqual([expect.stringMatching(/^\/model\/depth unknown field depth; there are /)]);
-    expect(issuesOf(TEXT.replace("kind: gpt", "kind: gtp"))).toEqual(["/model/kind choose one of gpt, mlp, resnet"]);
+    expect(issuesOf(TEXT.replace("kind: gpt", "kind: gtp"))).toEqual(["/model/kind choose one of gpt, hf, mlp, resnet"]);
   });
 
   it("requires a name and allows null where the schema does", () => {

@@ -76,7 +76,7 @@ function factsOf(plan: Plan): Fact[] {
     { name: "World", value: plural(world, "rank"), hint: plan.strategy },
     ...(batch !== null ? [{ name: "Global batch", value: count(batch), hint: parts === 1 ? "one micro-batch" : `${count(parts)} micro-batches of ${count(micro)}` }] : []),
     { name: "Reproducible", value: plan.reproducible ? "to the last bit" : "to rounding", hint: plan.reproducible ? "on any number of ranks" : undefined },
-    ...(plan.parameter_count !== null ? [{ name: "Parameters", value: si(plan.parameter_count) }] : []),
+    { name: "Parameters", value: plan.parameter_count === null ? "unknown" : si(plan.parameter_count), hint: plan.parameter_count === null ? "only a rank can tell" : undefined },
     ...(plan.memory_per_rank ? [{ name: "Memory per rank", value: bytes(plan.memory_per_rank.total), hint: "estimated" }] : []),
   ];
 }

@@ -40,7 +40,7 @@ export function SchemaField({ path, schema, value, issues, onChange }: Props) {
     case "array":
       return <TextField {...field} placeholder={placeholder} text={Array.isArray(value) ? value.join(", ") : ""} onText={(text) => set(listOf(text))} />;
     case "object":
-      return <TextField {...field} description="one NAME=VALUE a line" multiline text={isRecord(value) ? linesOf(value) : ""} onText={(text) => set(mapOf(text))} />;
+      return <TextField {...field} description="one NAME=VALUE a line" multiline text={isRecord(value) ? linesOf(value) : ""} onText={(text) => set(mapOf(text, schema))} />;
     default:
       return <TextInput {...field} placeholder={placeholder} value={typeof value === "string" ? value : value == null ? "" : String(value)} onChange={(event) => set(event.currentTarget.value || undefined)} />;
   }
@@ -84,14 +84,25 @@ function listOf(text: string): unknown[] | undefined {
   return items.length ? items.map((item) => (Number.isNaN(Number(item)) ? item : Number(item))) : undefined;
 }
 
-function mapOf(text: string): Record<string, string> | undefined {
+function mapOf(text: string, schema: Resolved): Record<string, unknown> | undefined {
   const pairs = text.split("\n").map((line) => line.trim()).filter(Boolean).map((line) => {
     const [name, ...value] = line.split("=");
-    return [name!.trim(), value.join("=").trim()] as const;
+    return [name!.trim(), valueOf(value.join("=").trim(), schema)] as const;
   });
   return pairs.length ? Object.fromEntries(pairs) : undefined;
 }
 
+/** Where the schema allows more than text, numbers, true, false, null, lists and so on are written as in JSON. */
+function valueOf(text: string, schema: Resolved): unknown {
+  const { additionalProperties: rest } = schema;
+  if (schema.patternProperties || (isRecord(rest) && rest.type === "string")) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
 function linesOf(value: Record<string, unknown>): string {
-  return Object.entries(value).map(([name, entry]) => `${name}=${String(entry)}`).join("\n");
+  return Object.entries(value).map(([name, entry]) => `${name}=${typeof entry === "string" ? entry : JSON.stringify(entry)}`).join("\n");
 }

@@ -1,0 +1,208 @@
+"""What a user's entrypoint may get wrong, each told in words that say what to write instead."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from tests.training.conftest import MakeJob
+from training.entrypoint import load_entrypoint, own_optimizer
+from training.errors import InvalidInputError
+from training.spec import JobSpec
+from training.task import Task
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BEGINNING = """
+import torch
+from torch.optim import SGD
+from training.task import Task
+
+class Numbers:
+    size = 8
+    def __len__(self):
+        return self.size
+    def batch(self, indices, generator):
+        return (indices.float()[:, None],)
+
+def loss(model, batch):
+    return model(batch[0]).square().mean(), {}
+
+def linear():
+    return torch.nn.Linear(1, 1)
+
+def frozen():
+    return linear().requires_grad_(False)
+
+def task(**changes):
+    return Task(**({"model": linear(), "train": Numbers(), "loss": loss} | changes))
+
+def nothing():
+    pass
+
+class Empty(Numbers):
+    size = 0
+
+class NoBatch:
+    def __len__(self):
+        return 8
+
+class OneArgument(Numbers):
+    def batch(self, indices):
+        return ()
+
+class Bare(Numbers):
+    def batch(self, indices, generator):
+        return indices.float()[:, None]
+
+class Short(Numbers):
+    def batch(self, indices, generator):
+        return (torch.ones(3, 1),)
+"""
+INDICES = torch.arange(4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "my_task", raising=False)
+    return tmp_path
+
+
+def load(folder: Path, body: str, name: str = "make") -> Task:
+    (folder / "my_task.py").write_text(BEGINNING + textwrap.dedent(body))
+    spec = JobSpec.model_validate(
+        {
+            "name": "mine",
+            "entrypoint": f"my_task:{name}",
+            "environment": {"working_directory": str(folder)},
+            "training": {"steps": 1, "global_batch_size": 4},
+        }
+    )
+    return load_entrypoint(spec)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("linear(), Numbers(), loss", r"it returned tuple; return a training.task.Task\(model=..., train=..., loss=...\)"),
+        ("None", "it returned NoneType"),
+        ("task(model=[1])", "Task.model is of type list; give a torch.nn.Module"),
+        ("task(model=frozen())", "nothing to train: no parameter with requires_grad=True; unfreeze at least one"),
+        ("task(train=NoBatch())", r"Task.train is of type NoBatch, which has no batch; give an object with __len__\(\) and batch"),
+        ("task(train=[1, 2])", "Task.train is of type list, which has no batch"),
+        ("task(evaluation=7)", "Task.evaluation is of type int, which has no __len__ and no batch"),
+        ("task(train=Empty())", "Task.train is empty: len.. gives 0"),
+        ("task(train=OneArgument())", r"Task.train.batch cannot be called as Task.train.batch\(indices, generator\): too many positional"),
+        ("task(loss=0.1)", r"Task.loss is of type float; give a function that can be called as Task.loss\(model, batch\)"),
+        ("task(loss=lambda model: 0)", "Task.loss cannot be called as"),
+        ("task(sample=lambda: '')", r"Task.sample cannot be called as Task.sample\(model, tokens\)"),
+        ("task(optimizer=SGD(linear().parameters(), lr=1.0))", "Task.optimizer is an optimizer already; give a function that makes it"),
+        ("task(optimizer=nothing)", r"Task.optimizer cannot be called as Task.optimizer\(model\)"),
+    ],
+)
+def test_a_task_that_is_none_is_refused_before_it_trains(folder: Path, returned: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"entrypoint my_task:make: .*{message}"):
+        load(folder, f"def make(spec): return {returned}")
+
+
+def test_a_function_that_takes_no_spec_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"make cannot be called as make\(spec\): too many positional arguments"):
+        load(folder, "def make(): return task()")
+
+
+def test_a_mistake_inside_the_module_is_not_taken_for_a_missing_function(folder: Path) -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'absent'"):
+        load(folder, "torch.absent\ndef make(spec): return task()")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("Bare()", r"Task.train.batch\(indices, generator\) returned a tensor of shape \(4, 1\); return a tuple of tensors"),
+        ("Short()", r"returned a tensor of shape \(3, 1\) for 4 indices; stack the samples on dimension 0"),
+    ],
+)
+def test_a_batch_that_is_none_is_refused(folder: Path, data: str, message: str) -> None:
+    task = load(folder, f"def make(spec): return task(train={data})")
+    with pytest.raises(InvalidInputError, match=message):
+        task.train.batch(INDICES, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("mean", r"returned a tensor of shape \(\); return \(loss, {}\)"),
+        ("(mean.item(), {})", r"returned a tuple of float, dict; return \(loss, {}\)"),
+        ("(out, {})", r"returned a loss of shape \(4, 1\); return a scalar, the mean over the batch, such as loss.mean\(\)"),
+        ("(mean.detach(), {})", "depends on no trainable parameter"),
+        ("(mean, {'accuracy': 0.5})", "returned accuracy=a float beside the loss; give a scalar tensor"),
+        ("(mean, {'accuracy': out})", r"returned accuracy=a tensor of shape \(4, 1\) beside the loss"),
+    ],
+)
+def test_a_loss_that_is_none_is_refused(folder: Path, value: str, message: str) -> None:
+    task = load(
+        folder,
+        f"""
+        def wrong(model, batch):
+            out = model(batch[0])
+            mean = out.mean()
+            return {value}
+        def make(spec): return task(loss=wrong)
+        """,
+    )
+    with pytest.raises(InvalidInputError, match=message):
+        task.loss(task.model, task.train.batch(INDICES, None))
+
+
+def test_at_evaluation_a_loss_needs_no_gradient(folder: Path) -> None:
+    task = load(folder, "def make(spec): return task()")
+    with torch.no_grad():
+        loss, _ = task.loss(task.model, task.train.batch(INDICES, None))
+    assert loss.ndim == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("None", "returned a NoneType; return a torch.optim.Optimizer"),
+        ("torch.optim.LBFGS(model.parameters())", "returned LBFGS, which computes the loss many times in a step"),
+        ("SGD(linear().parameters(), lr=0.1)", "group 0 has a parameter that is not the model's; take them from the model given"),
+        ("SGD(model.parameters(), lr=torch.tensor(0.1))", r"group 0 has lr=tensor\(0.1.*\); give a number, which the schedule scales"),
+    ],
+)
+def test_an_optimizer_that_is_none_is_refused(folder: Path, made: str, message: str) -> None:
+    task = load(folder, f"def make(spec): return task(optimizer=lambda model: {made})")
+    with pytest.raises(InvalidInputError, match=message):
+        own_optimizer(task)
+
+
+def test_a_job_with_a_wrong_loss_ends_with_those_words(make_job: MakeJob, tmp_path: Path) -> None:
+    (tmp_path / "my_task.py").write_text(BEGINNING + "def make(spec): return task(loss=lambda model, batch: model(batch[0]).mean())")
+    spec: dict[str, Any] = {
+        "name": "mine",
+        "entrypoint": "my_task:make",
+        "environment": {"working_directory": str(tmp_path)},
+        "training": {"steps": 1, "global_batch_size": 4, "micro_batch_size": 4},
+    }
+    (end,) = make_job(spec).run()
+    assert end.result is not None
+    assert end.result.failure is not None
+    assert (end.result.failure.kind, end.exit_code) == ("invalid_input", 1)
+    assert "return (loss, {})" in end.result.failure.message
+    assert "Traceback" not in end.output
+
+
+def test_the_example_learns_digits_with_its_own_optimizer_and_a_frozen_layer(make_job: MakeJob) -> None:
+    spec = yaml.safe_load((EXAMPLES / "digits_entrypoint.yaml").read_text())
+    spec["environment"]["working_directory"] = str(EXAMPLES)
+    spec["training"] |= {"epochs": 2, "eval_every_steps": 1000}
+    first, _ = make_job(spec).run(2)
+    assert first.exit_code == 0, first.output
+    assert first.curve("eval_accuracy").popitem()[1] > 0.8
+    assert max(first.curve("learning_rate").values()) == 2e-3

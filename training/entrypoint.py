@@ -1,0 +1,192 @@
+"""A user's entrypoint: import it, call it, and hold what it gives to the contract of `training.task`.
+
+Whatever does not keep to it is said where it first shows, in words that tell what to write instead, and ends the job at once: it
+would be wrong on any other rank too.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.errors import InvalidInputError
+from training.spec import JobSpec
+from training.task import Batch, Dataset, Loss, MakeTask, Task
+
+DATASET = "an object with __len__() and batch(indices, generator) (training.task.Dataset)"
+
+
+def load_entrypoint(spec: JobSpec) -> Task:
+    """Import `module:function` with the working directory first on the path, and call it with the spec."""
+    assert spec.entrypoint is not None
+    task: object = find(spec)(spec)
+    problem = next(problems(task), None)
+    if problem is not None:
+        raise InvalidInputError(f"entrypoint {spec.entrypoint}: {problem}")
+    assert isinstance(task, Task)
+    return watched(task)
+
+
+def find(spec: JobSpec) -> MakeTask:
+    assert spec.entrypoint is not None
+    prefer(spec.environment.working_directory)
+    module_name, function_name = spec.entrypoint.split(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        folder = spec.environment.working_directory or "environment.working_directory (not set)"
+        raise InvalidInputError(f"entrypoint {spec.entrypoint}: no module {error.name!r} on the node; looked in {folder} first") from error
+    if not hasattr(module, function_name):
+        raise InvalidInputError(f"entrypoint {spec.entrypoint}: module {module_name} has no {function_name!r}")
+    function: MakeTask = getattr(module, function_name)
+    problem = next(uncallable(function, function_name, "spec"), None)
+    if problem is not None:
+        raise InvalidInputError(f"entrypoint {spec.entrypoint}: {problem}")
+    return function
+
+
+def prefer(folder: str | None) -> None:
+    if folder is not None and sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
+
+
+def problems(task: object) -> Iterator[str]:
+    """What of a task can be told to be wrong before it trains."""
+    if not isinstance(task, Task):
+        yield f"it returned {type(task).__name__}; return a training.task.Task(model=..., train=..., loss=...)"
+        return
+    yield from unfit_model(task.model)
+    yield from unfit_dataset(task.train, "train")
+    if task.evaluation is not None:
+        yield from unfit_dataset(task.evaluation, "evaluation")
+    yield from uncallable(task.loss, "Task.loss", "model", "batch")
+    if task.sample is not None:
+        yield from uncallable(task.sample, "Task.sample", "model", "tokens")
+    optimizer: object = task.optimizer
+    if isinstance(optimizer, torch.optim.Optimizer):
+        yield "Task.optimizer is an optimizer already; give a function that makes it, for example lambda model: SGD(model.parameters(), lr=0.1)"
+    elif optimizer is not None:
+        yield from uncallable(optimizer, "Task.optimizer", "model")
+
+
+def unfit_model(model: object) -> Iterator[str]:
+    if not isinstance(model, nn.Module):
+        yield f"Task.model is of type {type(model).__name__}; give a torch.nn.Module"
+    elif not any(parameter.requires_grad for parameter in model.parameters()):
+        yield "Task.model has nothing to train: no parameter with requires_grad=True; unfreeze at least one"
+
+
+def unfit_dataset(data: object, name: str) -> Iterator[str]:
+    missing = [method for method in ("__len__", "batch") if not callable(getattr(data, method, None))]
+    if missing:
+        yield f"Task.{name} is of type {type(data).__name__}, which has no {' and no '.join(missing)}; give {DATASET}"
+    elif len(data) < 1:  # type: ignore[arg-type]
+        yield f"Task.{name} is empty: len() gives {len(data)}; give at least one sample"  # type: ignore[arg-type]
+    else:
+        yield from uncallable(data.batch, f"Task.{name}.batch", "indices", "generator")  # type: ignore[attr-defined]
+
+
+def uncallable(function: object, name: str, *arguments: str) -> Iterator[str]:
+    call = f"{name}({', '.join(arguments)})"
+    if not callable(function):
+        yield f"{name} is of type {type(function).__name__}; give a function that can be called as {call}"
+        return
+    try:
+        inspect.signature(function).bind(*arguments)
+    except ValueError:
+        return  # in C, without a signature: the call will tell
+    except TypeError as error:
+        yield f"{name} cannot be called as {call}: {error}"
+
+
+def watched(task: Task) -> Task:
+    """The same task, whose data and loss are held to the contract as they come."""
+    return replace(
+        task,
+        train=WatchedDataset(task.train, "train"),
+        evaluation=WatchedDataset(task.evaluation, "evaluation") if task.evaluation is not None else None,
+        loss=functools.partial(checked_loss, task.loss),
+    )
+
+
+@dataclass(frozen=True)
+class WatchedDataset:
+    data: Dataset
+    name: str
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def batch(self, indices: Tensor, generator: torch.Generator | None) -> Batch:
+        batch = self.data.batch(indices, generator)
+        call = f"Task.{self.name}.batch(indices, generator)"
+        if not isinstance(batch, tuple) or not all(isinstance(part, Tensor) for part in batch):
+            raise InvalidInputError(f"{call} returned {described(batch)}; return a tuple of tensors, also where there is but one")
+        for part in batch:
+            if part.ndim == 0 or len(part) != len(indices):
+                shape = tuple(part.shape)
+                raise InvalidInputError(
+                    f"{call} returned a tensor of shape {shape} for {len(indices)} indices; stack the samples on dimension 0"
+                )
+        return batch
+
+
+def checked_loss(function: Callable[[nn.Module, Batch], Loss], model: nn.Module, batch: Batch) -> Loss:
+    result = function(model, batch)
+    problem = next(unfit_loss(result), None)
+    if problem is not None:
+        raise InvalidInputError(f"Task.loss(model, batch) {problem}")
+    return result
+
+
+def unfit_loss(result: Any) -> Iterator[str]:
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor) or not isinstance(result[1], dict):
+        yield f"returned {described(result)}; return (loss, {{}}): a scalar mean over the batch, and further means to report at evaluation"
+        return
+    loss, extras = result
+    if loss.numel() != 1 or loss.ndim:
+        yield f"returned a loss of shape {tuple(loss.shape)}; return a scalar, the mean over the batch, such as loss.mean()"
+    elif torch.is_grad_enabled() and not loss.requires_grad:
+        yield "returned a loss that depends on no trainable parameter; compute it from model(...), without detach() or no_grad()"
+    for name, value in extras.items():
+        if not isinstance(value, Tensor) or value.ndim:
+            yield f"returned {name}={described(value)} beside the loss; give a scalar tensor, the mean over the batch"
+
+
+def described(value: object) -> str:
+    """A type, and of what it is made."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    inside = f" of {', '.join(type(part).__name__ for part in value)}" if isinstance(value, tuple | list) else ""
+    return f"a {type(value).__name__}{inside}"
+
+
+def own_optimizer(task: Task) -> torch.optim.Optimizer:
+    """That a task brings along, for its model as it is now."""
+    assert task.optimizer is not None
+    optimizer: object = task.optimizer(task.model)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidInputError(f"Task.optimizer(model) returned {described(optimizer)}; return a torch.optim.Optimizer")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidInputError(
+            "Task.optimizer(model) returned LBFGS, which computes the loss many times in a step; use one that computes it once"
+        )
+    known = set(task.model.parameters())
+    for number, group in enumerate(optimizer.param_groups):
+        if any(parameter not in known for parameter in group["params"]):
+            raise InvalidInputError(
+                f"Task.optimizer(model): group {number} has a parameter that is not the model's; take them from the model given"
+            )
+        if not isinstance(group.get("lr"), float | int):
+            raise InvalidInputError(
+                f"Task.optimizer(model): group {number} has lr={group.get('lr')!r}; give a number, which the schedule scales"
+            )
+    return optimizer

@@ -1,0 +1,136 @@
+"""Causal language models of Hugging Face transformers, new or from a local folder. Nothing is downloaded, no code of a folder is run.
+
+The package is optional and imported late: it takes seconds, and only the ranks that train such a model must have it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import JsonValue
+from torch import nn
+
+from training.errors import InvalidInputError
+from training.workload import HfModel
+
+REQUIREMENT = "transformers==5.23.0"
+#: Of what a message quotes: some of the package's list every model that there is.
+MOST_NAMES = 5
+MOST_CHARACTERS = 300
+
+
+def build(spec: HfModel) -> nn.Module:
+    """In fp32, whatever the weights are stored in, and with the package's own parameter names; ready to train."""
+    require_package()
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # its monitor is a thread, and a log is no terminal
+    try:
+        config = read_config(spec)
+        require_context(config, spec.context)
+        model = new_model(config) if spec.path is None else trained_model(Path(spec.path), config)
+    except (ValueError, TypeError, LookupError, OSError, ImportError, StrictDataclassError, SafetensorError) as error:
+        raise InvalidInputError(f"model kind hf, {source_of(spec)}: {beginning_of(error)}") from error
+    return model.train()
+
+
+def vocabulary_of(model: nn.Module) -> int:
+    """How many different tokens there is an embedding for."""
+    embedding = model.get_input_embeddings()  # type: ignore[operator]
+    assert isinstance(embedding, nn.Embedding)
+    return embedding.num_embeddings
+
+
+def require_package() -> None:
+    if importlib.util.find_spec("transformers") is None:
+        raise InvalidInputError(f"model kind hf needs transformers on every node; run `pip install {REQUIREMENT}` there")
+
+
+def read_config(spec: HfModel) -> Any:
+    from transformers import AutoConfig
+
+    if spec.path is not None:
+        require_folder(Path(spec.path))
+        config = AutoConfig.from_pretrained(spec.path, local_files_only=True, trust_remote_code=False)
+    else:
+        assert spec.config is not None
+        config = AutoConfig.for_model(**spec.config)
+        require_known(config, spec.config)
+    config.use_cache = False  # of keys and values, for generation
+    return config
+
+
+def require_folder(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise InvalidInputError(f"model.path={folder} has no config.json on this node; give a folder as save_pretrained writes it")
+    if not any(folder.glob("*.safetensors")):
+        raise InvalidInputError(
+            f"model.path={folder} has no weights as safetensors; save them with save_pretrained, or give model.config for a new model"
+        )
+
+
+def require_known(config: Any, given: Mapping[str, JsonValue]) -> None:
+    """The package keeps what it does not know as an attribute that nothing reads."""
+    from transformers import AutoConfig
+
+    known = AutoConfig.for_model(config.model_type).to_dict().keys()
+    for stray in sorted(given.keys() & config.to_dict().keys() - known):
+        close = difflib.get_close_matches(stray, known, n=1)
+        correction = f"write {close[0]}, or leave it out" if close else "leave it out"
+        raise InvalidInputError(f"model.config: {stray} means nothing to {config.model_type}; {correction}")
+
+
+def require_context(config: Any, context: int) -> None:
+    longest = getattr(config, "max_position_embeddings", None)
+    if isinstance(longest, int) and context > longest:
+        raise InvalidInputError(
+            f"model.context={context} is longer than the model's max_position_embeddings={longest}; use {longest} or less"
+        )
+
+
+def new_model(config: Any) -> nn.Module:
+    """Initialized from torch's default generator."""
+    from transformers import AutoModelForCausalLM
+
+    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
+    return model
+
+
+def trained_model(folder: Path, config: Any) -> nn.Module:
+    """With every weight from the folder: one that is missing would be drawn at random, and silently."""
+    from transformers import AutoModelForCausalLM
+
+    model, report = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        dtype=torch.float32,
+        local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+        ignore_mismatched_sizes=True,  # told by the report
+        output_loading_info=True,
+    )
+    wrong = {kind: sorted(map(str, report[f"{kind}_keys"])) for kind in ("missing", "unexpected", "mismatched")}
+    found = "; ".join(f"{kind} {', '.join(names[:MOST_NAMES])}" for kind, names in wrong.items() if names)
+    if found:
+        raise InvalidInputError(
+            f"model.path={folder}: the weights do not fit its config.json ({found}); give the folder of this very model"
+        )
+    trained: nn.Module = model
+    return trained
+
+
+def source_of(spec: HfModel) -> str:
+    return f"path {spec.path}" if spec.config is None else f"config of {spec.config['model_type']}"
+
+
+def beginning_of(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"

@@ -1,0 +1,23 @@
+"""The depths of He et al. 2015, table 6, and one four times as wide. No torch: a spec is read with these on the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+Preset = Literal["resnet-20", "resnet-32", "resnet-44", "resnet-56", "resnet-110", "resnet-38-wide"]
+
+
+class Shape(TypedDict):
+    depth: int
+    width: int
+
+
+PRESETS: Mapping[Preset, Shape] = {
+    "resnet-20": {"depth": 20, "width": 16},
+    "resnet-32": {"depth": 32, "width": 16},
+    "resnet-44": {"depth": 44, "width": 16},
+    "resnet-56": {"depth": 56, "width": 16},
+    "resnet-110": {"depth": 110, "width": 16},
+    "resnet-38-wide": {"depth": 38, "width": 64},
+}
