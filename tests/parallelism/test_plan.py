@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallelism.estimate import memory
 from parallelism.plan import WorldSizeMismatchError, deal_around, degrees, even_deal, share
 
 
@@ -60,13 +59,3 @@ def test_what_does_not_fit_names_the_way_out() -> None:
         degrees("single", 2)
     with pytest.raises(WorldSizeMismatchError, match="fsdp is not available yet"):
         degrees("fsdp", 2)
-
-
-def test_memory_counts_what_lives_between_steps() -> None:
-    adamw, sgd = memory(1000, "adamw", "fp32"), memory(1000, "sgd", "bf16")
-    assert (adamw.parameters, adamw.gradients, adamw.optimizer, adamw.total) == (4000, 4000, 8000, 16000)
-    assert sgd.total == 12000
-    fixed_tree = memory(1000, "sgd", "fp32", gradient_buffers=2.5)
-    assert fixed_tree.gradients == 10_000
-    assert fixed_tree.note.startswith("gradients: 2.5 copies")
-    assert "stay fp32" in sgd.note
