@@ -169,7 +169,16 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
+    """Bytes. A coordinator from before there were parts gives only some of them."""
+
     total: int
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    buffers: int = 0
+    moment: str = ""
+    made_from: str = ""
     note: str = ""
 
 

@@ -1,40 +1,192 @@
-"""What a rank needs in memory, from counts alone. Pure: the plan preview shows these numbers before anything runs."""
+"""What a rank needs in memory at its fullest moment, from a model's shape alone. Pure: shown before anything runs.
+
+A training step is walked through from the loss backwards. At each layer the activations of the layers before it are still there, the gradients
+of the layers after it are there already, and the layer itself works on temporary tensors. What is reported is the moment with the
+largest sum, not a sum of largest parts: activations and gradients of one step are never whole at the same time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Literal, NamedTuple
 
-#: Autocast keeps parameters, gradients and optimizer state in fp32, whatever the precision of the forward pass.
-MASTER_BYTES = 4
+from parallelism.gathered import Gathered, units_of
+from parallelism.gradient_copies import GradientCopies, in_buckets, in_place, in_tree
+from parallelism.plan import Deal, Degrees, even_deal, share
+from parallelism.shape import COMPUTE_BYTES, MASTER_BYTES, Layer, Precision, Shape
+
+OptimizerKind = Literal["adamw", "sgd"]
+Checkpointing = Literal["none", "selective", "full"]
+#: Parameters that sharding gathers at a time, at least.
+LEAST_IN_UNIT = 4_000_000
 #: fp32 tensors of a parameter's size that the optimizer holds: two moments, or one momentum buffer.
-OPTIMIZER_TENSORS = {"adamw": 2, "sgd": 1}
+OPTIMIZER_TENSORS: dict[OptimizerKind, int] = {"adamw": 2, "sgd": 1}
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one rank that replicates the whole model."""
+    """Bytes on one rank's device at one moment of a step."""
 
+    moment: str  # as in "in the backward of the loss"
     parameters: int
     gradients: int
     optimizer: int
-    note: str
+    activations: int  # kept for backward, with copies of weights that autocast makes, and what is being worked on
+    buffers: int  # gradients packed for the exchange, blocks gathered from other ranks
+    host: int = 0  # bytes that CPU offload keeps off the device
 
     @property
     def total(self) -> int:
-        return self.parameters + self.gradients + self.optimizer
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
 
 
-def memory(
-    parameters: int, optimizer_kind: Literal["adamw", "sgd"], precision: Literal["fp32", "bf16", "fp16"], gradient_buffers: float = 1.0
-) -> Memory:
-    """Parameters, their gradients' buffers and the optimizer's state; activations depend on the micro-batch and come on top."""
-    state = parameters * MASTER_BYTES
-    note = "activations and communication buffers come on top"
-    if precision != "fp32":
-        note = f"{precision} halves activations only: parameters, gradients and optimizer state stay fp32; {note}"
-    if gradient_buffers > 1:
-        note = f"gradients: {gradient_buffers:.1f} copies while the fixed tree adds them up, one with reproducible: false; {note}"
-    return Memory(
-        parameters=state, gradients=round(gradient_buffers * state), optimizer=OPTIMIZER_TENSORS[optimizer_kind] * state, note=note
-    )
+@dataclass(frozen=True)
+class Setup:
+    """How a model is trained, as far as memory depends on it. Whatever is not named is as the trainer does it by itself."""
+
+    degrees: Degrees
+    optimizer: OptimizerKind = "adamw"
+    precision: Precision = "fp32"
+    micro_batch_size: int = 1
+    micro_batches: int = 1  # of a global batch, over all data ranks
+    reproducible: bool = False
+    activation_checkpointing: Checkpointing = "none"
+    reshard_after_forward: bool = True  # False: ZeRO-2, blocks stay gathered from forward to backward
+    cpu_offload: bool = False
+    least_in_unit: int = LEAST_IN_UNIT
+
+    @property
+    def deal(self) -> Deal:
+        return even_deal(self.micro_batches, self.degrees.replicate * self.degrees.shard)
+
+    @property
+    def gradient_copies(self) -> GradientCopies:
+        if self.reproducible:
+            return in_tree(self.deal)
+        if self.degrees.replicate > 1 and self.degrees.shard == 1:
+            return in_buckets()
+        return in_place(self.deal.largest)
+
+
+def memory(shape: Shape, setup: Setup) -> Memory:
+    """The fullest moment of the fullest pipeline stage."""
+    return max((rank.fullest() for rank in _ranks(shape, setup)), key=lambda each: each.total)
+
+
+def stages_of(shape: Shape, degrees: Degrees) -> list[tuple[Layer, ...]]:
+    """What a rank has of each pipeline stage, before sharding: blocks in contiguous parts whose numbers differ by one at most; what comes
+    before and after them goes to the first and the last."""
+    cut = {layer: layer.cut(degrees.tensor, degrees.context) for layer in set(shape.layers)}
+    layers = tuple(cut[layer] for layer in shape.layers)
+    blocks = [index for index, layer in enumerate(layers) if layer.is_block]
+    cuts = [blocks[share(len(blocks), stage, degrees.pipeline).start] for stage in range(1, degrees.pipeline)]
+    return [layers[first:last] for first, last in pairwise((0, *cuts, len(layers)))]
+
+
+def _ranks(shape: Shape, setup: Setup) -> Iterator[_Rank]:
+    """One for each pipeline stage; within a stage all are alike."""
+    for number, stage in enumerate(stages_of(shape, setup.degrees)):
+        yield _Rank(stage, setup, stages_to_the_end=setup.degrees.pipeline - number)
+
+
+class _Moment(NamedTuple):
+    name: str
+    activations: int  # bytes
+    fresh: int  # elements of gradients that this micro-batch has added to those from before it
+    gathered: int  # bytes
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """One rank's part of the model, cut already but for sharding."""
+
+    layers: tuple[Layer, ...]
+    setup: Setup
+    stages_to_the_end: int
+
+    def fullest(self) -> Memory:
+        """Of all moments from the end of the forward pass back to the first layer, at the micro-batch at which most gradients are held."""
+        shard = self.setup.degrees.shard
+        moment = max(self._moments(), key=lambda each: each.activations + MASTER_BYTES * each.fresh // shard + each.gathered)
+        return self._memory(moment)
+
+    def _moments(self) -> Iterator[_Moment]:
+        kept = list(accumulate(map(self._kept, self.layers), initial=self._other_micro_batches()))
+        forward = self.setup.micro_batch_size * self.layers[-1].forward_working + self._cached_casts()
+        fresh, whole = self._fresh(), self._gathered
+        yield _Moment("at the end of the forward pass", kept[-1] + forward, 0, whole.after_forward() if whole else 0)
+        for index, layer in enumerate(self.layers):
+            gathered = whole.in_backward(index) if whole else 0
+            yield _Moment(f"in the backward of {layer.name}", kept[index] + self._at_work(layer), fresh[index], gathered)
+        yield _Moment("at the end of backward", 0, fresh[0], whole.at_the_end() if whole else 0)
+        if whole and self.setup.degrees.replicate > 1:
+            yield _Moment("in the exchange between replicas", 0, fresh[0], MASTER_BYTES * self._elements // self.setup.degrees.shard)
+
+    def _memory(self, moment: _Moment) -> Memory:
+        setup, copies = self.setup, self.setup.gradient_copies
+        elements, shard = self._elements, setup.degrees.shard
+        state = {
+            "parameters": MASTER_BYTES * elements // shard,
+            "gradients": MASTER_BYTES * (round(copies.before * elements) + moment.fresh) // shard,
+            "optimizer": OPTIMIZER_TENSORS[setup.optimizer] * MASTER_BYTES * elements // shard,
+        }
+        host = sum(state.values()) if setup.cpu_offload else 0
+        if setup.cpu_offload:
+            state = dict.fromkeys(state, 0)
+        buffers = round(copies.packed * MASTER_BYTES * elements) + moment.gathered
+        return Memory(moment.name, **state, activations=moment.activations, buffers=buffers, host=host)
+
+    @property
+    def _elements(self) -> int:
+        """Trainable ones. A borrowed matrix has a copy where its owner is on another stage."""
+        alone = self.setup.degrees.pipeline > 1
+        return sum(layer.parameters + (layer.borrowed if alone else 0) for layer in self.layers)
+
+    def _fresh(self) -> list[int]:
+        """By layer, elements of gradients once its backward has run: of all layers from there on where they are new, else its own, until they
+        are added to those of the micro-batches before. A borrowed matrix gets a second gradient, which is added to its owner's."""
+        own = [layer.parameters for layer in self.layers]
+        copies = self.setup.gradient_copies
+        fresh = list(accumulate(reversed(own)))[::-1] if copies.after > copies.before else own
+        return [total + layer.borrowed for total, layer in zip(fresh, self.layers, strict=True)]
+
+    def _other_micro_batches(self) -> int:
+        """1F1B: a stage has as many under way as there are stages from it to the end (Narayanan et al. 2021)."""
+        in_flight = min(self.stages_to_the_end, self.setup.deal.largest)
+        return (in_flight - 1) * sum(map(self._kept, self.layers))
+
+    def _kept(self, layer: Layer) -> int:
+        """Bytes of one micro-batch from a layer's forward to its backward."""
+        samples, checkpointing = self.setup.micro_batch_size, self.setup.activation_checkpointing
+        if layer.is_block and checkpointing != "none":
+            return samples * (layer.checkpoint + (layer.products if checkpointing == "selective" else 0))
+        return samples * layer.saved + self._casts(layer)
+
+    def _at_work(self, layer: Layer) -> int:
+        """Bytes of one micro-batch in a layer's backward; a checkpointed one has computed its forward again."""
+        samples = self.setup.micro_batch_size
+        again = samples * layer.saved + self._casts(layer)
+        return max(self._kept(layer), again) + samples * layer.working + layer.reordered
+
+    def _casts(self, layer: Layer) -> int:
+        """Copies of its weights in the forward pass's precision."""
+        if self.setup.precision == "fp32" or self._gathered:  # gathered in that precision already
+            return 0
+        return COMPUTE_BYTES[self.setup.precision] * layer.matrices
+
+    def _cached_casts(self) -> int:
+        """Autocast keeps the copies until the forward pass ends, of checkpointed blocks too."""
+        checkpointed = [layer for layer in self.layers if layer.is_block and self.setup.activation_checkpointing != "none"]
+        return sum(map(self._casts, checkpointed))
+
+    @cached_property
+    def _gathered(self) -> Gathered | None:
+        """None: nothing is sharded, so that parameters are whole as they are."""
+        setup = self.setup
+        if setup.degrees.shard == 1:
+            return None
+        units = units_of(self.layers, setup.least_in_unit)
+        return Gathered(self.layers, units, COMPUTE_BYTES[setup.precision], setup.reshard_after_forward)

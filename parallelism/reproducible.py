@@ -8,7 +8,7 @@ the same way, with nobody to talk to. The exchange starts after the last backwar
 
 Memory, in sizes of all gradients, with V micro-batches: up to log2(V) + 1 pending sums on one rank, about 2 log2(s) + 1 for an uneven share of
 s, plus one packed copy per subtree and the peers' slices; 5 with V = 8 on one rank, 4.5 on two, under 3 on eight (DDP: 1).
-`tree.gradient_buffers` counts it and the plan shows it.
+`gradient_copies.in_tree` counts it and the plan shows it.
 
 A step that breaks off is not lost: the exchange copies, so the subtree sums stay what they were until the step is committed, and each depends on its
 micro-batches alone. In the next generation they stay with who has them (`training.state.PartialStep`) and `deal_around` shares out what is

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from parallelism.plan import Deal
-
 T = TypeVar("T")
 
 
@@ -117,14 +115,6 @@ def held_once(held: Sequence[Iterable[Node]]) -> tuple[tuple[Node, ...], ...]:
 def most_pending(share: Iterable[int], leaves: int) -> int:
     """Sums that are held at a time while a range of s leaves is added up, the newest leaf among them: up to about 2 log2 s."""
     return max((1 + before for before in _pending_before_each(share, leaves)), default=0)
-
-
-def gradient_buffers(deal: Deal) -> float:
-    """What the busiest rank holds, in sizes of all gradients: pending sums, its packed subtrees, and everyone's for its own slice."""
-    subtrees = [len(frontier(share, deal.micro_batches)) for share in deal.shares]
-    pending = max(most_pending(share, deal.micro_batches) for share in deal.shares)
-    received = (sum(subtrees) - min(subtrees)) / deal.ranks if deal.ranks > 1 else 0.0
-    return pending + max(subtrees) + received
 
 
 def _pending_before_each(share: Iterable[int], leaves: int) -> Iterator[int]:

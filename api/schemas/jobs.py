@@ -118,11 +118,17 @@ class RankPlacement(Schema):
 
 
 class MemoryEstimate(Schema):
+    """Bytes on one rank at its fullest moment of a step. The parts are those of that moment, and add up to the total."""
+
     parameters: int
     gradients: int
     optimizer: int
+    activations: int = Field(description="what is kept for backward, and what is being worked on")
+    buffers: int = Field(description="gradients packed for the exchange between ranks, parameters gathered from other ranks")
     total: int
-    note: str
+    moment: str = Field(description="when most is held: `in the backward of the loss`")
+    made_from: str = Field(description="what the estimate was made from: micro-batch, precision, copies of gradients, whose kernels")
+    note: str = Field(description="what comes on top")
 
 
 class Plan(Schema):

@@ -10,18 +10,16 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.errors import ProblemError
 from api.schemas.common import Reason
-from api.schemas.jobs import MemoryEstimate, Plan, RankPlacement
+from api.schemas.jobs import Plan, RankPlacement
 from api.services.job_views import node_views, request_of
 from api.services.job_words import reason_of, strategy_of
+from api.services.plan_memory import estimate_memory, too_little_memory
 from cluster.placement import Pending, Placement, Request, place
 from cluster.states import Intent, JobState
 from db.models.jobs import JobRow
-from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
-from parallelism.estimate import memory
 from parallelism.plan import Deal, even_deal
-from parallelism.tree import gradient_buffers
 from training.sizes import parameter_count
 from training.spec import JobSpec
 
@@ -37,7 +35,7 @@ async def plan(session: AsyncSession, spec: JobSpec, now: datetime) -> Plan:
     names = {node.id: node.name for node in nodes}
     placement = _placement(verdict, names) if isinstance(verdict, Placement) else None
     pending = reason_of(verdict.reason) if isinstance(verdict, Pending) else None
-    estimate = _memory(spec)
+    estimate = estimate_memory(spec, nodes)
     return Plan(
         spec=spec,
         plan_hash=_hash(spec, placement, pending),
@@ -52,7 +50,7 @@ async def plan(session: AsyncSession, spec: JobSpec, now: datetime) -> Plan:
         memory_per_rank=estimate,
         placement=placement,
         pending=pending,
-        warnings=_warnings(spec, estimate, nodes),
+        warnings=_warnings(spec, too_little_memory(estimate, spec, nodes)),
     )
 
 
@@ -108,22 +106,11 @@ def _deal(spec: JobSpec) -> Deal:
     return even_deal(spec.micro_batches, spec.world_size)
 
 
-def _memory(spec: JobSpec) -> MemoryEstimate | None:
-    parameters = _parameters(spec)
-    if parameters is None:
-        return None
-    buffers = gradient_buffers(_deal(spec)) if spec.is_reproducible else 1.0
-    estimate = memory(parameters, spec.optimizer.kind, spec.precision, buffers)
-    return MemoryEstimate(
-        parameters=estimate.parameters, gradients=estimate.gradients, optimizer=estimate.optimizer, total=estimate.total, note=estimate.note
-    )
-
-
-def _warnings(spec: JobSpec, estimate: MemoryEstimate | None, nodes: Sequence[NodeRow]) -> list[str]:
+def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:
     return [
         warning
         for warning in (
-            _too_little_memory(estimate, nodes),
+            about_memory,
             _uneven_shares(spec),
             _no_checkpoint(spec),
             _no_evaluation(spec),
@@ -131,13 +118,6 @@ def _warnings(spec: JobSpec, estimate: MemoryEstimate | None, nodes: Sequence[No
         )
         if warning
     ]
-
-
-def _too_little_memory(estimate: MemoryEstimate | None, nodes: Sequence[NodeRow]) -> str | None:
-    cards = [gpu["memory_bytes"] for node in nodes for gpu in (node.inventory or {}).get("gpus", [])]
-    if estimate is None or not cards or estimate.total <= min(cards):
-        return None
-    return f"parameters, gradients and optimizer state take {estimate.total:,} bytes a rank; the smallest GPU here has {min(cards):,}"
 
 
 def _uneven_shares(spec: JobSpec) -> str | None:

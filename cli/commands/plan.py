@@ -6,7 +6,10 @@ from cli import formats
 from cli.commands.submit import Changes, Spec
 from cli.output import fields
 from cli.session import Session, with_session
-from cli.views import Plan, view
+from cli.views import Memory, Plan, view
+
+#: Largest concerns first: what a smaller micro-batch changes, then what it does not.
+MEMORY_PARTS = ("activations", "parameters", "gradients", "optimizer", "buffers")
 
 
 @with_session
@@ -28,13 +31,22 @@ def _report(answer: Plan) -> str:
         ("batch", _batch(answer)),
         ("reproducible", "to the last bit, on any number of ranks" if answer.reproducible else "to rounding"),
         ("parameters", "unknown" if answer.parameter_count is None else formats.quantity(answer.parameter_count)),
-        ("memory", f"{formats.quantity(answer.memory_per_rank.total, 'B')} a rank" if answer.memory_per_rank else formats.UNKNOWN),
+        *_memory(answer.memory_per_rank),
         ("placement", _placement(answer)),
         *(("warning", warning) for warning in answer.warnings),
     ]
     if answer.pending is not None and answer.pending.next_step:
         pairs.append(("next step", answer.pending.next_step))
     return fields(pairs)
+
+
+def _memory(memory: Memory | None) -> list[tuple[str, str]]:
+    """The sum, then what it is of, and what it was made from."""
+    if memory is None:
+        return [("memory", formats.UNKNOWN)]
+    parts = ", ".join(f"{name} {formats.quantity(getattr(memory, name), 'B')}" for name in MEMORY_PARTS if getattr(memory, name))
+    rows = [("memory", f"{formats.quantity(memory.total, 'B')} a rank {memory.moment}".rstrip()), ("of which", parts)]
+    return [(name, text) for name, text in [*rows, ("estimated", f"from {memory.made_from}" if memory.made_from else "")] if text]
 
 
 def _batch(answer: Plan) -> str:

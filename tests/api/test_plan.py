@@ -41,7 +41,11 @@ async def test_a_plan_tells_the_placement_and_the_arithmetic(client: httpx.Async
     memory = found["memory_per_rank"]
     assert memory["parameters"] == 4 * found["parameter_count"]
     assert memory["gradients"] > memory["parameters"]  # sums of the tree are held beside them
-    assert memory["total"] == memory["parameters"] + memory["gradients"] + memory["optimizer"]
+    assert memory["buffers"] > 0  # and what is packed of them for the exchange
+    assert memory["activations"] > 0
+    assert memory["total"] == sum(memory[part] for part in ("parameters", "gradients", "optimizer", "activations", "buffers"))
+    assert memory["moment"] == "in the backward of layer 0"
+    assert memory["made_from"].startswith("micro-batches of 2 samples in fp32, adamw, 3.5 copies of the gradients")
     assert found["spec"]["optimizer"]["betas"] == [0.9, 0.95]
 
 
@@ -88,7 +92,14 @@ async def test_too_little_memory_is_warned_of(client: httpx.AsyncClient, service
     inventory = {"gpus": [{"index": 0, "uuid": "u", "name": "tiny", "memory_bytes": 1000}]}
     async with services.write() as session:
         await factories.create_node(session, device="cuda", inventory=inventory)
-    assert any("the smallest GPU here has 1,000" in text for text in (await plan(client))["warnings"])
+    found = await plan(client)
+    assert any("the smallest GPU here has 1,000" in text and "keeps fewer copies" in text for text in found["warnings"])
+    assert found["memory_per_rank"]["made_from"].endswith("CUDA kernels")
+
+
+async def test_a_model_of_the_user_s_own_has_no_estimate(client: httpx.AsyncClient) -> None:
+    found = await plan(client, entrypoint="my_task:make", model=None, data=None)
+    assert found["memory_per_rank"] is None
 
 
 async def test_plan_and_submit_refuse_alike(client: httpx.AsyncClient) -> None:

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallelism.estimate import memory
 from parallelism.plan import Degrees, WorldSizeMismatchError, deal_around, degrees, even_deal, share
 
 
@@ -71,13 +70,3 @@ def test_what_is_not_said_of_the_axes_follows_from_the_world(replicate: int, sha
     assert degrees("fsdp", world_size, replicate=replicate) == degrees("fsdp", world_size, shard=shard) == found
     assert degrees("fsdp", world_size, replicate=replicate, shard=shard) == found
     assert degrees("fsdp", world_size) == Degrees(shard=world_size)
-
-
-def test_memory_counts_what_lives_between_steps() -> None:
-    adamw, sgd = memory(1000, "adamw", "fp32"), memory(1000, "sgd", "bf16")
-    assert (adamw.parameters, adamw.gradients, adamw.optimizer, adamw.total) == (4000, 4000, 8000, 16000)
-    assert sgd.total == 12000
-    fixed_tree = memory(1000, "sgd", "fp32", gradient_buffers=2.5)
-    assert fixed_tree.gradients == 10_000
-    assert fixed_tree.note.startswith("gradients: 2.5 copies")
-    assert "stay fp32" in sgd.note

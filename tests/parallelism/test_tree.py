@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallelism.plan import even_deal
-from parallelism.tree import Node, TreeSum, frontier, gradient_buffers, held_once, leaves_of, most_pending, tree_sum
+from parallelism.tree import Node, TreeSum, frontier, held_once, leaves_of, most_pending, tree_sum
 
 
 def pair(left: Any, right: Any) -> Any:
@@ -120,7 +120,6 @@ def test_powers_of_two_send_one_subtree_each() -> None:
     for ranks in (1, 2, 4, 8):
         assert all(len(frontier(share, 8)) == 1 for share in even_deal(8, ranks).shares)
     assert most_pending(range(8), 8) == 4
-    assert [gradient_buffers(even_deal(8, ranks)) for ranks in (1, 2, 8)] == [5, 3 + 1 + 0.5, 1 + 1 + 7 / 8]
 
 
 def test_a_sum_that_lacks_leaves_is_refused() -> None:

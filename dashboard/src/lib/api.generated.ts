@@ -2021,11 +2021,37 @@ export interface components {
             /** User Id */
             user_id: string;
         };
-        /** MemoryEstimate */
+        /**
+         * MemoryEstimate
+         * @description Bytes on one rank at its fullest moment of a step. The parts are those of that moment, and add up to the total.
+         */
         MemoryEstimate: {
+            /**
+             * Activations
+             * @description what is kept for backward, and what is being worked on
+             */
+            activations: number;
+            /**
+             * Buffers
+             * @description gradients packed for the exchange between ranks, parameters gathered from other ranks
+             */
+            buffers: number;
             /** Gradients */
             gradients: number;
-            /** Note */
+            /**
+             * Made From
+             * @description what the estimate was made from: micro-batch, precision, copies of gradients, whose kernels
+             */
+            made_from: string;
+            /**
+             * Moment
+             * @description when most is held: `in the backward of the loss`
+             */
+            moment: string;
+            /**
+             * Note
+             * @description what comes on top
+             */
             note: string;
             /** Optimizer */
             optimizer: number;

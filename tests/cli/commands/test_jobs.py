@@ -172,6 +172,20 @@ def test_plan_is_asked_and_nothing_is_submitted(paceline: Paceline, coordinator:
     assert not coordinator.sent("POST", "/training/jobs")
 
 
+def test_plan_tells_memory_by_part(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    memory = {"parameters": 4000, "gradients": 8000, "optimizer": 8000, "activations": 500_000, "buffers": 0, "total": 520_000}
+    words = {"moment": "in the backward of the loss", "made_from": "micro-batches of 4 samples in fp32"}
+    coordinator.on(
+        "POST", "/training/plan", Answer(200, {"plan_hash": "h1", "world_size": 1, "strategy": "single", "memory_per_rank": memory | words})
+    )
+    done = paceline("plan", "-", stdin=SPEC)
+    assert done.returncode == 0, done.stderr
+    rows = dict(line.split("  ", 1) for line in done.stdout.splitlines() if "  " in line)
+    assert rows["memory"].strip() == "520 kB a rank in the backward of the loss"
+    assert rows["of which"].strip() == "activations 500 kB, parameters 4 kB, gradients 8 kB, optimizer 8 kB"
+    assert rows["estimated"].strip() == "from micro-batches of 4 samples in fp32"
+
+
 def test_tail_then_follow_reads_no_line_twice(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     def logs(request: Request) -> Answer:
         if request.query.get("tail"):

@@ -5,8 +5,9 @@ import { Facts, type Fact } from "@/components/ui/Facts";
 import { EmptyState, ErrorState, LoadingState, Panel } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { bytes, count, plural, sentence, si } from "@/lib/format";
-import type { Memory, Plan, RankPlacement } from "@/lib/types";
+import type { Plan, RankPlacement } from "@/lib/types";
 import type { Draft } from "../useDraft";
+import { MemoryEstimate } from "./MemoryEstimate";
 import classes from "./Submit.module.css";
 
 const PLACEMENT: readonly Column<RankPlacement>[] = [
@@ -63,7 +64,7 @@ function PlanFacts({ plan }: { plan: Plan }) {
       )}
       {(plan.warnings ?? []).map((warning) => <div key={warning} className={classes.alert} role="note">{sentence(warning)}</div>)}
       <Facts size="sm" facts={factsOf(plan)} />
-      {plan.memory_per_rank && <p className={classes.note}>{memoryNote(plan.memory_per_rank)}</p>}
+      {plan.memory_per_rank && <MemoryEstimate memory={plan.memory_per_rank} />}
       {plan.placement && <DataTable label="Placement" rows={plan.placement} columns={PLACEMENT} rowId={(row) => String(row.rank)} />}
       <EffectiveSpec plan={plan} />
     </div>
@@ -79,10 +80,6 @@ function factsOf(plan: Plan): Fact[] {
     { name: "Parameters", value: plan.parameter_count === null ? "unknown" : si(plan.parameter_count), hint: plan.parameter_count === null ? "only a rank can tell" : undefined },
     ...(plan.memory_per_rank ? [{ name: "Memory per rank", value: bytes(plan.memory_per_rank.total), hint: "estimated" }] : []),
   ];
-}
-
-function memoryNote({ parameters, gradients, optimizer, note }: Memory): string {
-  return `${bytes(parameters)} of parameters, ${bytes(gradients)} of gradients, ${bytes(optimizer)} of optimizer state; ${note}.`;
 }
 
 function EffectiveSpec({ plan }: { plan: Plan }) {

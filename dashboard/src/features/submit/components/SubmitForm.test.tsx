@@ -78,4 +78,12 @@ describe("the submit page", () => {
     expect(await screen.findByText(/Needs 4 slots; the largest free is 2/)).toBeVisible();
     expect(screen.getByText("would wait")).toBeVisible();
   });
+
+  it("shows what a rank needs in memory, part by part, and what that was made from", async () => {
+    const memory = { parameters: 1024, gradients: 2048, optimizer: 3072, activations: 4096, buffers: 0, total: 10_240, moment: "in the backward of the loss", made_from: "micro-batches of 4 samples in fp32", note: "more comes on top" };
+    await openForm({ "POST /api/v1/training/plan": () => ok(plan({ memory_per_rank: memory })) });
+    expect(await screen.findByRole("img", { name: "Parameters 1.0 KiB, Gradients 2.0 KiB, Optimizer 3.0 KiB, Activations 4.0 KiB, Buffers 0 B" })).toBeVisible();
+    expect(screen.getByText("10.0 KiB")).toBeVisible();
+    expect(screen.getByText(/Most is held in the backward of the loss. Made from micro-batches of 4 samples in fp32. More comes on top./)).toBeVisible();
+  });
 });

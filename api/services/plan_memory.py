@@ -1,0 +1,74 @@
+"""What a rank of a planned job needs in memory, in the words of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from api.schemas.jobs import MemoryEstimate
+from db.models.nodes import NodeRow
+from parallelism.estimate import Memory
+from parallelism.shape import CPU, CUDA, Kernels
+from training.estimates import memory_of, setup_of
+from training.spec import JobSpec
+
+ON_TOP = {
+    CPU: "Python, torch's code and kernels' own work space come on top",
+    CUDA: "CUDA's context, gaps between allocations and kernels' own work space come on top",
+}
+KERNELS = {CPU: "CPU kernels", CUDA: "CUDA kernels"}
+
+
+def estimate_memory(spec: JobSpec, nodes: Sequence[NodeRow]) -> MemoryEstimate | None:
+    kernels = CUDA if _cards(nodes) else CPU
+    found = memory_of(spec, kernels)
+    return _shown(found, spec, kernels) if found is not None else None
+
+
+def too_little_memory(estimate: MemoryEstimate | None, spec: JobSpec, nodes: Sequence[NodeRow]) -> str | None:
+    cards = _cards(nodes)
+    if estimate is None or not cards or estimate.total <= min(cards):
+        return None
+    return f"a rank needs about {estimate.total:,} bytes {estimate.moment}; the smallest GPU here has {min(cards):,}: {_way_out(estimate, spec)}"
+
+
+def _cards(nodes: Sequence[NodeRow]) -> list[int]:
+    """Bytes of each GPU here."""
+    return [gpu["memory_bytes"] for node in nodes for gpu in (node.inventory or {}).get("gpus", [])]
+
+
+def _shown(found: Memory, spec: JobSpec, kernels: Kernels) -> MemoryEstimate:
+    return MemoryEstimate(
+        parameters=found.parameters,
+        gradients=found.gradients,
+        optimizer=found.optimizer,
+        activations=found.activations,
+        buffers=found.buffers,
+        total=found.total,
+        moment=found.moment,
+        made_from=_made_from(spec, kernels),
+        note=_note(spec, kernels),
+    )
+
+
+def _made_from(spec: JobSpec, kernels: Kernels) -> str:
+    samples = "1 sample" if spec.micro_batch_size == 1 else f"{spec.micro_batch_size} samples"
+    copies = setup_of(spec).gradient_copies.most
+    tree = f", {copies:.1f} copies of the gradients while the fixed tree adds them up" if spec.is_reproducible else ""
+    return f"micro-batches of {samples} in {spec.precision}, {spec.optimizer.kind}{tree}, {KERNELS[kernels]}"
+
+
+def _note(spec: JobSpec, kernels: Kernels) -> str:
+    if spec.precision == "fp32":
+        return ON_TOP[kernels]
+    return (
+        f"parameters, gradients and optimizer state stay fp32, {spec.precision} is for activations and copies of weights; {ON_TOP[kernels]}"
+    )
+
+
+def _way_out(estimate: MemoryEstimate, spec: JobSpec) -> str:
+    """By what takes most."""
+    if estimate.activations > estimate.total // 2 and spec.micro_batch_size > 1:
+        return f"use training.micro_batch_size={spec.micro_batch_size // 2} or less"
+    if spec.is_reproducible and estimate.gradients + estimate.buffers > 2 * estimate.parameters:
+        return "reproducible: false keeps fewer copies of the gradients"
+    return "use a smaller model, or GPUs with more memory"

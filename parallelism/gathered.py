@@ -1,0 +1,71 @@
+"""What a rank that holds a part of every parameter keeps whole besides, while it computes. Pure; see torch's `fully_shard` (FSDP2).
+
+Blocks are gathered unit by unit: in backward the unit at hand and, ahead of time, the one before it. What is in no unit (embedding, head,
+blocks too few for a unit) stays whole from forward to the end of backward. Gradients are whole until their unit is done; the copy that the
+reduce-scatter sends lives until the next unit's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from parallelism.shape import MASTER_BYTES, Layer
+
+
+@dataclass(frozen=True)
+class Gathered:
+    layers: Sequence[Layer]
+    units: Sequence[Collection[int]]  # indices of layers
+    element: int  # bytes of a gathered element, and of its gradient
+    reshard_after_forward: bool
+
+    def after_forward(self) -> int:
+        whole = range(len(self.layers)) if not self.reshard_after_forward else self._rest
+        return self.element * self._parameters(whole)
+
+    def in_backward(self, index: int) -> int:
+        """While the layers from `index` on have made their gradients."""
+        number = self._unit_of.get(index)
+        whole = [*self._rest, *self._whole_units(index, number)]
+        fresh = [each for each in self._rest if each >= index] + [each for each in self._unit(number) if each >= index]
+        sent = self._unit(None if number is None else number + 1)
+        return self.element * (self._parameters(whole) + self._parameters(fresh)) + MASTER_BYTES * self._parameters(sent)
+
+    def at_the_end(self) -> int:
+        """Gradients of what is in no unit, and the copy that is sent."""
+        return (self.element + MASTER_BYTES) * self._parameters(self._rest)
+
+    @cached_property
+    def _unit_of(self) -> dict[int, int]:
+        return {index: number for number, unit in enumerate(self.units) for index in unit}
+
+    @cached_property
+    def _rest(self) -> list[int]:
+        return [index for index in range(len(self.layers)) if index not in self._unit_of]
+
+    def _whole_units(self, index: int, number: int | None) -> list[int]:
+        if not self.reshard_after_forward:
+            return [each for unit in self.units for each in unit if min(unit) <= index]
+        return [] if number is None else [*self._unit(number), *self._unit(number - 1)]
+
+    def _unit(self, number: int | None) -> Collection[int]:
+        return self.units[number] if number is not None and 0 <= number < len(self.units) else ()
+
+    def _parameters(self, indices: Collection[int]) -> int:
+        return sum(self.layers[index].parameters for index in indices)
+
+
+def units_of(layers: Sequence[Layer], least: int) -> list[list[int]]:
+    """Runs of blocks with at least `least` parameters each; what is left over at the end is in none."""
+    units: list[list[int]] = []
+    run: list[int] = []
+    for index, layer in enumerate(layers):
+        if not layer.is_block:
+            continue
+        run.append(index)
+        if sum(layers[each].parameters for each in run) >= least:
+            units.append(run)
+            run = []
+    return units

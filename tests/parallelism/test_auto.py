@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parallelism.auto import Candidate, Supported, Wanted, all_degrees, budget_of, choose, setups
+from parallelism.plan import Degrees
+from parallelism.step_time import Link, Machines, line
+from tests.parallelism.shapes import decoder
+
+AXES = ("replicate", "shard", "tensor", "pipeline", "context")
+EVERYTHING = Supported(AXES, ("none", "selective", "full"))
+DATA = Supported(("replicate", "shard"), ("none", "full"))
+WANTED = Wanted(decoder(), global_batch_size=16)
+NODE = Machines(
+    nodes=1,
+    slots_per_node=4,
+    memory_bytes=10**6,
+    flops_per_second=1e8,
+    within=Link(1e9, 1e-6),
+    between=Link(1e8, 1e-5),
+    layer_overhead_seconds=1e-5,
+)
+
+machines = st.builds(
+    Machines,
+    nodes=st.sampled_from([1, 2]),
+    slots_per_node=st.sampled_from([1, 2, 4]),
+    memory_bytes=st.integers(2_000, 200_000),
+    flops_per_second=st.floats(1e6, 1e12),
+    within=st.builds(Link, st.floats(1e6, 1e12), st.floats(0, 1e-3)),
+    between=st.builds(Link, st.floats(1e6, 1e12), st.floats(0, 1e-3)),
+    overlaps=st.booleans(),
+)
+wanted = st.builds(
+    Wanted, st.builds(decoder, st.integers(1, 4), st.booleans()), st.integers(8, 12), precision=st.sampled_from(["fp32", "bf16"])
+)
+supported = st.sampled_from([EVERYTHING, DATA, Supported()])
+
+
+@settings(max_examples=30, deadline=None)
+@given(wanted, machines, supported)
+def test_what_is_chosen_fits_and_is_the_fastest_that_does(wanted: Wanted, machines: Machines, supported: Supported) -> None:
+    choice = choose(wanted, machines, supported)
+    others = [each.candidate for each in choice.rejected]
+    budget = budget_of(machines)
+    if choice.best is None:
+        assert all(each.memory.total > budget for each in others)
+    else:
+        assert choice.best.memory.total <= budget
+        assert all(choice.best.time.total <= each.time.total for each in others if each.memory.total <= budget)
+
+
+@settings(max_examples=30, deadline=None)
+@given(wanted, machines, supported, st.integers(1, 10**6))
+def test_more_memory_is_never_slower(wanted: Wanted, machines: Machines, supported: Supported, more: int) -> None:
+    before = choose(wanted, machines, supported).best
+    after = choose(wanted, replace(machines, memory_bytes=machines.memory_bytes + more), supported).best
+    if before is not None:
+        assert after is not None
+        assert after.time.total <= before.time.total
+
+
+@settings(max_examples=30, deadline=None)
+@given(wanted, machines, supported)
+def test_every_plan_is_one_that_can_run(wanted: Wanted, machines: Machines, supported: Supported) -> None:
+    for setup in setups(wanted, machines, supported):
+        degrees = setup.degrees
+        assert degrees.world_size == machines.world_size
+        assert all(getattr(degrees, axis) == 1 for axis in AXES if axis not in supported.axes)
+        assert setup.activation_checkpointing in supported.activation_checkpointing
+        assert setup.micro_batches >= degrees.replicate * degrees.shard
+        assert wanted.shape.heads % degrees.tensor == 0
+        assert degrees.tensor <= machines.slots_per_node
+        assert degrees.pipeline <= wanted.shape.blocks
+
+
+@settings(max_examples=30, deadline=None)
+@given(wanted, machines, supported)
+def test_the_choice_is_explained_in_two_sentences(wanted: Wanted, machines: Machines, supported: Supported) -> None:
+    choice = choose(wanted, machines, supported)
+    assert choice.why.count(". ") == 1
+    assert choice.why.endswith(".")
+    assert all(each.why for each in choice.rejected)
+
+
+def test_degrees_are_every_factorization() -> None:
+    assert list(all_degrees(4, {"replicate", "shard"})) == [Degrees(1, 4), Degrees(2, 2), Degrees(4, 1)]
+    assert list(all_degrees(3, ())) == []
+
+
+def best(wanted: Wanted, machines: Machines, supported: Supported = DATA) -> Candidate:
+    found = choose(wanted, machines, supported).best
+    assert found is not None
+    return found
+
+
+def test_replicas_where_they_fit_and_shards_where_they_do_not() -> None:
+    assert best(WANTED, NODE).setup.degrees == Degrees(replicate=4)
+    smallest = min(each.candidate.memory.total for each in choose(WANTED, NODE, DATA).rejected)
+    scarce = best(WANTED, replace(NODE, memory_bytes=int(smallest / 0.9) + 2))
+    assert scarce.setup.degrees.shard > 1
+    assert scarce.setup.activation_checkpointing == "full"
+
+
+def test_reproducible_is_promised_by_replicas_alone() -> None:
+    choice = choose(replace(WANTED, reproducible=True), NODE, EVERYTHING)
+    assert {each.candidate.setup.degrees for each in choice.rejected} == {Degrees(replicate=4)}
+
+
+def test_a_micro_batch_that_is_given_is_kept() -> None:
+    choice = choose(replace(WANTED, micro_batch_size=2), NODE, DATA)
+    assert {each.candidate.setup.micro_batch_size for each in choice.rejected} == {2}
+
+
+def test_nothing_fits_says_by_how_much_and_what_would() -> None:
+    tiny = replace(NODE, memory_bytes=8_000)
+    choice = choose(WANTED, tiny, Supported(("replicate", "shard")))
+    assert choice.best is None
+    assert choice.why.startswith("Nothing fits: the smallest plan, ")
+    assert "more than the 7.0 KiB there is. It would fit with full activation checkpointing or " in choice.why
+    assert "slots with " in choice.why
+    assert choice.rejected[0].candidate.memory.total == min(each.candidate.memory.total for each in choice.rejected)
+
+
+def test_more_nodes_are_a_way_out_only_where_they_help() -> None:
+    alone = replace(NODE, slots_per_node=1, memory_bytes=8_000)
+    assert "nodes of 1 slot" not in choose(WANTED, alone, Supported()).why  # every replica needs the same
+    needed = min(each.candidate.memory.total for each in choose(WANTED, replace(alone, nodes=4), DATA).rejected)
+    assert " 4 nodes of 1 slot or " in choose(WANTED, replace(alone, memory_bytes=int(needed / 0.9) + 2), DATA).why
+
+
+def test_a_batch_too_small_for_the_world_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match="cannot be shared out over 4 ranks along replicate; use 4 or more samples, or fewer slots"):
+        choose(replace(WANTED, global_batch_size=2), NODE, Supported())
+
+
+def test_a_slow_link_keeps_talkative_axes_within_a_node() -> None:
+    assert line("tensor", Degrees(replicate=2, tensor=2), NODE) == (NODE.within, 1)
+    two = replace(NODE, nodes=2)
+    assert line("replicate", Degrees(replicate=2, tensor=4), two) == (two.between, 4)  # four rings share the node's link
+    assert line("shard", Degrees(shard=8), two) == (two.between, 1)
