@@ -32,7 +32,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from distributed.process_group import WorldGroup
 from training import manifest
 from training.builtin import next_token_loss
-from training.data.sampler import Sampler
+from training.data.sampler import Portions, Sampler
 from training.models.gpt.model import build
 from training.task import Task
 from training.workload import GptModel
@@ -138,7 +138,7 @@ def samples(spec):
     return spec.training.steps * spec.training.global_batch_size
 
 def watch(spec, model):
-    sampler = Sampler(samples(spec), spec.training.seed, spec.training.global_batch_size, spec.micro_batch_size)
+    sampler = Sampler(samples(spec), spec.training.seed, Portions(spec.training.global_batch_size, spec.micro_batch_size))
     for step in range(1, spec.training.steps + 1):
         for index in range(spec.micro_batches):
             places[tuple(sampler.micro_batch(step, index).tolist())] = (step, index)

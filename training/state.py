@@ -15,6 +15,7 @@ import torch
 from parallelism.data_parallel import Sums
 from parallelism.tree import Node
 from training.builtin import builtin_task
+from training.data.feed import Feed, open_feed
 from training.data.sampler import derive_seed, total_steps
 from training.optim import build_optimizer
 from training.spec import CheckpointPolicy, JobSpec, TrainingLength
@@ -60,6 +61,7 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     device: torch.device
     total_steps: int
+    feed: Feed
     step: int = 0  # committed; it is the position in the data and the state of all random numbers too
     best: float | None = None  # of the checkpoint policy's metric
     begun: bool = False  # at the job's start, at a checkpoint or beyond: not just built
@@ -105,11 +107,13 @@ def new_state(spec: JobSpec, device: torch.device, cache: Path) -> TrainState:
     seed_everything(device, training_of(spec).seed, 0, 0)
     task = make_task(spec, cache)
     task.model.to(device)
+    feed = open_feed(task.train, spec)
     return TrainState(
         task=task,
         optimizer=build_optimizer(spec.optimizer, task.model),
         device=device,
-        total_steps=total_steps(training_of(spec), len(task.train)),
+        total_steps=total_steps(training_of(spec), feed.epoch_samples),
+        feed=feed,
     )
 
 
@@ -127,8 +131,8 @@ def training_of(spec: JobSpec) -> TrainingLength:
     return spec.training
 
 
-def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int) -> torch.Generator:
-    """Make all randomness a function of (seed, step, micro-batch), wherever it runs; returns the data's own generator.
+def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int) -> None:
+    """Make all randomness a function of (seed, step, micro-batch), wherever it runs; the data have a generator of their own.
 
     Not `torch.manual_seed`: without a GPU in use, each call queues itself, with a stack trace, for a GPU that may come.
     """
@@ -138,4 +142,3 @@ def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int
         torch.cuda.manual_seed(derived)
     random.seed(derived)
     np.random.seed(derived % 2**32)
-    return torch.Generator().manual_seed(derive_seed(derived))

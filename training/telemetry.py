@@ -44,11 +44,11 @@ class Telemetry:
         self._samples = training_of(spec).global_batch_size
         self._device = world.device
         self._tokens_per_sample: int | None = None
-        self._epoch_samples = 0
+        self._epoch_samples: int | None = None
         self._step = 0
         self._spoke = 0.0
 
-    def joined(self, step: int, total_steps: int, tokens_per_sample: int | None, epoch_samples: int) -> None:
+    def joined(self, step: int, total_steps: int, tokens_per_sample: int | None, epoch_samples: int | None) -> None:
         self._step, self._total, self._tokens_per_sample = step, total_steps, tokens_per_sample
         self._epoch_samples = epoch_samples
         self.link.say(Joined(step=step, total_steps=total_steps))
@@ -87,7 +87,8 @@ class Telemetry:
         values["samples_per_second"] = self._samples / report.seconds
         if self._tokens_per_sample is not None:
             values["tokens_per_second"] = values["samples_per_second"] * self._tokens_per_sample
-        values["epoch_samples"] = float(self._epoch_samples)
+        if self._epoch_samples is not None:
+            values["epoch_samples"] = float(self._epoch_samples)
         return values
 
     def progress_line(self, report: StepReport) -> str:
