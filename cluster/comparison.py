@@ -27,6 +27,7 @@ HARMLESS = (
     "profile",
     "training.eval_every_steps",
     "training.generate_tokens",
+    "training.data_workers",
 )
 #: These change the rounding only, and of a reproducible job not even that.
 OF_THE_WORLD = ("resources", "parallelism")

@@ -19,9 +19,11 @@ from torch import Tensor, nn
 
 from training.errors import InvalidInputError
 from training.spec import JobSpec
-from training.task import Batch, Dataset, Loss, MakeTask, Task
+from training.task import Batch, Dataset, Loss, MakeTask, Stream, Task
 
 DATASET = "an object with __len__() and batch(indices, generator) (training.task.Dataset)"
+#: Each sample is used exactly once only if its place can be found again, after a pause or on other ranks.
+STREAM = "one whose shards can be read again from a given sample (training.task.Stream)"
 
 
 def load_entrypoint(spec: JobSpec) -> Task:
@@ -64,7 +66,8 @@ def problems(task: object) -> Iterator[str]:
         yield f"it returned {type(task).__name__}; return a training.task.Task(model=..., train=..., loss=...)"
         return
     yield from unfit_model(task.model)
-    yield from unfit_dataset(task.train, "train")
+    if not isinstance(task.train, Stream):
+        yield from unfit_dataset(task.train, "train", f"{DATASET}, or {STREAM}")
     if task.evaluation is not None:
         yield from unfit_dataset(task.evaluation, "evaluation")
     yield from uncallable(task.loss, "Task.loss", "model", "batch")
@@ -84,10 +87,10 @@ def unfit_model(model: object) -> Iterator[str]:
         yield "Task.model has nothing to train: no parameter with requires_grad=True; unfreeze at least one"
 
 
-def unfit_dataset(data: object, name: str) -> Iterator[str]:
+def unfit_dataset(data: object, name: str, wanted: str = DATASET) -> Iterator[str]:
     missing = [method for method in ("__len__", "batch") if not callable(getattr(data, method, None))]
     if missing:
-        yield f"Task.{name} is of type {type(data).__name__}, which has no {' and no '.join(missing)}; give {DATASET}"
+        yield f"Task.{name} is of type {type(data).__name__}, which has no {' and no '.join(missing)}; give {wanted}"
     elif len(data) < 1:  # type: ignore[arg-type]
         yield f"Task.{name} is empty: len() gives {len(data)}; give at least one sample"  # type: ignore[arg-type]
     else:
@@ -111,7 +114,7 @@ def watched(task: Task) -> Task:
     """The same task, whose data and loss are held to the contract as they come."""
     return replace(
         task,
-        train=WatchedDataset(task.train, "train"),
+        train=task.train if isinstance(task.train, Stream) else WatchedDataset(task.train, "train"),
         evaluation=WatchedDataset(task.evaluation, "evaluation") if task.evaluation is not None else None,
         loss=functools.partial(checked_loss, task.loss),
     )

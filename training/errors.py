@@ -2,6 +2,8 @@
 
 TrainingError
 ├── InvalidInputError        the user's: a missing file, an entrypoint that cannot be imported
+│   └── TokenSetExistsError   a folder that is taken
+├── WorkerLostError          a process that made a part of a token set was killed
 ├── AbandonedError           peers were lost, and nobody gave this rank a place among the survivors
 ├── SampleAccountingError    ours: a step that would not have used every sample exactly once; it was not applied
 ├── CheckpointError
@@ -19,6 +21,14 @@ class TrainingError(Exception):
 
 class InvalidInputError(TrainingError):
     """The job cannot run as submitted; the message says what to change."""
+
+
+class TokenSetExistsError(InvalidInputError):
+    """Token sets are never overwritten."""
+
+
+class WorkerLostError(TrainingError):
+    """Running the same again goes on where it was."""
 
 
 class AbandonedError(TrainingError):

@@ -90,6 +90,9 @@ class TrainingLength(Part):
     gradient_clip_norm: float | None = Field(1.0, gt=0)
     eval_every_steps: PositiveInt | None = 100
     eval_samples: PositiveInt | None = Field(512, description="held-out samples per evaluation; null: all")
+    data_workers: int = Field(
+        0, ge=0, le=64, description="threads of each rank that compute its next micro-batches while it trains; the numbers stay the same"
+    )
     seed: int = Field(0, ge=0, lt=2**32)
     generate_tokens: int = Field(0, ge=0, le=100_000, description="length of the sample logged at the end (gpt only)")
 

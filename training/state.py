@@ -15,6 +15,7 @@ import torch
 from parallelism.data_parallel import Sums
 from parallelism.tree import Node
 from training.builtin import builtin_task
+from training.data.feed import Feed, open_feed
 from training.data.sampler import derive_seed, total_steps
 from training.entrypoint import load_entrypoint, own_optimizer
 from training.optim import build_optimizer
@@ -61,6 +62,7 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     device: torch.device
     total_steps: int
+    feed: Feed
     step: int = 0  # committed; it is the position in the data and the state of all random numbers too
     best: float | None = None  # of the checkpoint policy's metric
     begun: bool = False  # at the job's start, at a checkpoint or beyond: not just built
@@ -111,11 +113,13 @@ def new_state(spec: JobSpec, device: torch.device, cache: Path) -> TrainState:
     task = make_task(spec, cache)
     if not spec.parallelism.shards:  # which takes its part of it there: all of it may be too large
         task.model.to(device)
+    feed = open_feed(task.train, spec)
     return TrainState(
         task=task,
         optimizer=make_optimizer(spec, task),
         device=device,
-        total_steps=total_steps(training_of(spec), len(task.train)),
+        total_steps=total_steps(training_of(spec), feed.epoch_samples),
+        feed=feed,
     )
 
 
@@ -144,8 +148,8 @@ def training_of(spec: JobSpec) -> TrainingLength:
     return spec.training
 
 
-def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int) -> torch.Generator:
-    """Make all randomness a function of (seed, step, micro-batch), wherever it runs; returns the data's own generator.
+def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int) -> None:
+    """Make all randomness a function of (seed, step, micro-batch), wherever it runs; the data have a generator of their own.
 
     Not `torch.manual_seed`: without a GPU in use, each call queues itself, with a stack trace, for a GPU that may come.
     """
@@ -155,4 +159,3 @@ def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int
         torch.cuda.manual_seed(derived)
     random.seed(derived)
     np.random.seed(derived % 2**32)
-    return torch.Generator().manual_seed(derive_seed(derived))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from parallelism.data_parallel import Wrapped
 from parallelism.plan import Deal, even_deal, share
 from parallelism.precision import autocast
 from parallelism.tree import tree_sum
-from training.data.sampler import Sampler, evaluation_indices
+from training.data.prefetch import Place, ahead
+from training.data.sampler import Portions, evaluation_indices
 from training.news import Agreed, News, Requests
 from training.optim import clip_gradients, set_learning_rates
 from training.spec import JobSpec
@@ -47,7 +48,8 @@ class Stepper:
         self.spec, self.state, self.group, self.wrapped = spec, state, group, wrapped
         self.training = training_of(spec)
         self.deal, self.even = first, even_deal(spec.micro_batches, group.world_size, group.rank)
-        self.sampler = Sampler(len(state.task.train), self.training.seed, self.training.global_batch_size, spec.micro_batch_size)
+        self.portions = Portions(self.training.global_batch_size, spec.micro_batch_size)
+        self.feed = ahead(state.feed, upcoming(state, first, self.even), self.training.data_workers)
 
     def run(self, requests: Requests) -> StepReport:
         """The step after `state.step`; commits it."""
@@ -63,7 +65,7 @@ class Stepper:
             loss=agreed.loss,
             gradient_norm=norm,
             learning_rate=rate,
-            first_sample=self.sampler.first(partial.step),
+            first_sample=self.portions.first(partial.step),
             samples=self.training.global_batch_size,
             seconds=clock.now - clock.started,
             parts=clock.parts,
@@ -119,15 +121,14 @@ class Stepper:
         clock.move(self.wrapped.waited(), "forward_seconds", "communication_seconds")
 
     def fetch(self, step: int, index: int) -> Batch:
-        generator = seed_everything(self.state.device, self.training.seed, step, index + 1)  # from 1: 0 built the model
-        batch = self.state.task.train.batch(self.sampler.micro_batch(step, index), generator)
-        return to_device(batch, self.state.device)
+        seed_everything(self.state.device, self.training.seed, step, index + 1)  # from 1: 0 built the model
+        return to_device(self.feed.micro_batch(step, index), self.state.device)
 
     def forward(self, index: int, batch: Batch) -> Tensor:
         """This micro-batch's part of the mean over the global batch."""
         with autocast(self.spec.precision, self.state.device):
             loss, _ = self.state.task.loss(self.wrapped.module, batch)
-        return loss * (self.sampler.size(index) / self.training.global_batch_size)
+        return loss * (self.portions.size(index) / self.training.global_batch_size)
 
     def update(self, clock: StepClock) -> float:
         norm = clip_gradients(self.state.task.model.parameters(), self.training.gradient_clip_norm, self.wrapped.whole_norm)
@@ -167,6 +168,16 @@ class Stepper:
             loss, extras = task.loss(task.model, to_device(held_out.batch(indices, None), device))
         means = {"samples": torch.ones_like(loss), "eval_loss": loss} | {f"eval_{name}": value for name, value in extras.items()}
         return {name: len(indices) * mean.double() for name, mean in means.items()}
+
+
+def upcoming(state: TrainState, first: Deal, even: Deal) -> Iterator[Place]:
+    """What this rank will compute: what is missing of the step after the committed one, then its share of all others. Holds on to nothing
+    that depends on the world."""
+    kept = set(state.partial.losses) if state.partial else set()
+    step = state.step + 1
+    yield from [(step, index) for index in first.own if index not in kept]
+    for later in range(step + 1, state.total_steps + 1):
+        yield from ((later, index) for index in even.own)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

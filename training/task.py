@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,39 @@ Batch = tuple[Tensor, ...]
 Loss = tuple[Tensor, dict[str, Tensor]]
 
 
+@runtime_checkable
 class Dataset(Protocol):
-    """Random access to samples. `generator` is the only randomness allowed (augmentation); None at evaluation."""
+    """Random access to samples. `generator` is the only randomness allowed (augmentation); None at evaluation. With
+    `training.data_workers`, `batch` is called by several threads at once."""
 
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor, generator: torch.Generator | None) -> Batch:
         """The samples of `indices` (1-D int64), stacked on dimension 0."""
+        ...
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Samples that are read in order, in shards: too many to number, or nobody knows how many. There is no end to it: after all samples of
+    its shards a micro-batch reads them again, the shards in another order. Reading a shard again must give the same samples in the same
+    order, since a resumed or resized job finds its place by counting. Several threads may read different shards at once."""
+
+    @property
+    def shards(self) -> int:
+        """At least as many as a step has micro-batches."""
+        ...
+
+    def samples(self, shard: int) -> int | None:
+        """How many it has; None where that is not known without reading it. What is known need not be read to be skipped."""
+        ...
+
+    def read(self, shard: int, start: int) -> Iterable[Any]:
+        """The samples of one shard (from 0), from number `start` (from 0) on."""
+        ...
+
+    def batch(self, samples: Sequence[Any], generator: torch.Generator) -> Batch:
+        """These samples, stacked on dimension 0. `generator` is the only randomness allowed."""
         ...
 
 
@@ -32,7 +58,7 @@ class Task:
     learning rate that each of its groups is born with. Parameters with requires_grad=False stay as they are."""
 
     model: nn.Module
-    train: Dataset
+    train: Dataset | Stream
     loss: Callable[[nn.Module, Batch], Loss]
     evaluation: Dataset | None = None
     tokens_per_sample: int | None = None

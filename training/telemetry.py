@@ -52,11 +52,11 @@ class Telemetry:
         self._flops = model_flops(spec)
         self._peak: Peak | None = None
         self._tokens_per_sample: int | None = None
-        self._epoch_samples = 0
+        self._epoch_samples: int | None = None
         self._step = 0
         self._spoke = 0.0
 
-    def joined(self, step: int, total_steps: int, tokens_per_sample: int | None, epoch_samples: int) -> None:
+    def joined(self, step: int, total_steps: int, tokens_per_sample: int | None, epoch_samples: int | None) -> None:
         self._step, self._total, self._tokens_per_sample = step, total_steps, tokens_per_sample
         self._epoch_samples = epoch_samples
         self._peak = peak_of_device(self._world, self._precision)
@@ -99,7 +99,8 @@ class Telemetry:
         values["samples_per_second"] = self._samples / report.seconds
         if self._tokens_per_sample is not None:
             values["tokens_per_second"] = values["samples_per_second"] * self._tokens_per_sample
-        values["epoch_samples"] = float(self._epoch_samples)
+        if self._epoch_samples is not None:
+            values["epoch_samples"] = float(self._epoch_samples)
         return values
 
     def efficiency(self, report: StepReport) -> dict[str, float]:

@@ -41,7 +41,7 @@ def train(generation: Generation) -> Literal["completed", "paused", "left"]:
     `generation.state.step` is always the last committed step.
     """
     state, telemetry = generation.state, generation.telemetry
-    telemetry.joined(state.step, state.total_steps, state.task.tokens_per_sample, len(state.task.train))
+    telemetry.joined(state.step, state.total_steps, state.task.tokens_per_sample, state.feed.epoch_samples)
     if generation.rebuilt is not None:
         telemetry.tell_again(generation.rebuilt.agreement)
     state.task.model.train()

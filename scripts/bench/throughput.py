@@ -78,7 +78,7 @@ def our_loop(world: World, folder: Path) -> Callable[[], None]:
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     telemetry = Telemetry(world, spec, RankFolder.at(folder), AgentLink(str(folder / "no-agent"), world))
     generation = build_generation(spec, world, state, telemetry, Fence())
-    telemetry.joined(0, state.total_steps, state.task.tokens_per_sample, len(state.task.train))
+    telemetry.joined(0, state.total_steps, state.task.tokens_per_sample, state.feed.epoch_samples)
 
     def step() -> None:
         telemetry.step(generation.stepper.run(telemetry.link))

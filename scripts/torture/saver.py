@@ -22,6 +22,7 @@ from cluster.protocol import CheckpointToDelete
 from distributed.process_group import SoloGroup
 from training import checkpoint
 from training import manifest as manifests
+from training.data.feed import open_feed
 from training.errors import CheckpointSaveError
 from training.shards import tensors_of
 from training.spec import JobSpec
@@ -51,7 +52,8 @@ def state_at(step: int) -> TrainState:
     """Model and optimizer filled with numbers that only this step has."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
     task = Task(model=model, train=Nothing(), loss=lambda _, batch: (batch[0].sum(), {}))
-    state = TrainState(task, torch.optim.AdamW(model.parameters()), torch.device("cpu"), total_steps=1_000_000, step=step)
+    feed = open_feed(task.train, SPEC)
+    state = TrainState(task, torch.optim.AdamW(model.parameters()), torch.device("cpu"), total_steps=1_000_000, feed=feed, step=step)
     generator = torch.Generator().manual_seed(step)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)

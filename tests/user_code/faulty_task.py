@@ -27,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from distributed.process_group import WorldGroup
 from training import manifest
 from training.builtin import next_token_loss
-from training.data.sampler import Sampler
+from training.data.sampler import Portions, Sampler
 from training.models.gpt.model import build
 from training.spec import JobSpec, TrainingLength
 from training.task import Batch, Loss, Task
@@ -198,7 +198,7 @@ def samples(spec: JobSpec) -> int:
 def places(spec: JobSpec) -> dict[tuple[int, ...], tuple[int, int]]:
     """(step, micro-batch) of each batch, by the numbers of its samples."""
     training, size = length(spec), spec.micro_batch_size
-    sampler = Sampler(samples(spec), training.seed, training.global_batch_size, size)
+    sampler = Sampler(samples(spec), training.seed, Portions(training.global_batch_size, size))
     steps = range(1, samples(spec) // training.global_batch_size + 1)
     return {tuple(sampler.micro_batch(step, index).tolist()): (step, index) for step in steps for index in range(spec.micro_batches)}
 

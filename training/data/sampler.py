@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from training.errors import InvalidInputError
 from training.spec import TrainingLength
 
 _MASK = (1 << 64) - 1
@@ -35,25 +36,41 @@ def epoch_order(seed: int, epoch: int, samples: int) -> Tensor:
     return torch.randperm(samples, generator=generator)
 
 
+def data_generator(seed: int, step: int, index: int) -> torch.Generator:
+    """All the randomness that the samples of micro-batch `index` of step `step` may have."""
+    return torch.Generator().manual_seed(derive_seed(derive_seed(seed, step, index + 1)))
+
+
 @dataclass(frozen=True)
-class Sampler:
-    samples: int
-    seed: int
+class Portions:
+    """How each step's global batch is cut into micro-batches."""
+
     global_batch_size: int
     micro_batch_size: int
+
+    @property
+    def micro_batches(self) -> int:
+        return -(-self.global_batch_size // self.micro_batch_size)
 
     def first(self, step: int) -> int:
         """The place in the line where step `step` (from 1) begins; it takes `global_batch_size` places."""
         return (step - 1) * self.global_batch_size
 
-    def micro_batch(self, step: int, index: int) -> Tensor:
-        """Sample numbers of micro-batch `index` of step `step`."""
-        first = self.first(step) + index * self.micro_batch_size
-        return self.line(first, first + self.size(index))
-
     def size(self, index: int) -> int:
         """Samples in micro-batch `index` of any step: the last one may be smaller."""
         return min(self.micro_batch_size, self.global_batch_size - index * self.micro_batch_size)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    samples: int
+    seed: int
+    portions: Portions
+
+    def micro_batch(self, step: int, index: int) -> Tensor:
+        """Sample numbers of micro-batch `index` of step `step`."""
+        first = self.portions.first(step) + index * self.portions.micro_batch_size
+        return self.line(first, first + self.portions.size(index))
 
     def line(self, start: int, end: int) -> Tensor:
         pieces = []
@@ -65,11 +82,13 @@ class Sampler:
         return torch.cat(pieces)
 
 
-def total_steps(length: TrainingLength, samples: int) -> int:
-    """Steps of the run; the last one is filled up from the epoch that would follow."""
+def total_steps(length: TrainingLength, samples: int | None) -> int:
+    """Steps of the run; the last one is filled up from the epoch that would follow. `samples`: in an epoch; None: nobody knows."""
     if length.steps is not None:
         return length.steps
     assert length.epochs is not None
+    if samples is None:
+        raise InvalidInputError(f"training.epochs={length.epochs} needs data of known length, which a stream has not; give training.steps")
     return -(-length.epochs * samples // length.global_batch_size)
 
 

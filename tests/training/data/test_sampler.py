@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallelism.plan import share
-from training.data.sampler import Sampler, derive_seed, epoch_order, evaluation_indices, total_steps
+from training.data.sampler import Portions, Sampler, derive_seed, epoch_order, evaluation_indices, total_steps
 from training.spec import TrainingLength
 
 
@@ -15,17 +15,18 @@ from training.spec import TrainingLength
 def samplers(draw: st.DrawFn) -> Sampler:
     total = draw(st.integers(1, 20))
     micro = draw(st.integers(1, total))  # the last micro-batch may be smaller
-    return Sampler(draw(st.integers(1, 60)), draw(st.integers(0, 2**32 - 1)), total, micro)
+    return Sampler(draw(st.integers(1, 60)), draw(st.integers(0, 2**32 - 1)), Portions(total, micro))
 
 
 def drawn(sampler: Sampler, steps: int) -> list[int]:
-    micro_batches = -(-sampler.global_batch_size // sampler.micro_batch_size)
-    return [int(i) for step in range(1, steps + 1) for index in range(micro_batches) for i in sampler.micro_batch(step, index)]
+    return [
+        int(i) for step in range(1, steps + 1) for index in range(sampler.portions.micro_batches) for i in sampler.micro_batch(step, index)
+    ]
 
 
 @given(samplers(), st.integers(1, 3))
 def test_every_epoch_uses_every_sample_exactly_once(sampler: Sampler, epochs: int) -> None:
-    steps = -(-epochs * sampler.samples // sampler.global_batch_size)
+    steps = -(-epochs * sampler.samples // sampler.portions.global_batch_size)
     line = drawn(sampler, steps)
     for epoch in range(epochs):
         assert sorted(line[epoch * sampler.samples : (epoch + 1) * sampler.samples]) == list(range(sampler.samples))
@@ -41,7 +42,7 @@ def test_a_micro_batch_is_a_pure_function_of_its_step(sampler: Sampler, step: in
 
 @given(samplers(), st.integers(1, 5), st.integers(1, 20))
 def test_ranks_together_draw_what_one_would(sampler: Sampler, world_size: int, step: int) -> None:
-    count = -(-sampler.global_batch_size // sampler.micro_batch_size)
+    count = sampler.portions.micro_batches
     shares = [share(count, rank, world_size) for rank in range(world_size)]
     together = [sampler.micro_batch(step, index) for part in shares for index in part]
     assert torch.equal(torch.cat(together), torch.cat([sampler.micro_batch(step, index) for index in range(count)]))
