@@ -67,8 +67,7 @@ class Pipelined:
         self.parameters = unique([parameter for stage in line.stages.values() for parameter in stage.parameters])
         self._learning = [parameter for parameter in self.parameters if parameter.requires_grad]
         self._deal: Deal | None = None
-        self._step: PipelineStep | None = None
-        self._started = self._seconds = 0.0
+        self._started = self._seconds = self._busy = 0.0
 
     def begin_step(self, deal: Deal, sums: Sums) -> None:
         """`deal`: of micro-batches to pipelines. Gradients are added up where they are: nothing of a step that breaks off can be kept."""
@@ -81,8 +80,9 @@ class Pipelined:
         assert self._deal is not None
         self._started = time.perf_counter()
         schedule = replace(self._schedule, micro_batches=len(self._deal.own))
-        self._step = self._run(self._deal.own, work, pipeline_order.programs(schedule))
-        return self._step.losses
+        step = self._run(self._deal.own, work, pipeline_order.programs(schedule))
+        self._busy = step.busy
+        return step.losses
 
     @torch.no_grad()
     def evaluate(self, indices: Sequence[int], work: Work) -> dict[int, Tensor]:
@@ -101,9 +101,8 @@ class Pipelined:
             sum_gradients(self._learning, self.place.replicas)
         for tied in self._tied:
             self._sum_copies(tied)
-        assert self._step is not None
         self._seconds = time.perf_counter() - self._started
-        return max(0.0, self._seconds - self._step.busy)
+        return self._seconds - self._busy
 
     @torch.no_grad()
     def _sum_copies(self, tied: Tied) -> None:
@@ -120,8 +119,7 @@ class Pipelined:
         """(the norm of the gradients of all stages, before it is cut to `limit`; the bubble of the step). The same on every rank."""
         seconds = torch.zeros(self.place.group.world_size, dtype=torch.float64, device=self.line.device)
         seconds[self.place.group.rank] = self._seconds
-        busy = 0.0 if self._step is None else self._step.busy
-        told = torch.cat([seconds.new_tensor([self._own_square(), busy]), seconds])
+        told = torch.cat([seconds.new_tensor([self._own_square(), self._busy]), seconds])
         square, busy, *durations = self.place.group.start_sum(told)().tolist()
         norm = torch.tensor(square, device=self.line.device).sqrt()
         if limit is not None:

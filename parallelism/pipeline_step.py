@@ -6,9 +6,11 @@ pipeline is the one that a single process draws.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -67,7 +69,10 @@ class Line:
 
     def carries(self, action: Action) -> bool:
         """Whether what it has computed goes to another stage: no gradient goes to where nothing learns."""
-        return action.kind is Kind.FORWARD or self.boundaries[action.stage - 1].has_gradient
+        return action.kind is Kind.FORWARD or self.learns_before(action.stage)
+
+    def learns_before(self, stage: int) -> bool:
+        return stage > 0 and self.boundaries[stage - 1].has_gradient
 
     def boundary(self, action: Action) -> Boundary:
         return self.boundaries[action.stage if action.kind is Kind.FORWARD else action.stage - 1]
@@ -81,7 +86,7 @@ class Line:
 class Passed:
     """From stage to stage; `random`: the generator's state after a forward."""
 
-    tensor: Tensor | None
+    tensor: Tensor
     random: Tensor | None = None
 
 
@@ -112,35 +117,39 @@ class PipelineStep:
         if action.kind is Kind.FORWARD:
             self.forward(action)
         elif action.kind is Kind.WEIGHT:
-            self.timed(lambda: self.line.stages[action.stage].backward_weight(action.micro_batch))
+            with self.computing():
+                self.line.stages[action.stage].backward_weight(action.micro_batch)
         else:
             self.backward(action)
 
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.busy += time.perf_counter() - started
+
     def forward(self, action: Action) -> None:
-        _, stage, micro_batch = action
+        _, number, micro_batch = action
         line, index = self.line, self.indices[micro_batch]
-        batch = self.batch(action) if stage in (0, line.last) else None
-        if stage == 0:
-            inputs: Tensor = inputs_of(self.work, index, batch)
-        else:
-            passed = self.take(Action(Kind.FORWARD, stage - 1, micro_batch))
-            assert passed.tensor is not None
-            assert passed.random is not None
-            inputs = passed.tensor
-            set_random_state(line.device, passed.random)
-        is_last = stage == line.last
-        head = (lambda outputs: self.work.loss(Exit(outputs), index, batch)) if is_last else None
-        gradient = stage > 0 and line.boundaries[stage - 1].has_gradient
-
-        def compute() -> Tensor:
-            with self.work.autocast():
-                return line.stages[stage].forward(micro_batch, inputs, gradient=gradient, head=head)
-
-        outputs = self.timed(compute)
-        if is_last:
+        batch = self.batch(action) if number in (0, line.last) else None
+        inputs = inputs_of(self.work, index, batch) if number == 0 else self.inputs_from_before(action)
+        head = functools.partial(self.loss, index, batch) if number == line.last else None
+        with self.computing(), self.work.autocast():
+            outputs = line.stages[number].forward(micro_batch, inputs, gradient=line.learns_before(number), head=head)
+        if number == line.last:
             self.losses[index] = outputs
         else:
             self._results[action] = Passed(outputs, random_state(line.device))
+
+    def inputs_from_before(self, action: Action) -> Tensor:
+        """And the random numbers from where the stage before has left them."""
+        passed = self.take(action._replace(stage=action.stage - 1))
+        assert passed.random is not None
+        set_random_state(self.line.device, passed.random)
+        return passed.tensor
+
+    def loss(self, index: int, batch: Any, outputs: Tensor) -> Tensor:
+        return self.work.loss(Exit(outputs), index, batch)
 
     def batch(self, action: Action) -> Any:
         """Fetched once, also where one rank has the first and the last stage; and seeded for the first."""
@@ -153,20 +162,16 @@ class PipelineStep:
 
     def backward(self, action: Action) -> None:
         kind, number, micro_batch = action
-        behind = Action(kind, number + 1, micro_batch)
+        stage, behind = self.line.stages[number], action._replace(stage=number + 1)
         gradient = self.take(behind).tensor if number < self.line.last and self.line.carries(behind) else None
-        stage = self.line.stages[number]
-        back = stage.backward_input if kind is Kind.INPUT else stage.backward
-        found = self.timed(lambda: back(micro_batch, gradient))
-        if number > 0 and self.line.carries(action):
-            empty = self.line.boundary(action).empty(self.work.rows(self.indices[micro_batch]), self.line.device)
-            self._results[action] = Passed(empty.zero_() if found is None else found)
+        with self.computing():
+            found = (stage.backward_input if kind is Kind.INPUT else stage.backward)(micro_batch, gradient)
+        if self.line.carries(action):
+            self._results[action] = Passed(self.room_for(action).zero_() if found is None else found)
 
-    def timed(self, compute: Callable[[], Any]) -> Any:
-        started = time.perf_counter()
-        result = compute()
-        self.busy += time.perf_counter() - started
-        return result
+    def room_for(self, action: Action) -> Tensor:
+        """An uninitialized tensor like the one that this action computes."""
+        return self.line.boundary(action).empty(self.work.rows(self.indices[action.micro_batch]), self.line.device)
 
     def take(self, action: Action) -> Passed:
         """Computed here, or received."""
@@ -181,7 +186,6 @@ class PipelineStep:
         if not self.line.carries(action):
             return
         passed = self._results.pop(action)
-        assert passed.tensor is not None
         self.require_expected(action, passed.tensor)
         self._going.append(self.start(dist.isend, Passed(passed.tensor.contiguous(), passed.random), action, send.rank))
         self.let_go(MOST_SENDS)
@@ -190,14 +194,13 @@ class PipelineStep:
         action = receive.action
         if not self.line.carries(action):
             return
-        tensor = self.line.boundary(action).empty(self.work.rows(self.indices[action.micro_batch]), self.line.device)
         random = torch.empty_like(random_state(self.line.device)) if action.kind is Kind.FORWARD else None
-        passed = Passed(tensor, random)
+        passed = Passed(self.room_for(action), random)
         self._coming[action] = (self.start(dist.irecv, passed, action, receive.rank), passed)
 
     def start(self, way: Any, passed: Passed, action: Action, place: int) -> Callable[[], None]:
         peer, tag = self.line.ranks[place], self.line.tag(action)
-        tensors = [tensor for tensor in (passed.tensor, passed.random) if tensor is not None]
+        tensors = [passed.tensor] if passed.random is None else [passed.tensor, passed.random]
         return self.line.group.start_transfer([dist.P2POp(way, tensor, peer, tag=tag + number) for number, tensor in enumerate(tensors)])
 
     def let_go(self, left: int) -> None:

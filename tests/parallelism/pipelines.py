@@ -181,18 +181,16 @@ class Axis(SoloGroup):
         return future
 
 
-def place_of(world: World, group: Group, replicas: int) -> tuple[Place, int]:
-    """(the place, the number of the pipeline): ranks of one pipeline stand side by side."""
+def place_of(world: World, group: Group, replicas: int) -> Place:
+    """Ranks of one pipeline stand side by side."""
     length = world.world_size // replicas
-    number, place = divmod(world.rank, length)
     pipelines = [tuple(range(first, first + length)) for first in range(0, world.world_size, length)]
     axis = Axis([[each[position] for each in pipelines] for position in range(length)], world.rank) if replicas > 1 else SoloGroup()
-    return Place(group, pipelines[number], axis), number
+    return Place(group, pipelines[world.rank // length], axis)
 
 
-def trained(world: World, case: Case, group: Group | None = None) -> Run:
-    group = group or join(world, Fence())
-    place, number = place_of(world, group, case.replicas)
+def trained(case: Case, place: Place) -> Run:
+    number = place.pipeline[0] // len(place.pipeline)
     model, units = make(case)
     pipelined = pipeline(model, units, Step(case, 1), place, case.schedule, chunks=case.chunks, measured=case.measured)
     optimizer, losses, norms = make_optimizer(pipelined.parameters), [], []
@@ -201,15 +199,20 @@ def trained(world: World, case: Case, group: Group | None = None) -> Run:
         found = pipelined.run(Step(case, step))
         assert pipelined.finish_step() >= 0
         norm, bubble = pipelined.clip(CLIP)
-        losses.append(total(group, list(found.values())))
+        losses.append(total(place.group, list(found.values())))
         norms.append(norm.item())
         optimizer.step()
         optimizer.zero_grad()
     model.eval()
     pipelined.settle_buffers()
     mine = share(case.micro_batches, number, case.replicas)
-    held_out = total(group, list(pipelined.evaluate(mine, Step(case, 0)).values()))
+    held_out = total(place.group, list(pipelined.evaluate(mine, Step(case, 0)).values()))
     return Run(losses, norms, state_of(model), held_out, bubble)
+
+
+def trained_alone(case: Case) -> Run:
+    """All stages in this process."""
+    return trained(case, Place(SoloGroup(), (0,), SoloGroup()))
 
 
 def total(group: Group, losses: Sequence[Tensor]) -> float:
@@ -221,7 +224,7 @@ def trained_all(world: World, cases: Sequence[Case]) -> list[Run]:
     """One after the other in the same processes."""
     torch.set_num_threads(1)
     group = join(world, Fence())
-    runs = [trained(world, case, group) for case in cases]
+    runs = [trained(case, place_of(world, group, case.replicas)) for case in cases]
     group.part()
     group.close()
     return runs

@@ -66,7 +66,7 @@ def test_a_parameter_of_no_unit_is_named() -> None:
 
 
 def test_what_is_no_chain_is_refused_with_the_way_out() -> None:
-    with pytest.raises(UncuttableModelError, match="Linear is no nn.Sequential.*train it with ddp or fsdp"):
+    with pytest.raises(UncuttableModelError, match=r"Linear is no nn\.Sequential.*train it with ddp or fsdp"):
         sequential_units(nn.Linear(1, 1))
     mixing = [Unit((), lambda inputs: inputs.sum(0))]
     with pytest.raises(UncuttableModelError, match=r"makes \[2\] of 3 samples; .* keeps them along dimension 0"):

@@ -45,10 +45,9 @@ def end_of_step(world: World, kind: str, started: Any) -> str:
     """What a step raises in whom it frees. Who is freed leaves the generation, as ranks do: its sockets close too."""
     torch.set_num_threads(1)
     fence = Fence()
-    place, number = place_of(world, join(world, fence), replicas=1)
     model, units = make(CASE)
-    pipelined = pipeline(model, units, Step(CASE, 1), place, CASE.schedule)
-    pipelined.begin_step(even_deal(CASE.micro_batches, 1, number), {})
+    pipelined = pipeline(model, units, Step(CASE, 1), place_of(world, join(world, fence), replicas=1), CASE.schedule)
+    pipelined.begin_step(even_deal(CASE.micro_batches, 1), {})
     last = world.rank == world.world_size - 1
     started.send(world.rank)
     if kind == "silence":

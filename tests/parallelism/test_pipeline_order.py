@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallelism.pipeline_order import Program, Receive, Send, Times, forward_programs, programs, simulate
-from parallelism.schedules import SCHEDULES, Action, GPipe, Interleaved, Kind, OneForwardOneBackward, Schedule, ScheduleError, ZeroBubble, ZeroBubbleV
+from parallelism.schedules import (
+    SCHEDULES,
+    Action,
+    GPipe,
+    Interleaved,
+    Kind,
+    OneForwardOneBackward,
+    Schedule,
+    ScheduleError,
+    ZeroBubble,
+    ZeroBubbleV,
+)
 
 
 @st.composite
@@ -64,7 +75,7 @@ class Replay:
         return (rank, action) in self.sent if self.schedule.rank_of(action.stage) != rank else action in self.done
 
     def run(self) -> None:
-        while any([self.at[rank] < len(program) and self.step(rank) for rank, program in enumerate(self.programs)]):
+        while any(self.at[rank] < len(program) and self.step(rank) for rank, program in enumerate(self.programs)):
             pass
         assert self.at == [len(program) for program in self.programs], "stuck"
 
@@ -81,8 +92,12 @@ def test_both_ends_have_their_transfers_in_the_same_order(schedule: Schedule) ->
     found = programs(schedule)
     for left in range(schedule.ranks):
         for right in range(left):
-            mine = [(entry.action, isinstance(entry, Send)) for entry in found[left] if not isinstance(entry, Action) and entry.rank == right]
-            theirs = [(entry.action, isinstance(entry, Receive)) for entry in found[right] if not isinstance(entry, Action) and entry.rank == left]
+            mine = [
+                (entry.action, isinstance(entry, Send)) for entry in found[left] if not isinstance(entry, Action) and entry.rank == right
+            ]
+            theirs = [
+                (entry.action, isinstance(entry, Receive)) for entry in found[right] if not isinstance(entry, Action) and entry.rank == left
+            ]
             assert mine == theirs
 
 
