@@ -116,7 +116,7 @@ class Schedule(ABC):
 class OneForwardOneBackward(Schedule):
     """Forwards first, as far ahead as the first backward needs, then one of each in turn: Narayanan et al. 2021 (arXiv 2104.04473), 2.2."""
 
-    name = "1f1b"
+    name: ClassVar[ScheduleName] = "1f1b"
 
     def most_in_flight(self, rank: int) -> float:
         return self.ranks - rank
@@ -140,7 +140,7 @@ class OneForwardOneBackward(Schedule):
 class Interleaved(OneForwardOneBackward):
     """The same with several stages on a rank, so that the pipeline fills in shorter steps: ibid."""
 
-    name = "interleaved_1f1b"
+    name: ClassVar[ScheduleName] = "interleaved_1f1b"
     fewest_chunks, most_chunks = 2, math.inf
 
     def most_in_flight(self, rank: int) -> float:
@@ -150,7 +150,7 @@ class Interleaved(OneForwardOneBackward):
 class GPipe(OneForwardOneBackward):
     """All forwards, then all backwards: Huang et al. 2019 (arXiv 1811.06965)."""
 
-    name = "gpipe"
+    name: ClassVar[ScheduleName] = "gpipe"
 
     def most_in_flight(self, rank: int) -> float:
         return math.inf
@@ -164,7 +164,7 @@ class ZeroBubble(OneForwardOneBackward):
     """Weight gradients wait until there is nothing better to do, on rank r for r micro-batches: ZB-H1 of Qi et al. 2023 (arXiv 2401.10241), 2.1,
     also with several stages on a rank. The bubble is (p - 1)(F + I - W): table 2."""
 
-    name = "zero_bubble"
+    name: ClassVar[ScheduleName] = "zero_bubble"
     most_chunks = math.inf
     splits_backward = True
 
@@ -184,7 +184,7 @@ class ZeroBubbleV(Schedule):
     """Stages go through the ranks and back, so that the last one is on the first rank: ZB-V, ibid., 6. There each rank's step begins with its own
     first action, and the bubble is nought; ours begin together, and the last rank's first action comes p - 1 forwards later."""
 
-    name = "zero_bubble_v"
+    name: ClassVar[ScheduleName] = "zero_bubble_v"
     fewest_chunks = most_chunks = 2
     splits_backward = True
 
@@ -195,8 +195,8 @@ class ZeroBubbleV(Schedule):
         """A place for activations stays free for the way back: without it no micro-batch might ever come through."""
         free = 2 * self.ranks - pending.in_flight - pending.weights
         forwards = [each for each in of_kind(Kind.FORWARD, due) if free > (each.stage < self.ranks) and ready(each)]
-        gradients = (soonest(filter(ready, of_kind(kind, due)), self.urgency) for kind in (Kind.INPUT, Kind.WEIGHT))
-        return next(gradients) or max(forwards, key=lambda each: each.stage, default=None) or next(gradients)
+        gradient, weight = (soonest(filter(ready, of_kind(kind, due)), self.urgency) for kind in (Kind.INPUT, Kind.WEIGHT))
+        return gradient or max(forwards, key=lambda each: each.stage, default=None) or weight
 
     def urgency(self, action: Action) -> tuple[int, ...]:
         return action.micro_batch, action.stage

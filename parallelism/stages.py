@@ -19,15 +19,13 @@ def cut(costs: Sequence[float], stages: int) -> tuple[range, ...]:
         raise TooFewUnitsError(
             f"{stages} pipeline stages, but the model has {len(costs)} units to put into them; use {len(costs)} or fewer"
         )
-    total = [0.0, *accumulate(costs)]
-    slowest = list(total)  # by number of units: of the slowest stage, cut as well as can be; with one stage to begin with
-    cuts: list[list[int]] = []
+    before = [0.0, *accumulate(costs)]
+    # By the number of units that are cut already: the cost of the slowest stage, and where each begins.
+    best: dict[int, tuple[float, tuple[int, ...]]] = {end: (before[end], (0,)) for end in range(1, len(before))}
     for stage in range(1, stages):
-        best = [min((max(slowest[at], total[end] - total[at]), -at) for at in range(stage, end)) for end in range(stage + 1, len(total))]
-        slowest = [*[0.0] * (stage + 1), *(cost for cost, _ in best)]
-        cuts.append([*[0] * (stage + 1), *(-at for _, at in best)])
-    bounds = [len(costs)]
-    for choice in reversed(cuts):
-        bounds.append(choice[bounds[-1]])
-    bounds.append(0)
-    return tuple(range(start, end) for end, start in pairwise(bounds))[::-1]
+        best = {
+            end: min((max(best[start][0], before[end] - before[start]), (*best[start][1], start)) for start in range(stage, end))
+            for end in range(stage + 1, len(before))
+        }
+    _, starts = best[len(costs)]
+    return tuple(range(start, end) for start, end in pairwise((*starts, len(costs))))

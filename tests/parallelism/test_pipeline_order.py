@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallelism.pipeline_order import Program, Receive, Send, Times, forward_programs, programs, simulate
@@ -34,6 +34,7 @@ def actions(program: Program) -> list[Action]:
     return [entry for entry in program if isinstance(entry, Action)]
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(schedules())
 def test_every_stage_does_everything_once_with_every_micro_batch_in_their_order(schedule: Schedule) -> None:
     for rank, program in enumerate(programs(schedule)):
@@ -80,12 +81,14 @@ class Replay:
         assert self.at == [len(program) for program in self.programs], "stuck"
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(schedules())
 def test_no_order_waits_for_itself(schedule: Schedule) -> None:
     Replay(schedule, programs(schedule)).run()
     Replay(schedule, forward_programs(schedule)).run()
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(schedules())
 def test_both_ends_have_their_transfers_in_the_same_order(schedule: Schedule) -> None:
     """NCCL matches them by nothing else."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallelism.stages import TooFewUnitsError, cut
@@ -20,6 +20,7 @@ def slowest(costs: Sequence[float], bounds: Sequence[int]) -> float:
     return max(sum(costs[start:end]) for start, end in pairwise(bounds))
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(chains())
 def test_no_other_cut_has_a_faster_slowest_stage(chain: tuple[list[float], int]) -> None:
     costs, stages = chain
