@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -19,6 +18,7 @@ from distributed.process_group import Group, SoloGroup, join
 from parallelism.chain import Unit, sequential_units
 from parallelism.pipeline_parallel import Bubble, Place, pipeline
 from parallelism.plan import even_deal, share
+from parallelism.precision import autocast
 from parallelism.schedules import ScheduleName
 from training.builtin import next_token_loss
 from training.link import World
@@ -47,6 +47,7 @@ class Case:
     micro_batch: int = 2
     steps: int = 20
     measured: bool = False
+    precision: Literal["fp32", "bf16"] = "fp32"
 
     @property
     def micro_batches(self) -> int:
@@ -86,8 +87,8 @@ def make_frozen() -> tuple[nn.Module, list[Unit]]:
 
 
 def make_normed() -> tuple[nn.Module, list[Unit]]:
-    """With running statistics."""
-    blocks = [nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Tanh()) for _ in range(6)]
+    """With running statistics. A bias before them would have no gradient but noise, which AdamW makes large."""
+    blocks = [nn.Sequential(nn.Linear(16, 16, bias=False), nn.BatchNorm1d(16), nn.Tanh()) for _ in range(6)]
     model = nn.Sequential(nn.Flatten(), nn.Linear(CONTEXT + 1, 16), *blocks, nn.Linear(16, 8))
     return model, sequential_units(model)
 
@@ -135,7 +136,7 @@ class Step:
         return loss * (self.rows(index) / self.case.samples)
 
     def autocast(self) -> AbstractContextManager[object]:
-        return contextlib.nullcontext()
+        return autocast(self.case.precision, CPU)
 
 
 def make_optimizer(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
@@ -154,7 +155,8 @@ def _one_process(case: Case) -> Run:
     for step in range(1, case.steps + 1):
         work, total = Step(case, step), 0.0
         for index in range(case.micro_batches):
-            loss = work.loss(model, index, work.batch(index))
+            with work.autocast():
+                loss = work.loss(model, index, work.batch(index))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         norms.append(clip_gradients(model.parameters(), CLIP).item())
@@ -162,8 +164,8 @@ def _one_process(case: Case) -> Run:
         optimizer.step()
         optimizer.zero_grad()
     model.eval()
-    with torch.no_grad():
-        work = Step(case, 0)
+    work = Step(case, 0)
+    with torch.no_grad(), work.autocast():
         held_out = sum(work.loss(model, index, work.batch(index)).item() for index in range(case.micro_batches))
     return Run(losses, norms, state_of(model), held_out)
 
