@@ -71,6 +71,10 @@ class Group(Protocol):
         """Of every rank: start all, wait for all. A dead peer raises; a silent one is the fence's to name."""
         ...
 
+    def start_transfer(self, operations: list[dist.P2POp]) -> Callable[[], None]:
+        """Begin to send and receive between some ranks; call the answer to wait for it."""
+        ...
+
     def process_group(self) -> dist.ProcessGroup | None:
         """torch's handle; None when alone."""
         ...
@@ -108,6 +112,9 @@ class SoloGroup:
 
     def transfer(self, operations: list[dist.P2POp]) -> None:
         """Nothing to transfer."""
+
+    def start_transfer(self, operations: list[dist.P2POp]) -> Callable[[], None]:
+        return lambda: None
 
     def process_group(self) -> dist.ProcessGroup | None:
         return None
@@ -197,8 +204,19 @@ class WorldGroup:
         with self._fence.calls.awaiting(self._fence.calls.begin("exchange")):
             self._transfer(operations)
 
+    def start_transfer(self, operations: list[dist.P2POp]) -> Callable[[], None]:
+        works = dist.batch_isend_irecv(operations)
+
+        def finish() -> None:
+            with self._fence.calls.awaiting(aside(f"transfer with rank {operations[0].peer}")):
+                self._end(works, operations)
+
+        return finish
+
     def _transfer(self, operations: list[dist.P2POp]) -> None:
-        works = dist.batch_isend_irecv(operations) if operations else []
+        self._end(dist.batch_isend_irecv(operations) if operations else [], operations)
+
+    def _end(self, works: list[dist.Work], operations: list[dist.P2POp]) -> None:
         if all(operation.tensor.device.type == "cpu" for operation in operations):
             self._fence.wait(works)
         else:

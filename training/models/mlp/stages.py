@@ -1,0 +1,10 @@
+"""Where a perceptron may be cut: between its layers."""
+
+from __future__ import annotations
+
+from parallelism.chain import Unit, sequential_units
+from training.models.mlp.model import Mlp
+
+
+def units(model: Mlp) -> list[Unit]:
+    return sequential_units(model.layers)

@@ -1,0 +1,16 @@
+"""Where a residual network may be cut: between its blocks."""
+
+from __future__ import annotations
+
+from torch.nn import functional as F
+
+from parallelism.chain import Unit, sequential_units
+from training.models.resnet.model import Resnet
+
+
+def units(model: Resnet) -> list[Unit]:
+    return [
+        Unit((model.stem,), lambda images: F.relu(model.stem(images))),
+        *sequential_units(model.stages),
+        Unit((model.head,), lambda hidden: model.head(hidden.mean(dim=(2, 3)))),
+    ]
