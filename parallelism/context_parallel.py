@@ -21,7 +21,7 @@ from parallelism.sequence import HeadTail
 class GatherOverRanks(torch.autograd.Function):
     """Everybody's tensor, by rank: (...) to (ranks, ...). Backward adds up what all ranks have found for each.
 
-    Hazard: gloo sends memory as it lies, so layouts that differ between ranks would mix up elements. Both directions go row-major.
+    Both ways go row-major, as NCCL demands.
     """
 
     @staticmethod

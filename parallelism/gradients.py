@@ -45,7 +45,10 @@ def settle_on(mesh: DeviceMesh, parameters: Sequence[nn.Parameter]) -> None:
 
 
 def add_up(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """In place, in one flat buffer for each data type."""
+    """In place, in one flat buffer for each data type.
+
+    Hazard: gloo adds up memory as it lies. Row-major copies keep layouts that differ between ranks from mixing up elements.
+    """
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         same = [tensor for tensor in tensors if tensor.dtype == dtype]
         flat = torch.cat([tensor.reshape(-1) for tensor in same])

@@ -88,8 +88,7 @@ class HeadTail:
 
     def positions(self, chunk: int, device: torch.device) -> Tensor:
         """Where in the sequence this rank's chunks of that length stand: (2, chunk)."""
-        starts = torch.tensor(self.chunks, device=device) * chunk
-        return starts[:, None] + torch.arange(chunk, device=device)
+        return torch.stack([torch.arange(number * chunk, (number + 1) * chunk, device=device) for number in self.chunks])
 
 
 class SequenceDropout(nn.Module):
