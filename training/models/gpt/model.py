@@ -22,7 +22,7 @@ class Gpt(nn.Module):
 
     def __init__(self, spec: GptModel) -> None:
         super().__init__()
-        self.context = spec.context
+        self.spec = spec
         self.embedding = nn.Embedding(spec.vocab_size, spec.dim)
         self.blocks = nn.ModuleList(Block(spec) for _ in range(spec.layers))
         self.norm = nn.RMSNorm(spec.dim)
@@ -37,10 +37,9 @@ class Gpt(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Token ids (batch, time) to logits (batch, time, vocabulary); time is at most the context."""
-        time = tokens.shape[1]
         hidden = self.dropout(self.embedding(tokens))
         for block in self.blocks:
-            hidden = block(hidden, self.cosine[:time], self.sine[:time])
+            hidden = block(hidden, self.cosine, self.sine)
         logits: Tensor = self.head(self.norm(hidden))
         return logits
 
@@ -61,32 +60,48 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
+    """The projections. How many heads there are is read from their outputs, so that they may be cut by heads."""
+
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.query_key_value = nn.Linear(dim, 3 * dim, bias=False)
+        self.head_size = dim // heads
+        self.query = nn.Linear(dim, dim, bias=False)
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.value = nn.Linear(dim, dim, bias=False)
+        self.mixer: nn.Module = CausalAttention()
         self.output = nn.Linear(dim, dim, bias=False)
 
     def forward(self, hidden: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        batch, time, dim = hidden.shape
-        projected = self.query_key_value(hidden).view(batch, time, 3, self.heads, dim // self.heads)
-        query, key, value = projected.transpose(1, 3).unbind(2)  # (batch, heads, time, head size) each
-        query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        attended: Tensor = self.output(mixed.transpose(1, 2).reshape(batch, time, dim))
+        query, key, value = (self.by_head(project(hidden)) for project in (self.query, self.key, self.value))
+        mixed = self.mixer(query, key, value, cosine, sine)
+        attended: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return attended
+
+    def by_head(self, projected: Tensor) -> Tensor:
+        """(batch, time, heads * head size) to (batch, heads, time, head size)."""
+        return projected.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+
+
+class CausalAttention(nn.Module):
+    """All that knows where in the sequence a row stands: rotation by position, and who may look at whom."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """(batch, heads, time, head size) each; the angles (context, head size / 2) of every position that there can be."""
+        cosine, sine = cosine[: query.shape[2]], sine[: query.shape[2]]
+        query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 class FeedForward(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         width = swiglu_width(dim)
-        self.gate_up = nn.Linear(dim, 2 * width, bias=False)
+        self.gate = nn.Linear(dim, width, bias=False)
+        self.up = nn.Linear(dim, width, bias=False)
         self.down = nn.Linear(width, dim, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        gate, up = self.gate_up(hidden).chunk(2, dim=-1)
-        output: Tensor = self.down(F.silu(gate) * up)
+        output: Tensor = self.down(F.silu(self.gate(hidden)) * self.up(hidden))
         return output
 
 

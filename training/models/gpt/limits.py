@@ -1,0 +1,35 @@
+"""Into how many parts a GPT can be cut. Pure and torch-free: a job is refused at submit for the reasons that the ranks would have."""
+
+from __future__ import annotations
+
+from training.sizes import swiglu_width
+from training.workload import GptModel
+
+
+def why_not_cut(model: GptModel, *, tensor: int = 1, context: int = 1) -> str | None:
+    """What does not divide, by what, and the way out; None if everything does."""
+    for name, size in divided_by_tensor(model).items():
+        if size % tensor:
+            return f"{name}={size} does not divide by tensor={tensor}; this model can be cut into tensor={spoken(tensor_degrees(model))}"
+    parts = tensor * (2 * context if context > 1 else 1)
+    if model.context % parts:
+        below, above = model.context // parts * parts, -(-model.context // parts) * parts
+        lengths = f"{below} or {above}" if below else f"{above}"
+        made_of = f"tensor={tensor} x 2 chunks x context={context}" if context > 1 else f"tensor={tensor}"
+        return f"a context of {model.context} tokens does not divide by {made_of}; use {lengths} tokens"
+    return None
+
+
+def tensor_degrees(model: GptModel) -> list[int]:
+    """Every degree that the matrices allow."""
+    sizes = divided_by_tensor(model).values()
+    return [degree for degree in range(1, model.heads + 1) if all(size % degree == 0 for size in sizes)]
+
+
+def divided_by_tensor(model: GptModel) -> dict[str, int]:
+    return {"heads": model.heads, "feed-forward width": swiglu_width(model.dim), "vocab_size": model.vocab_size}
+
+
+def spoken(numbers: list[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} or {last}" if first else last
