@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.deps import Services
 from api.errors import ProblemError, not_found
 from api.schemas.artifacts import Artifact
-from api.services import events, lifecycle
+from api.services import events, node_lifecycle
 from api.services.identity import node_actor
 from db.models.artifacts import ArtifactRow
 from db.models.nodes import NodeRow
@@ -111,7 +111,7 @@ async def _note(session: AsyncSession, node: NodeRow, offer: Offer, now: datetim
     await session.flush()
     if error:
         await _event(session, node, row, "job.trace_failed", error, "there is no trace of", now)
-    await lifecycle.reconsider(session, node.id)  # the rank need not be asked again
+    await node_lifecycle.reconsider(session, node.id)  # the rank need not be asked again
     return row
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.errors import ProblemError
 from api.schemas.artifacts import ProfileOrder, ProfileRequest
 from api.schemas.common import Actor
-from api.services import events, lifecycle
+from api.services import events, node_lifecycle
 from cluster.protocol import Profile
 from cluster.states import JobState
 from db.models.artifacts import ProfileRequestRow
@@ -58,7 +58,7 @@ async def _record(session: AsyncSession, job: JobRow, order: ProfileOrder, actor
         data={"request_id": row.id, "steps": order.steps, "ranks": ranks},
         time=now,
     )
-    await lifecycle.reconsider(session, *await job_rows.nodes_with_open_ranks(session, job.id))
+    await node_lifecycle.reconsider(session, *await job_rows.nodes_with_open_ranks(session, job.id))
     return describe(row, set(), is_open=True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ranks import Job
+from tests.gangs import Job
 from tests.training.conftest import MakeJob
 from tests.training.states import final_state
 from training.optim import set_learning_rates

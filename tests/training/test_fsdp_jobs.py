@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ranks import Job
+from tests.gangs import Job
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from training.link import Joined
