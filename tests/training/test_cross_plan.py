@@ -13,7 +13,8 @@ from distributed.process_group import SoloGroup, join
 from parallelism import mesh
 from parallelism.apply import parallelize
 from parallelism.plan import even_deal
-from tests.ranks import Job, run_ranks
+from tests.gangs import Job
+from tests.ranks import run_ranks
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from training import checkpoint
