@@ -28,7 +28,7 @@ class Supported:
     """What the trainer can run."""
 
     axes: Collection[str] = ("replicate",)  # fields of Degrees; the others stay 1
-    activation_checkpointing: Collection[Checkpointing] = ("none",)
+    activation_checkpointing: tuple[Checkpointing, ...] = ("none",)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallelism.estimate import Checkpointing, Setup, memory, stages_of
@@ -101,6 +101,7 @@ def test_cutting_matrices_or_sequences_halves_activations(axis: str) -> None:
     assert found.parameters == whole.parameters // (2 if axis == "tensor" else 1)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 9))
 def test_no_rank_holds_more_copies_than_the_fullest(micro_batches: int, ranks: int) -> None:
     copies = in_tree(even_deal(micro_batches, ranks))

@@ -1,7 +1,8 @@
 """What the residual network keeps for backward, counted from the operations of `model.py`. Pure.
 
 A convolution keeps its input, batch norm the convolution's result, ReLU its own, which is the next convolution's input: two tensors a
-convolution, and the images. The addition keeps nothing.
+convolution, and the images. The addition keeps nothing. Not counted: the unfolded image that torch makes on one CPU thread where a micro-batch is
+a single image.
 """
 
 from __future__ import annotations

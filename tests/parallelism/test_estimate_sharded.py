@@ -1,0 +1,75 @@
+"""The estimate beside what plain `fully_shard` took from torch's allocator, with every block a unit of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torch.distributed.fsdp import fully_shard
+
+from distributed.abort import Fence
+from distributed.process_group import join
+from parallelism.estimate import memory
+from parallelism.plan import Degrees
+from parallelism.shape import Numbers
+from tests.allocations import STEPS, Noise, peak_bytes
+from tests.ranks import run_ranks
+from training.builtin import next_token_loss
+from training.estimates import setup_of, shape_of
+from training.link import World
+from training.models.gpt import model as gpt
+from training.optim import build_optimizer
+from training.spec import JobSpec
+from training.workload import GptModel
+
+TOLERANCE = 0.15
+
+
+def spec_of(**model: Any) -> JobSpec:
+    fields = {"layers": 4, "dim": 96, "heads": 4, "context": 32} | model
+    return JobSpec.model_validate(
+        {
+            "name": "sharded",
+            "model": {"kind": "gpt"} | fields,
+            "data": {"kind": "stdlib_text"},
+            "resources": {"nodes": 2},
+            "reproducible": False,
+            "training": {"steps": STEPS, "global_batch_size": 8, "micro_batch_size": 2},
+        }
+    )
+
+
+def trained(world: World, document: dict[str, Any], reshard: bool) -> int:
+    """Peak of one rank."""
+    group = join(world, Fence())
+    try:
+        return peak_bytes(lambda: train(JobSpec.model_validate(document), reshard))
+    finally:
+        group.close()
+
+
+def train(spec: JobSpec, reshard: bool) -> None:
+    assert isinstance(spec.model, GptModel)
+    model = gpt.build(spec.model)
+    for block in model.blocks:
+        fully_shard(block, reshard_after_forward=reshard)
+    fully_shard(model)
+    optimizer, data = build_optimizer(spec.optimizer, model), Noise(spec.model)
+    for _ in range(STEPS):
+        for _ in range(setup_of(spec).deal.largest):
+            loss, _ = next_token_loss(model, data.of(spec.micro_batch_size))
+            loss.backward()  # type: ignore[no-untyped-call]
+            del loss
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+@pytest.mark.parametrize("model", [{}, {"vocab_size": 1000, "dim": 48}])
+def test_two_shards(model: dict[str, Any], reshard: bool) -> None:
+    spec = spec_of(**model)
+    assert spec.model is not None
+    setup = replace(setup_of(spec), degrees=Degrees(shard=2), reshard_after_forward=reshard, least_in_unit=1)
+    measured = max(run_ranks(trained, 2, spec.model_dump(mode="json"), reshard))
+    assert memory(shape_of(spec.model, spec.data, Numbers()), setup).total == pytest.approx(measured, rel=TOLERANCE)
