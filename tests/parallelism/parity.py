@@ -88,8 +88,8 @@ def make_task(spec: JobSpec) -> Task:
     return Task(Odd(), Numbers(), squared_error, evaluation=Numbers())
 
 
-def train(world: World, document: dict[str, Any], cache: str, least_in_unit: int = 1) -> Trained:
-    """`STEPS` steps, and an evaluation; by default each block is sharded by itself, however small."""
+def train(world: World, document: dict[str, Any], cache: str, least_in_unit: int = 1, steps: int = STEPS) -> Trained:
+    """Some steps, and an evaluation; by default each block is sharded by itself, however small."""
     spec = JobSpec.model_validate(document)
     state = new_state(spec, CPU, Path(cache))
     sizes = spec.parallelism.degrees(world.world_size)
@@ -98,7 +98,7 @@ def train(world: World, document: dict[str, Any], cache: str, least_in_unit: int
     wrapped = parallelize(state.task.model, sizes, CPU, group, reproducible=spec.is_reproducible, choices=choices)
     state.optimizer = follow(state.optimizer, spec.optimizer, state.task.model)
     stepper = Stepper(spec, state, group, wrapped, even_deal(spec.micro_batches, group.world_size, group.rank))
-    reports = [stepper.run(NothingAsked()) for _ in range(STEPS)]
+    reports = [stepper.run(NothingAsked()) for _ in range(steps)]
     evaluation = stepper.evaluate()
     whole = {
         name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in tensors_of(state)["model"].items()
