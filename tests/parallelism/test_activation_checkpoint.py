@@ -17,7 +17,6 @@ from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
 from training.models.gpt.model import build
 from training.workload import GptModel
 
-
 STEPS = 4
 
 
