@@ -38,11 +38,12 @@ class Wrapped(Protocol):
         ...
 
     def waited(self) -> float:
-        """Seconds spent only waiting for other ranks within the passes since this was asked last."""
+        """Seconds spent only waiting for other ranks within forward or backward, since this was asked last."""
         ...
 
     def finish_step(self) -> float:
-        """Make gradients global, right after the last backward. Seconds spent only waiting for other ranks, here or in that backward."""
+        """Make gradients global, right after the last backward. Seconds spent only waiting for other ranks, here or since the last bucket
+        was handed over."""
         ...
 
     def whole_norm(self, norm: Tensor) -> Tensor:

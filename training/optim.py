@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from parallelism.mesh import local_part
 from training.workload import AdamW, Optimizer, Schedule
@@ -16,7 +17,8 @@ CLIP_EPSILON = 1e-6
 
 
 def build_optimizer(spec: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """Weight decay applies to matrices and kernels, not to biases and norms. Fused kernels: the faster ones on CPU and CUDA alike."""
+    """Weight decay applies to matrices and kernels, not to biases and norms. Fused kernels: the faster ones on CPU and CUDA alike; torch has
+    none of SGD for parameters in parts."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": spec.weight_decay},
@@ -25,7 +27,8 @@ def build_optimizer(spec: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     groups = [group for group in groups if group["params"]]
     if isinstance(spec, AdamW):
         return torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
-    return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=True)
+    whole = not any(isinstance(parameter, DTensor) for parameter in parameters)
+    return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=whole, foreach=not whole)
 
 
 def learning_rate(peak: float, schedule: Schedule, step: int, total: int) -> float:

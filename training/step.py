@@ -93,12 +93,13 @@ class Stepper:
                 news.add(index, loss)
                 if final:  # travels while backward computes
                     finish = news.send(self.group, requests)
-                self.lap_forward(clock)
+                self.lap_pass(clock, "forward_seconds")
                 loss.backward()  # type: ignore[no-untyped-call]
             partial.losses[index] = loss.detach()
-            clock.lap("backward_seconds")
+            self.lap_pass(clock, "backward_seconds")
         if one_short:
             finish = self.pass_for_nothing(partial.step, lambda: news.send(self.group, requests))
+            self.lap_pass(clock, "backward_seconds")
         elif not missing:
             finish = news.send(self.group, requests)
         exposed = self.wrapped.finish_step()
@@ -116,9 +117,10 @@ class Stepper:
             loss.backward()  # type: ignore[no-untyped-call]
         return finish
 
-    def lap_forward(self, clock: StepClock) -> None:
-        clock.lap("forward_seconds")
-        clock.move(self.wrapped.waited(), "forward_seconds", "communication_seconds")
+    def lap_pass(self, clock: StepClock, part: str) -> None:
+        """What this rank has only waited within the pass is communication."""
+        clock.lap(part)
+        clock.move(self.wrapped.waited(), part, "communication_seconds")
 
     def fetch(self, step: int, index: int) -> Batch:
         seed_everything(self.state.device, self.training.seed, step, index + 1)  # from 1: 0 built the model

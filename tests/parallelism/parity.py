@@ -87,8 +87,8 @@ def make_task(spec: JobSpec) -> Task:
     return Task(Odd(), Numbers(), squared_error, evaluation=Numbers())
 
 
-def train(world: World, document: dict[str, Any], cache: str, least_in_unit: int = 1) -> Trained:
-    """`STEPS` steps, and an evaluation; by default each block is sharded by itself, however small."""
+def train(world: World, document: dict[str, Any], cache: str, least_in_unit: int = 1, steps: int = STEPS) -> Trained:
+    """Some steps, and an evaluation; by default each block is sharded by itself, however small."""
     spec = JobSpec.model_validate(document)
     state = new_state(spec, CPU, Path(cache))
     sizes = spec.parallelism.degrees(world.world_size)
@@ -97,7 +97,7 @@ def train(world: World, document: dict[str, Any], cache: str, least_in_unit: int
     wrapped = parallelize(state.task.model, sizes, CPU, group, reproducible=spec.is_reproducible, choices=choices)
     follow_model(state, spec)
     stepper = Stepper(spec, state, group, wrapped, even_deal(spec.micro_batches, group.world_size, group.rank))
-    reports = [stepper.run(NothingAsked()) for _ in range(STEPS)]
+    reports = [stepper.run(NothingAsked()) for _ in range(steps)]
     evaluation = stepper.evaluate()
     whole = {
         name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in tensors_of(state)["model"].items()

@@ -17,6 +17,8 @@ from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
 from training.models.gpt.model import build
 from training.workload import GptModel
 
+STEPS = 4
+
 
 class Counting(nn.Module):
     def __init__(self) -> None:
@@ -89,10 +91,13 @@ def test_small_blocks_share_a_unit_and_the_rest_is_left_to_the_root() -> None:
 @pytest.mark.parametrize(("strategy", "world_size", "reproducible"), [("single", 1, True), ("single", 1, False), ("ddp", 2, True)])
 def test_training_is_the_same_to_the_last_bit(tmp_path: Path, strategy: str, world_size: int, reproducible: bool) -> None:
     write_batches(tmp_path)
+    cache = str(tmp_path)
     for document in (tiny_gpt(dropout=0.1), tiny_resnet(tmp_path)):
         spec = document | {"resources": {"nodes": world_size}, "reproducible": reproducible}
         found = [
-            run_ranks(train, world_size, spec | {"parallelism": {"strategy": strategy, "activation_checkpointing": mode}}, str(tmp_path))[0]
+            run_ranks(train, world_size, spec | {"parallelism": {"strategy": strategy, "activation_checkpointing": mode}}, cache, 1, STEPS)[
+                0
+            ]
             for mode in ("none", "full", "selective")
         ]
         assert found[0] == found[1] == found[2]

@@ -228,6 +228,6 @@ def test_show_says_that_a_job_is_smaller_than_it_should_be_and_why(paceline: Pac
     parked = {"rank": 1, "node_name": "b", "slot": 0, "state": "parked", "parked": True}
     coordinator.on("GET", ONE, Answer(200, job(actual_world_size=1, pending=pending, ranks=[parked])))
     shown = " ".join(paceline("show", ID).stdout.split())
-    assert "runs with 1 of 2 ranks, 1 more parked, generation 1" in shown
+    assert "runs with 1 of 2 ranks, 1 more parked, ddp, generation 1" in shown
     assert "lacks runs with 1 of 2 ranks; 1 more slot wanted; none is free" in shown
     assert "next step add a node" in shown

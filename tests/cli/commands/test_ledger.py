@@ -94,7 +94,7 @@ def test_show_of_a_healthy_job_asks_for_no_incidents(paceline: Paceline, coordin
     coordinator.on("GET", ONE, Answer(200, job()))
     done = paceline("show", ID)
     assert done.returncode == 0, done.stderr
-    assert "2 ranks, generation 1" in done.stdout
+    assert "2 ranks, ddp, generation 1" in done.stdout
     assert not coordinator.sent("GET", f"{ONE}/incidents")
 
 
