@@ -29,10 +29,10 @@ class GatherOverRanks(torch.autograd.Function):
         ctx.group = group
         gathered = own.new_empty((group.size() * own.shape[0], *own.shape[1:]))
         dist.all_gather_single(gathered, own.contiguous(), group=group)
-        return gathered.unflatten(0, (group.size(), -1))
+        return gathered.view(group.size(), *own.shape)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         own = gradient.new_empty(gradient.shape[1:])
         dist.reduce_scatter_single(own, gradient.contiguous().flatten(0, 1), group=ctx.group)
         return own, None

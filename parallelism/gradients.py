@@ -53,7 +53,7 @@ def add_up(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
         same = [tensor for tensor in tensors if tensor.dtype == dtype]
         flat = torch.cat([tensor.reshape(-1) for tensor in same])
         dist.all_reduce(flat, group=group)
-        for tensor, piece in zip(same, flat.split([tensor.numel() for tensor in same]), strict=True):
+        for tensor, piece in zip(same, torch.split(flat, [tensor.numel() for tensor in same]), strict=True):
             tensor.copy_(piece.view(tensor.shape))
 
 

@@ -73,7 +73,7 @@ class HeadTail:
 
     def own(self, whole: Tensor) -> Tensor:
         """(batch, time, ...) to (2 * batch, chunk, ...)."""
-        chunks = whole.split(self.chunk_length(whole.shape[1]), dim=1)
+        chunks = torch.split(whole, self.chunk_length(whole.shape[1]), dim=1)
         return torch.cat([chunks[number] for number in self.chunks])
 
     def own_windows(self, windows: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ def test_a_part_holds_the_values_of_its_positions() -> None:
     whole = torch.arange(24).expand(2, 24) + torch.tensor([[0], [100]])
     for rank in range(3):
         layout = HeadTail(3, rank)
-        own = layout.own(whole).unflatten(0, (2, 2))  # (chunks, batch, chunk)
+        own = layout.own(whole).view(2, 2, -1)  # (chunks, batch, chunk)
         assert torch.equal(own[:, 0], layout.positions(4, whole.device))
         assert torch.equal(own[:, 1], own[:, 0] + 100)
         assert layout.whole((4, 4, 9)) == (2, 24, 9)

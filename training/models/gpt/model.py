@@ -79,7 +79,8 @@ class Attention(nn.Module):
 
     def by_head(self, projected: Tensor) -> Tensor:
         """(batch, time, heads * head size) to (batch, heads, time, head size)."""
-        return projected.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+        batch, time, _ = projected.shape
+        return projected.view(batch, time, -1, self.head_size).transpose(1, 2)
 
 
 class CausalAttention(nn.Module):

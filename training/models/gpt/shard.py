@@ -101,7 +101,7 @@ class ContextParallelAttention(CausalAttention):
             return super().forward(query, key, value, cosine, sine)
         positions = self.layout.positions(query.shape[2], query.device)
         cosine, sine = cosine[positions][:, None, None], sine[positions][:, None, None]
-        query, key, value = (tensor.unflatten(0, (2, -1)) for tensor in (query, key, value))
+        query, key, value = (tensor.view(2, -1, *tensor.shape[1:]) for tensor in (query, key, value))
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
         return attend(query, key, value, self.layout, self.group).flatten(0, 1)
 
