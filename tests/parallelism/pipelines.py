@@ -89,7 +89,7 @@ def make_frozen() -> tuple[nn.Module, list[Unit]]:
 def make_normed() -> tuple[nn.Module, list[Unit]]:
     """With running statistics. A bias before them would have no gradient but noise, which AdamW makes large."""
     blocks = [nn.Sequential(nn.Linear(16, 16, bias=False), nn.BatchNorm1d(16), nn.Tanh()) for _ in range(6)]
-    model = nn.Sequential(nn.Flatten(), nn.Linear(CONTEXT + 1, 16), *blocks, nn.Linear(16, 8))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(CONTEXT + 1, 16, bias=False), *blocks, nn.Linear(16, 8))
     return model, sequential_units(model)
 
 
@@ -130,7 +130,7 @@ class Step:
 
     def loss(self, model: nn.Module, index: int, batch: Tensor) -> Tensor:
         if batch.is_floating_point() or self.case.model in ("normed", "mlp"):
-            loss = model(batch.float()).square().mean()
+            loss: Tensor = model(batch.float()).square().mean()
         else:
             loss, _ = next_token_loss(model, (batch,))
         return loss * (self.rows(index) / self.case.samples)
