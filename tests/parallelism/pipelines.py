@@ -239,15 +239,16 @@ def trained_all(world: World, cases: Sequence[Case]) -> list[Run]:
 
 
 def require_equal(case: Case, runs: Sequence[Run], bound: float) -> None:
-    """Of all ranks of a world, and one process: losses, norms and parameters, relative to what one process has."""
-    expected = one_process(case)
+    """Of all ranks of a world, and one process: losses, norms and parameters, relative to what one process has. Copies are equal to the bit."""
+    expected, whole = one_process(case), dict[str, list[float]]()
     for run in runs:
         near(run.losses, expected.losses, bound, f"losses of {case}")
         near(run.norms, expected.norms, bound, f"norms of {case}")
         near([run.held_out], [expected.held_out], bound, f"held-out loss of {case}")
         for name, values in run.state.items():
             near(values, expected.state[name], bound, f"{name} of {case}")
-    assert {name for run in runs for name in run.state} == set(expected.state)
+            assert values == whole.setdefault(name, values), f"copies of {name} differ in {case}"
+    assert set(whole) == set(expected.state)
 
 
 def near(found: Sequence[float], expected: Sequence[float], bound: float, what: str) -> None:
