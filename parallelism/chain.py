@@ -126,7 +126,7 @@ def time_unit(unit: Unit, inputs: Tensor, autocast: AbstractContextManager[objec
     with torch.enable_grad(), autocast:
         output = unit.run(inputs)
     if output.requires_grad:
-        output.backward(torch.ones_like(output))
+        torch.autograd.backward(output, torch.ones_like(output))
     synchronize(inputs.device)
     return time.perf_counter() - started, output.detach()
 

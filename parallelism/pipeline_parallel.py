@@ -195,5 +195,5 @@ def sum_gradients(parameters: Sequence[nn.Parameter], group: Group) -> None:
         members = [parameter for parameter in parameters if parameter.dtype == dtype]
         flat = torch.cat([gradient_of(parameter).reshape(-1) for parameter in members])
         group.sum(flat).wait()
-        for parameter, piece in zip(members, flat.split([parameter.numel() for parameter in members]), strict=True):
+        for parameter, piece in zip(members, torch.split(flat, [parameter.numel() for parameter in members]), strict=True):
             parameter.grad = piece.view(parameter.shape)

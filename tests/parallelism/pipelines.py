@@ -89,7 +89,7 @@ def make_frozen() -> tuple[nn.Module, list[Unit]]:
 def make_normed() -> tuple[nn.Module, list[Unit]]:
     """With running statistics. A bias before them would have no gradient but noise, which AdamW makes large."""
     blocks = [nn.Sequential(nn.Linear(16, 16, bias=False), nn.BatchNorm1d(16), nn.Tanh()) for _ in range(6)]
-    model = nn.Sequential(nn.Flatten(), nn.Linear(CONTEXT + 1, 16), *blocks, nn.Linear(16, 8))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(CONTEXT + 1, 16, bias=False), *blocks, nn.Linear(16, 8))
     return model, sequential_units(model)
 
 
@@ -130,7 +130,7 @@ class Step:
 
     def loss(self, model: nn.Module, index: int, batch: Tensor) -> Tensor:
         if batch.is_floating_point() or self.case.model in ("normed", "mlp"):
-            loss = model(batch.float()).square().mean()
+            loss: Tensor = model(batch.float()).square().mean()
         else:
             loss, _ = next_token_loss(model, (batch,))
         return loss * (self.rows(index) / self.case.samples)
@@ -239,15 +239,16 @@ def trained_all(world: World, cases: Sequence[Case]) -> list[Run]:
 
 
 def require_equal(case: Case, runs: Sequence[Run], bound: float) -> None:
-    """Of all ranks of a world, and one process: losses, norms and parameters, relative to what one process has."""
-    expected = one_process(case)
+    """Of all ranks of a world, and one process: losses, norms and parameters, relative to what one process has. Copies are equal to the bit."""
+    expected, whole = one_process(case), dict[str, list[float]]()
     for run in runs:
         near(run.losses, expected.losses, bound, f"losses of {case}")
         near(run.norms, expected.norms, bound, f"norms of {case}")
         near([run.held_out], [expected.held_out], bound, f"held-out loss of {case}")
         for name, values in run.state.items():
             near(values, expected.state[name], bound, f"{name} of {case}")
-    assert {name for run in runs for name in run.state} == set(expected.state)
+            assert values == whole.setdefault(name, values), f"copies of {name} differ in {case}"
+    assert set(whole) == set(expected.state)
 
 
 def near(found: Sequence[float], expected: Sequence[float], bound: float, what: str) -> None:

@@ -10,7 +10,7 @@ from parallelism.chain import Boundary
 from parallelism.pipeline_step import BoundaryMismatchError, Line, PipelineStep
 from parallelism.schedules import Action, Kind, ScheduleName
 from parallelism.stages import TooFewUnitsError
-from tests.parallelism.pipelines import CONTEXT, CPU, Case, Run, Step, require_equal, trained_all, trained_alone
+from tests.parallelism.pipelines import CONTEXT, CPU, Case, Run, Step, near, one_process, require_equal, trained_all, trained_alone
 from tests.ranks import run_ranks
 
 BOUND = 1e-5
@@ -83,6 +83,15 @@ def test_other_models(model: str) -> None:
     cases = [Case(name, chunks, 1, model, 3 * micro_batch, micro_batch, steps) for name, chunks in TWO_KINDS]
     for case, runs in zip(cases, runs_of(2, *cases), strict=True):
         require_equal(case, runs, BOUND)
+
+
+def test_running_statistics_are_averaged_over_the_replicas() -> None:
+    """As under plain DDP: each pipeline's move with its own micro-batches, so that they are not those of one process."""
+    case = Case("1f1b", 1, 2, "normed", samples=32, micro_batch=8, steps=5)
+    (runs,) = runs_of(4, case)
+    near(runs[0].losses, one_process(case).losses, BOUND, "losses")
+    assert any(name.endswith("running_mean") for name in runs[0].state)
+    assert [runs[0].state, runs[1].state] == [runs[2].state, runs[3].state]
 
 
 def test_bf16_is_computed_alike() -> None:
