@@ -13,8 +13,8 @@ from training.spec import JobSpec
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
 
 
-def test_the_three_examples_are_there() -> None:
-    assert {"gpt_stdlib", "digits_mlp", "cifar10_resnet"} <= {path.stem for path in EXAMPLES}
+def test_the_examples_are_there() -> None:
+    assert {"gpt_stdlib", "gpt_tokens", "digits_mlp", "cifar10_resnet"} <= {path.stem for path in EXAMPLES}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

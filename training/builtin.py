@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.data import cifar10, digits, stdlib_text
+from training.data import cifar10, digits
+from training.data.corpus import Corpus, open_corpus
 from training.models.gpt import model as gpt
 from training.models.mlp import model as mlp
 from training.models.resnet import model as resnet
 from training.sizes import CLASSIFICATION_SHAPES
 from training.task import Batch, Loss, Task
-from training.workload import Cifar10, Data, Digits, GptModel, MlpModel, ResnetModel, StdlibText
+from training.workload import Cifar10, Data, Digits, GptModel, MlpModel, ResnetModel, StdlibText, Tokens
 
 SAMPLE_SEED = 0
 SAMPLE_TEMPERATURE = 0.8
@@ -24,10 +25,10 @@ SAMPLE_TEMPERATURE = 0.8
 def builtin_task(model: GptModel | MlpModel | ResnetModel, data: Data, cache: Path) -> Task:
     """`cache` holds what is derived from the data once per machine."""
     if isinstance(model, GptModel):
-        assert isinstance(data, StdlibText)
-        train, held_out = stdlib_text.load(data, model.context, cache)
-        sample = functools.partial(generate_text, prompt="def ", context=model.context)
-        return Task(gpt.build(model), train, next_token_loss, evaluation=held_out, tokens_per_sample=model.context, sample=sample)
+        assert isinstance(data, StdlibText | Tokens)
+        text = open_corpus(data, model.context, model.vocab_size, cache)
+        sample = functools.partial(generate_text, corpus=text, context=model.context)
+        return Task(gpt.build(model), text.train, next_token_loss, text.held_out, tokens_per_sample=model.context, sample=sample)
     assert isinstance(data, Digits | Cifar10)
     images, held_out_images = digits.load(data) if isinstance(data, Digits) else cifar10.load(data)
     return Task(classifier(model, data), images, classification_loss, evaluation=held_out_images)
@@ -53,17 +54,17 @@ def classification_loss(model: nn.Module, batch: Batch) -> Loss:
 
 
 @torch.no_grad()
-def generate_text(model: nn.Module, tokens: int, prompt: str, context: int) -> str:
-    """Sample bytes one by one; the whole context is read again each time, which is fine for a page of text."""
+def generate_text(model: nn.Module, tokens: int, corpus: Corpus, context: int) -> str:
+    """Sample token by token; the whole context is read again each time, which is fine for a page of text."""
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(SAMPLE_SEED)
-    text = torch.tensor([list(prompt.encode())], dtype=torch.long, device=device)
+    text = torch.tensor([corpus.prompt], dtype=torch.long, device=device)
     for _ in range(tokens):
-        chosen = draw(model(text[:, -context:])[0, -1], generator)
+        chosen = draw(model(text[:, -context:])[0, -1, : corpus.vocabulary], generator)
         text = torch.cat((text, chosen.to(device).view(1, 1)), dim=1)
-    return bytes(text[0].tolist()).decode("utf-8", errors="replace")
+    return corpus.decode(text[0].tolist())
 
 
 def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
-    probabilities = torch.softmax(logits[:256].float().cpu() / SAMPLE_TEMPERATURE, dim=-1)
+    probabilities = torch.softmax(logits.float().cpu() / SAMPLE_TEMPERATURE, dim=-1)
     return torch.multinomial(probabilities, 1, generator=generator)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from training.spec_parts import Fraction, Part, PositiveInt, inconsistent
+from training.spelling import Spelling
+
+Sha256 = Annotated[
+    str,
+    Spelling(r"^[0-9a-f]{64}$", "64 hexadecimal digits, in lower case", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+]
 
 
 class GptModel(Part):
@@ -61,6 +68,25 @@ class StdlibText(Part):
     holdout: float = Field(0.1, gt=0.0, lt=1.0, description="share of files held out for evaluation")
 
 
+class Tokens(Part):
+    """Token files that `paceline data tokenize` has made, memory-mapped; the same ones in the same place on every node."""
+
+    kind: Literal["tokens"] = "tokens"
+    path: str = Field(description="absolute folder on the nodes")
+    holdout: float = Field(0.1, ge=0.0, lt=1.0, description="share of documents held out for evaluation; 0: no evaluation")
+    sha256: Sha256 | None = Field(
+        None, description="of its manifest, as `paceline data tokenize` tells it: a node that has other files refuses to train"
+    )
+    verify: bool = Field(False, description="every rank compares every byte with its SHA-256 before it starts; sizes are compared anyway")
+
+    @field_validator("path")
+    @classmethod
+    def absolute(cls, path: str) -> str:
+        if not PurePosixPath(path).is_absolute():
+            raise inconsistent("data.path={path} is not an absolute path", path=path)
+        return path
+
+
 class Digits(Part):
     """scikit-learn's 1,797 real 8x8 digits."""
 
@@ -84,10 +110,10 @@ class Cifar10(Part):
 
 
 Model = Annotated[GptModel | MlpModel | ResnetModel, Field(discriminator="kind")]
-Data = Annotated[StdlibText | Digits | Cifar10, Field(discriminator="kind")]
+Data = Annotated[StdlibText | Tokens | Digits | Cifar10, Field(discriminator="kind")]
 
 #: Which data each model family can train on.
-MODEL_DATA = {"gpt": {"stdlib_text"}, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
+MODEL_DATA = {"gpt": {"stdlib_text", "tokens"}, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
 
 
 class AdamW(Part):
