@@ -2,6 +2,7 @@
 
 CliError
 ├── UsageProblem             bad input that was found here
+├── TakenError               what should be made is there already
 ├── ProblemError             the coordinator answered with a problem document
 ├── UnreachableError         no answer from the coordinator
 ├── OutcomeUnknownError      a change was sent and no answer came
@@ -32,6 +33,10 @@ class CliError(Exception):
 
 class UsageProblem(CliError):
     exit_code = ExitCode.USAGE
+
+
+class TakenError(CliError):
+    exit_code = ExitCode.CONFLICT
 
 
 class UnreachableError(CliError):

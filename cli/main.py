@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from cli import exits
-from cli.commands import artifacts, checkpoints, config, demo, identity, jobs, ledger, logs, nodes, plan, stack, submit, worker
+from cli.commands import artifacts, checkpoints, config, data, demo, identity, jobs, ledger, logs, nodes, plan, stack, submit, worker
 
 app = typer.Typer(
     name="paceline",
@@ -47,6 +47,7 @@ for panel, name, function in (
 ):
     app.command(name, rich_help_panel=panel)(function)
 
+app.add_typer(data.app, name="data", rich_help_panel=JOBS)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=CLUSTER)
 app.add_typer(identity.keys, name="keys", rich_help_panel=ACCESS)
 app.add_typer(config.app, name="config", rich_help_panel=ACCESS)

@@ -14,7 +14,9 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
 
 
 def test_the_examples_are_there() -> None:
-    assert {"gpt_stdlib", "gpt_fsdp", "digits_mlp", "cifar10_resnet", "hf_llama", "digits_entrypoint"} <= {path.stem for path in EXAMPLES}
+    assert {"gpt_stdlib", "gpt_fsdp", "gpt_tokens", "digits_mlp", "cifar10_resnet", "hf_llama", "digits_entrypoint"} <= {
+        path.stem for path in EXAMPLES
+    }
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -10,19 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.data import cifar10, digits, stdlib_text
-from training.errors import InvalidInputError
+from training.data import cifar10, digits
+from training.data.corpus import Corpus, open_corpus
 from training.models.gpt import model as gpt
 from training.models.hf import model as hf
 from training.models.mlp import model as mlp
 from training.models.resnet import model as resnet
 from training.sizes import CLASSIFICATION_SHAPES
 from training.task import Batch, Loss, Task
-from training.workload import Cifar10, Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel, StdlibText
+from training.workload import Cifar10, Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel, StdlibText, Tokens
 
 SAMPLE_SEED = 0
 SAMPLE_TEMPERATURE = 0.8
-BYTES = 256
 
 
 class Logits(Protocol):
@@ -32,22 +31,18 @@ class Logits(Protocol):
 def builtin_task(model: Model, data: Data, cache: Path) -> Task:
     """`cache` holds what is derived from the data once per machine."""
     if isinstance(model, GptModel | HfModel):
-        assert isinstance(data, StdlibText)
+        assert isinstance(data, StdlibText | Tokens)
         return text_task(model, data, cache)
     assert isinstance(data, Digits | Cifar10)
     images, held_out_images = digits.load(data) if isinstance(data, Digits) else cifar10.load(data)
     return Task(classifier(model, data), images, classification_loss, evaluation=held_out_images)
 
 
-def text_task(model: GptModel | HfModel, data: StdlibText, cache: Path) -> Task:
+def text_task(model: GptModel | HfModel, data: StdlibText | Tokens, cache: Path) -> Task:
     built, vocabulary = language_model(model)
-    if vocabulary < BYTES:
-        raise InvalidInputError(
-            f"data stdlib_text is made of {BYTES} different bytes, but the model's vocab_size={vocabulary}; use {BYTES} or more"
-        )
-    train, held_out = stdlib_text.load(data, model.context, cache)
-    sample = functools.partial(generate_text, prompt="def ", context=model.context)
-    return Task(built, train, next_token_loss, evaluation=held_out, tokens_per_sample=model.context, sample=sample)
+    text = open_corpus(data, model.context, vocabulary, cache)
+    sample = functools.partial(generate_text, corpus=text, context=model.context)
+    return Task(built, text.train, next_token_loss, text.held_out, tokens_per_sample=model.context, sample=sample)
 
 
 def language_model(model: GptModel | HfModel) -> tuple[nn.Module, int]:
@@ -83,17 +78,17 @@ def classification_loss(model: nn.Module, batch: Batch) -> Loss:
 
 
 @torch.no_grad()
-def generate_text(model: nn.Module, tokens: int, prompt: str, context: int) -> str:
-    """Sample bytes one by one; the whole context is read again each time, which is fine for a page of text."""
+def generate_text(model: nn.Module, tokens: int, corpus: Corpus, context: int) -> str:
+    """Sample token by token; the whole context is read again each time, which is fine for a page of text."""
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(SAMPLE_SEED)
-    text = torch.tensor([list(prompt.encode())], dtype=torch.long, device=device)
+    text = torch.tensor([corpus.prompt], dtype=torch.long, device=device)
     for _ in range(tokens):
-        chosen = draw(logits_of(model(text[:, -context:]))[0, -1], generator)
+        chosen = draw(logits_of(model(text[:, -context:]))[0, -1, : corpus.vocabulary], generator)
         text = torch.cat((text, chosen.to(device).view(1, 1)), dim=1)
-    return bytes(text[0].tolist()).decode("utf-8", errors="replace")
+    return corpus.decode(text[0].tolist())
 
 
 def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
-    probabilities = torch.softmax(logits[:BYTES].float().cpu() / SAMPLE_TEMPERATURE, dim=-1)
+    probabilities = torch.softmax(logits.float().cpu() / SAMPLE_TEMPERATURE, dim=-1)
     return torch.multinomial(probabilities, 1, generator=generator)

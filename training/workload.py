@@ -12,6 +12,12 @@ from training.models.gpt import presets as gpt_presets
 from training.models.mlp import presets as mlp_presets
 from training.models.resnet import presets as resnet_presets
 from training.spec_parts import Fraction, Part, PositiveInt, inconsistent
+from training.spelling import Spelling
+
+Sha256 = Annotated[
+    str,
+    Spelling(r"^[0-9a-f]{64}$", "64 hexadecimal digits, in lower case", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+]
 
 PRESET = "a named size; fields that are given beside it win. A stored job has the numbers instead of the name"
 
@@ -116,6 +122,25 @@ class StdlibText(Part):
     holdout: float = Field(0.1, gt=0.0, lt=1.0, description="share of files held out for evaluation")
 
 
+class Tokens(Part):
+    """Token files that `paceline data tokenize` has made, memory-mapped; the same ones in the same place on every node."""
+
+    kind: Literal["tokens"] = "tokens"
+    path: str = Field(description="absolute folder on the nodes")
+    holdout: float = Field(0.1, ge=0.0, lt=1.0, description="share of documents held out for evaluation; 0: no evaluation")
+    sha256: Sha256 | None = Field(
+        None, description="of its manifest, as `paceline data tokenize` tells it: a node that has other files refuses to train"
+    )
+    verify: bool = Field(False, description="every rank compares every byte with its SHA-256 before it starts; sizes are compared anyway")
+
+    @field_validator("path")
+    @classmethod
+    def absolute(cls, path: str) -> str:
+        if not PurePosixPath(path).is_absolute():
+            raise inconsistent("data.path={path} is not an absolute path", path=path)
+        return path
+
+
 class Digits(Part):
     """scikit-learn's 1,797 real 8x8 digits."""
 
@@ -139,10 +164,11 @@ class Cifar10(Part):
 
 
 Model = Annotated[GptModel | MlpModel | ResnetModel | HfModel, Field(discriminator="kind")]
-Data = Annotated[StdlibText | Digits | Cifar10, Field(discriminator="kind")]
+Data = Annotated[StdlibText | Tokens | Digits | Cifar10, Field(discriminator="kind")]
 
+_TEXT = {"stdlib_text", "tokens"}
 #: Which data each model family can train on.
-MODEL_DATA = {"gpt": {"stdlib_text"}, "hf": {"stdlib_text"}, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
+MODEL_DATA = {"gpt": _TEXT, "hf": _TEXT, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
 
 
 class AdamW(Part):

@@ -21,12 +21,14 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_command_line_imports_neither_torch_nor_the_server() -> None:
-    everything = "import cli.main, cli.client, cli.follow, cli.live, cli.documents, cli.local.stack, cli.local.watchdog"
+    everything = (
+        "import cli.main, cli.client, cli.follow, cli.live, cli.documents, cli.local.stack, cli.local.watchdog, training.data.tokenize"
+    )
     assert not loaded_after(everything) & {"torch", "fastapi", "sqlalchemy", "api", "db", "cluster"}
 
 
 def test_help_does_without_what_is_slow_to_import() -> None:
-    assert not loaded_after("import cli.main") & {"httpx", "websockets", "pydantic", "yaml", "psutil"}
+    assert not loaded_after("import cli.main") & {"httpx", "websockets", "pydantic", "yaml", "psutil", "numpy"}
 
 
 def test_help_documents_every_exit_code(stranger: Paceline) -> None:

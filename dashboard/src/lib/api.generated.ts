@@ -1781,7 +1781,7 @@ export interface components {
              */
             checkpoint: components["schemas"]["CheckpointPolicy"];
             /** Data */
-            data?: (components["schemas"]["StdlibText"] | components["schemas"]["Digits"] | components["schemas"]["Cifar10"]) | null;
+            data?: (components["schemas"]["StdlibText"] | components["schemas"]["Tokens"] | components["schemas"]["Digits"] | components["schemas"]["Cifar10"]) | null;
             /**
              * Description
              * @default
@@ -2767,10 +2767,49 @@ export interface components {
             text: string;
         };
         /**
+         * Tokens
+         * @description Token files that `paceline data tokenize` has made, memory-mapped; the same ones in the same place on every node.
+         */
+        Tokens: {
+            /**
+             * Holdout
+             * @description share of documents held out for evaluation; 0: no evaluation
+             * @default 0.1
+             */
+            holdout: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "tokens";
+            /**
+             * Path
+             * @description absolute folder on the nodes
+             */
+            path: string;
+            /**
+             * Sha256
+             * @description of its manifest, as `paceline data tokenize` tells it: a node that has other files refuses to train
+             */
+            sha256?: string | null;
+            /**
+             * Verify
+             * @description every rank compares every byte with its SHA-256 before it starts; sizes are compared anyway
+             * @default false
+             */
+            verify: boolean;
+        };
+        /**
          * TrainingLength
          * @description How long, and in which portions. A step's global batch is a fixed list of micro-batches, whatever the world.
          */
         TrainingLength: {
+            /**
+             * Data Workers
+             * @description threads of each rank that compute its next micro-batches while it trains; the numbers stay the same
+             * @default 0
+             */
+            data_workers: number;
             /** Epochs */
             epochs?: number | null;
             /**

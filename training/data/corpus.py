@@ -1,0 +1,48 @@
+"""Text to train a language model on, from whichever source, and how to write more of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.data import stdlib_text, tokens
+from training.data.token_set import TokenSet
+from training.data.tokenizer import ByteTokenizer, tokenizer_of
+from training.errors import InvalidInputError
+from training.task import Dataset
+from training.workload import StdlibText, Tokens
+
+BYTES = 256
+
+
+@dataclass(frozen=True)
+class Corpus:
+    train: Dataset
+    held_out: Dataset | None
+    prompt: Sequence[int]  # what a generated sample begins with
+    vocabulary: int  # ids are less than this
+    decode: Callable[[Sequence[int]], str]
+
+
+def open_corpus(data: StdlibText | Tokens, context: int, vocab_size: int, cache: Path) -> Corpus:
+    """Samples of context + 1 tokens for a model with room for `vocab_size` ids. Raises InvalidInputError."""
+    if isinstance(data, StdlibText):
+        if vocab_size < BYTES:
+            raise InvalidInputError(
+                f"data stdlib_text is made of {BYTES} different bytes, but the model's vocab_size={vocab_size}; use {BYTES} or more"
+            )
+        train, held_out = stdlib_text.load(data, context, cache)
+        return Corpus(train, held_out, prompt=list(b"def "), vocabulary=BYTES, decode=ByteTokenizer().decode)
+    train_windows, held_out_windows, made = tokens.load(data, context, vocab_size)
+    decode = functools.partial(decode_with, Path(data.path), made)
+    return Corpus(train_windows, held_out_windows, prompt=[made.end], vocabulary=made.vocabulary, decode=decode)
+
+
+def decode_with(folder: Path, made: TokenSet, ids: Sequence[int]) -> str:
+    """Where the tokenizer's package is not installed, the ids and the way out: a sample is not worth a job."""
+    try:
+        return tokenizer_of(folder, made).decode(ids)
+    except InvalidInputError as error:
+        return f"{' '.join(map(str, ids))}\n(ids, not text: {error})"
