@@ -47,13 +47,24 @@ class ArtifactUploader:
                 retry = min(2 * retry, LONGEST_RETRY_SECONDS)
 
     async def upload_all(self) -> None:
-        """Everything that has a note now. Raises CoordinatorAwayError."""
+        """Everything that has a note now. Raises CoordinatorAwayError at the end: a file that is refused again and again holds up no other."""
+        failed: CoordinatorAwayError | None = None
         for note in sorted(self._jobs.glob(f"*/g*/rank*/artifacts/*{NOTE_SUFFIX}")):
-            offer = read_offer(note)
-            if offer is not None:
-                await self._upload(offer, file_of(note))
-                file_of(note).unlink(missing_ok=True)
-                note.unlink()
+            try:
+                await self._upload_one(note)
+            except CoordinatorAwayError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def _upload_one(self, note: Path) -> None:
+        offer = read_offer(note)
+        if offer is None:
+            note.rename(note.with_suffix(".damaged"))  # said once, and kept for whoever wants to look
+            return
+        await self._upload(offer, file_of(note))
+        file_of(note).unlink(missing_ok=True)
+        note.unlink()
 
     async def _upload(self, offer: Offer, file: Path) -> None:
         """Until the coordinator has it, or says that it does not want it."""
@@ -86,7 +97,7 @@ def read_offer(note: Path) -> Offer | None:
         artifact = msgspec.json.decode(note.read_bytes(), type=Artifact)
         return Offer(job_id=job, generation=int(generation.removeprefix("g")), rank=int(rank.removeprefix("rank")), artifact=artifact)
     except (msgspec.DecodeError, ValueError) as error:
-        log.error("%s is damaged and left alone: %s", note, error)
+        log.error("%s is damaged, and what it is about will not be uploaded: %s", note, error)
         return None
 
 

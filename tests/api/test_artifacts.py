@@ -170,6 +170,23 @@ async def test_files_of_ranks_that_the_node_does_not_hold_are_dropped(site: Site
     assert not note.exists()
 
 
+async def test_a_file_that_is_never_taken_holds_up_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = artifacts.check
+
+    def broken(offer: Offer) -> None:
+        if offer.artifact.name == "first":
+            raise RuntimeError("a bug of the coordinator")
+        real(offer)
+
+    monkeypatch.setattr(artifacts, "check", broken)
+    stuck = site.leave(b"x", name="first")
+    site.leave(b"y", name="second")
+    with pytest.raises(CoordinatorAwayError, match="answered 500"):
+        await site.upload()
+    assert [each["name"] for each in await site.artifacts()] == ["second"]
+    assert stuck.exists()
+
+
 async def test_while_the_coordinator_is_away_everything_stays(site: Site) -> None:
     note = site.leave(b"x")
     nobody = httpx.AsyncClient(base_url="http://127.0.0.1:9")

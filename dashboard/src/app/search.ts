@@ -6,7 +6,7 @@ import type { JobState } from "@/lib/types";
 
 type Raw = Record<string, unknown>;
 
-export const TABS = ["curves", "incidents", "logs", "ranks", "checkpoints", "timeline", "spec"] as const;
+export const TABS = ["curves", "performance", "incidents", "logs", "ranks", "checkpoints", "timeline", "spec"] as const;
 export type Tab = (typeof TABS)[number];
 
 export interface JobSearch {

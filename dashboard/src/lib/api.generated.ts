@@ -409,6 +409,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/jobs/{job_id}/artifacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Artifacts
+         * @description The newest first.
+         */
+        get: operations["job_artifacts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/artifacts/{artifact_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Artifact
+         * @description For good.
+         */
+        delete: operations["delete_artifact"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/artifacts/{artifact_id}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Artifact Content
+         * @description The file itself, as its rank wrote it.
+         */
+        get: operations["artifact_content"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/jobs/{job_id}/events": {
         parameters: {
             query?: never;
@@ -520,6 +580,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/jobs/{job_id}/performance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Performance
+         * @description Throughput, where a step's time goes, MFU with its formula and the peak it is a share of, and each rank's peak memory.
+         */
+        get: operations["job_performance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/profile": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Profile
+         * @description The newest request, and who has answered it; null: nobody has asked.
+         */
+        get: operations["job_profile"];
+        put?: never;
+        /**
+         * Profile Job
+         * @description Have some ranks trace their next steps; the traces come to the job's artifacts.
+         */
+        post: operations["profile_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/jobs/{job_id}/resize": {
         parameters: {
             query?: never;
@@ -572,6 +676,26 @@ export interface paths {
          * @description Which samples the committed steps used, and whether each was used exactly once.
          */
         get: operations["job_samples"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/tensorboard": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Event Files
+         * @description Every scalar of the job as TensorBoard event files, zipped: each step once, as it stands.
+         */
+        get: operations["job_event_files"];
         put?: never;
         post?: never;
         delete?: never;
@@ -828,6 +952,55 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "member" | "admin";
+        };
+        /** Artifact */
+        Artifact: {
+            /** Bytes */
+            bytes: number;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Error
+             * @description why there is no file
+             */
+            error: string | null;
+            /** First Step */
+            first_step: number;
+            /** Generation */
+            generation: number;
+            /** Id */
+            id: string;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Kind
+             * @description trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing
+             */
+            kind: string;
+            /** Last Step */
+            last_step: number;
+            /**
+             * Name
+             * @description of the file
+             */
+            name: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Request Id
+             * @description of the profile request; null: the job's spec asked for it
+             */
+            request_id: string | null;
+            /** Sha256 */
+            sha256: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "arriving" | "ready" | "failed";
         };
         /**
          * Cause
@@ -1753,6 +1926,11 @@ export interface components {
             last_checkpoint_step: number | null;
             /** Loss */
             loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /**
+             * Mfu
+             * @description null where the model's arithmetic or the device's peak is not known: see .../performance
+             */
+            mfu: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /** Samples Per Second */
             samples_per_second: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /**
@@ -1855,6 +2033,7 @@ export interface components {
              * @default 50
              */
             priority: number;
+            profile?: components["schemas"]["ProfileWindow"] | null;
             /**
              * Project
              * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
@@ -2216,6 +2395,16 @@ export interface components {
              */
             next_cursor: string | null;
         };
+        /** Page[Artifact] */
+        Page_Artifact_: {
+            /** Items */
+            items: components["schemas"]["Artifact"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
         /** Page[Checkpoint] */
         Page_Checkpoint_: {
             /** Items */
@@ -2325,6 +2514,52 @@ export interface components {
              */
             step: number;
         };
+        /** PeakMemory */
+        PeakMemory: {
+            /**
+             * Bytes
+             * @description allocated on the GPU, or resident in the CPU's memory, since the rank's process began
+             */
+            bytes: number;
+            /** Rank */
+            rank: number;
+        };
+        /** Performance */
+        Performance: {
+            /**
+             * Exposed Communication
+             * @description share of a step in which rank 0 waited for others and computed nothing
+             */
+            exposed_communication: number | null;
+            /** Generation */
+            generation: number;
+            /** Job Id */
+            job_id: string;
+            mfu: components["schemas"]["Utilization"];
+            /**
+             * Parts
+             * @description measured on rank 0; they add up to step_seconds
+             */
+            parts: components["schemas"]["StepTime"][];
+            /** Peak Memory */
+            peak_memory: components["schemas"]["PeakMemory"][];
+            /**
+             * Ranks
+             * @description of the newest generation
+             */
+            ranks: number;
+            /** Samples Per Second */
+            samples_per_second: number | null;
+            /** Step Seconds */
+            step_seconds: number | null;
+            /**
+             * Steps
+             * @description newest steps of rank 0 that the means are of; 0: none is done, or it does not tell
+             */
+            steps: number;
+            /** Tokens Per Second */
+            tokens_per_second: number | null;
+        };
         /** Phase */
         Phase: {
             /**
@@ -2413,6 +2648,80 @@ export interface components {
             title: string;
             /** Type */
             type: string;
+        };
+        /** ProfileOrder */
+        ProfileOrder: {
+            /**
+             * Ranks
+             * @default [
+             *       0
+             *     ]
+             */
+            ranks: number[];
+            /**
+             * Steps
+             * @description how many, from the second step after the ranks hear of it
+             * @default 3
+             */
+            steps: number;
+        };
+        /**
+         * ProfileRequest
+         * @description A trace that was asked for while the job runs. It belongs to one generation, and ends with it.
+         */
+        ProfileRequest: {
+            /**
+             * Answered
+             * @description ranks whose trace, or word that there is none, has come
+             */
+            answered: number[];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /** Generation */
+            generation: number;
+            /** Id */
+            id: string;
+            /** Job Id */
+            job_id: string;
+            /** Ranks */
+            ranks: number[];
+            /**
+             * State
+             * @description missed: its generation ended before every rank had answered
+             * @enum {string}
+             */
+            state: "open" | "done" | "missed";
+            /** Steps */
+            steps: number;
+        };
+        /**
+         * ProfileWindow
+         * @description Steps that some ranks trace with torch.profiler. A job that goes on from a checkpoint behind `first_step` traces nothing.
+         */
+        ProfileWindow: {
+            /**
+             * First Step
+             * @description not the first: the step before it warms the profiler up
+             * @default 10
+             */
+            first_step: number;
+            /**
+             * Ranks
+             * @default [
+             *       0
+             *     ]
+             */
+            ranks: number[];
+            /**
+             * Steps
+             * @default 3
+             */
+            steps: number;
         };
         /** Rank */
         Rank: {
@@ -2750,6 +3059,18 @@ export interface components {
              */
             kind: "stdlib_text";
         };
+        /** StepTime */
+        StepTime: {
+            /** Name */
+            name: string;
+            /** Seconds */
+            seconds: number;
+            /**
+             * Share
+             * @description of the step
+             */
+            share: number;
+        };
         /** TimePart */
         TimePart: {
             cause: components["schemas"]["Cause"];
@@ -2892,6 +3213,41 @@ export interface components {
             disabled?: boolean | null;
             /** Role */
             role?: ("viewer" | "member" | "admin") | null;
+        };
+        /**
+         * Utilization
+         * @description MFU: the model's arithmetic, forward and backward, over what the devices could do at most.
+         */
+        Utilization: {
+            /**
+             * Devices
+             * @description as their driver names them, each once
+             */
+            devices: string[];
+            /** Flops Per Sample */
+            flops_per_sample: number | null;
+            /**
+             * Formula
+             * @description how the model's arithmetic is counted, with its numbers
+             */
+            formula: string | null;
+            /**
+             * Peak Flops
+             * @description per second, of all ranks together
+             */
+            peak_flops: number | null;
+            /**
+             * Sources
+             * @description where the peaks are from
+             */
+            sources: string[];
+            /** Text */
+            text: string;
+            /**
+             * Value
+             * @description null: not known, and `text` says why
+             */
+            value: number | null;
         };
     };
     responses: never;
@@ -3825,6 +4181,106 @@ export interface operations {
             };
         };
     };
+    job_artifacts: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Artifact_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_artifact: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                artifact_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    artifact_content: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                artifact_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     job_events: {
         parameters: {
             query?: {
@@ -4036,6 +4492,108 @@ export interface operations {
             };
         };
     };
+    job_performance: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Performance"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_profile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfileRequest"] | null;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    profile_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProfileOrder"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfileRequest"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     resize_job: {
         parameters: {
             query?: never;
@@ -4134,6 +4692,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SampleAudit"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_event_files: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/zip": unknown;
                 };
             };
             /** @description Client Error */

@@ -1,5 +1,5 @@
 /** Answers of the coordinator, whole and typed; each test overrides what it is about. */
-import type { Checkpoint, ClusterSummary, Comparison, Curve, Event, Failure, Generation, Goodput, Incident, Job, JobMetrics, JobSummary, LogEntry, Me, Node, Plan, SampleAudit } from "@/lib/types";
+import type { Artifact, Checkpoint, ClusterSummary, Comparison, Curve, Event, Failure, Generation, Goodput, Incident, Job, JobMetrics, JobSummary, LogEntry, Me, Node, Performance, Plan, ProfileRequest, SampleAudit } from "@/lib/types";
 
 const NOW = "2026-11-20T09:00:00Z";
 
@@ -8,7 +8,7 @@ export const me: Me = { user_id: "u1", name: "ada", role: "admin", csrf_token: "
 export function jobSummary(part: Partial<JobSummary> = {}): JobSummary {
   return {
     id: "job1", name: "gpt-stdlib", project: "default", priority: 50, labels: {}, state: "running", desired: "run", end_reason: null, pending: null,
-    progress: { step: 134, total_steps: 400, loss: 2.5, tokens_per_second: 12_400, samples_per_second: 97, eta_seconds: 75, last_checkpoint_step: 100, updated_at: NOW },
+    progress: { step: 134, total_steps: 400, loss: 2.5, tokens_per_second: 12_400, samples_per_second: 97, mfu: null, eta_seconds: 75, last_checkpoint_step: 100, updated_at: NOW },
     world_size: 2, generation: 1, restarts: 0, strategy: "ddp", model: "gpt", created_by: "ada", created_at: NOW, started_at: NOW, ended_at: null, ...part,
   };
 }
@@ -65,6 +65,26 @@ export function goodput(part: Partial<Goodput> = {}): Goodput {
     ],
     ...part,
   };
+}
+
+/** On two CPUs, which have no stated peak. */
+export function performance(part: Partial<Performance> = {}): Performance {
+  const mfu = { value: null, text: "n/a: nobody states the peak of a CPU", formula: "6N per sample, N=1,000", flops_per_sample: 6000, peak_flops: null, devices: ["cpu"], sources: [] };
+  return {
+    job_id: "job1", generation: 1, ranks: 2, steps: 50, step_seconds: 0.25, samples_per_second: 128, tokens_per_second: 16_400, parts: [], exposed_communication: 0.125, mfu,
+    peak_memory: [{ rank: 0, bytes: 400 * 1024 ** 2 }, { rank: 1, bytes: 500 * 1024 ** 2 }], ...part,
+  };
+}
+
+export function artifact(part: Partial<Artifact> = {}): Artifact {
+  return {
+    id: "a1", job_id: "job1", generation: 1, rank: 0, kind: "trace", name: "trace-r1-steps-7-9.json.gz", first_step: 7, last_step: 9, bytes: 2 * 1024 ** 2, sha256: "00", state: "ready",
+    error: null, request_id: "r1", created_at: NOW, ...part,
+  };
+}
+
+export function profileRequest(part: Partial<ProfileRequest> = {}): ProfileRequest {
+  return { id: "r1", job_id: "job1", generation: 1, steps: 3, ranks: [0], answered: [], state: "open", created_by: "ada", created_at: NOW, ...part };
 }
 
 export function audit(part: Partial<SampleAudit> = {}): SampleAudit {

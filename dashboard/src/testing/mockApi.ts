@@ -1,5 +1,5 @@
 import { vi } from "vitest";
-import { audit, clusterSummary, event, goodput, job, jobSummary, logLine, me, metrics, node, page, plan } from "./fixtures";
+import { audit, clusterSummary, event, goodput, job, jobSummary, logLine, me, metrics, node, page, performance, plan } from "./fixtures";
 import { specSchema } from "./specSchema";
 
 export interface Seen {
@@ -32,6 +32,9 @@ const HEALTHY: Routes = {
   "GET /api/v1/training/jobs/job1/logs": () => ok({ items: [logLine(1)], next_after: 1, complete: false }),
   "GET /api/v1/training/jobs/job1/incidents": () => ok([]),
   "GET /api/v1/training/jobs/job1/goodput": () => ok(goodput()),
+  "GET /api/v1/training/jobs/job1/performance": () => ok(performance()),
+  "GET /api/v1/training/jobs/job1/artifacts": () => ok(page([])),
+  "GET /api/v1/training/jobs/job1/profile": () => ok(null),
   "GET /api/v1/training/jobs/job1/samples": () => ok(audit()),
   "GET /api/v1/metrics/jobs/job1": () => ok(metrics()),
   "GET /api/v1/checkpoints/jobs/job1": () => ok(page([])),

@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { Panel, PanelStates } from "@/components/ui/Panel";
+import { ArtifactsPanel } from "@/features/artifacts/components/ArtifactsPanel";
 import { CheckpointsPanel } from "@/features/checkpoints/components/CheckpointsPanel";
 import { Timeline } from "@/features/events/components/Timeline";
 import { GoodputPanel } from "@/features/goodput/components/GoodputPanel";
@@ -21,6 +22,7 @@ import { LogPanel } from "@/features/logs/components/LogPanel";
 import { Charts, type ChartView } from "@/features/metrics/components/Charts";
 import { useMetricsFeed, type MetricsFeed } from "@/features/metrics/useMetricsFeed";
 import { useStoreVersion } from "@/features/metrics/useStoreVersion";
+import { PerformancePanel } from "@/features/performance/components/PerformancePanel";
 import { SamplesPanel } from "@/features/samples/components/SamplesPanel";
 import { isTerminal, smallWorld } from "@/lib/jobs";
 import type { Incident, Job, JobProgress } from "@/lib/types";
@@ -98,6 +100,13 @@ function TabContent({ tab, job, incidents, feed, search, change, live }: Content
   switch (tab) {
     case "curves":
       return <Charts feed={feed} view={search} world={job.world_size} marking={{ marks, onOpen: ({ kind }) => change({ tab: kind === "incident" ? "incidents" : "ranks" }) }} waitingFor={live ? "The first points arrive with the first step." : "The job ended before its first step."} onView={(view: Partial<ChartView>) => change(view)} />;
+    case "performance":
+      return (
+        <div className="stack">
+          <PerformancePanel job={job} />
+          <ArtifactsPanel job={job} />
+        </div>
+      );
     case "incidents":
       return (
         <div className="stack">

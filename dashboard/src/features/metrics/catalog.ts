@@ -16,10 +16,11 @@ const KNOWN: readonly ChartSpec[] = [
   { id: "loss", title: "Loss", names: ["loss", "eval_loss"], unit: "nats", better: "less" },
   { id: "throughput", title: "Throughput", names: ["tokens_per_second"], unit: "tokens/s", better: "more" },
   { id: "samples", title: "Throughput", names: ["samples_per_second"], unit: "samples/s", better: "more" },
+  { id: "mfu", title: "MFU", names: ["mfu"], unit: "", better: "more" },
   { id: "learning_rate", title: "Learning rate", names: ["learning_rate"], unit: "" },
   { id: "gradient_norm", title: "Gradient norm", names: ["gradient_norm"], unit: "" },
   { id: "eval_accuracy", title: "Evaluation accuracy", names: ["eval_accuracy"], unit: "", better: "more" },
-  { id: "memory", title: "Memory", names: ["memory_bytes"], unit: "B" },
+  { id: "memory", title: "Memory", names: ["memory_bytes", "peak_memory_bytes"], unit: "B" },
 ];
 const ELSEWHERE = new Set<string>([...STEP_PARTS, "step_seconds", "dropped_records", "first_sample", "samples", "epoch_samples"]);
 

@@ -1,0 +1,72 @@
+import { screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import { artifact, page, performance, profileRequest } from "@/testing/fixtures";
+import { mockApi, ok, problem } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+const ONE = "/api/v1/training/jobs/job1";
+
+describe("the performance of a job", () => {
+  it("says n/a for MFU where the device has no stated peak, and why", async () => {
+    mockApi();
+    renderApp("/jobs/job1?tab=performance");
+    const panel = await screen.findByRole("region", { name: "Performance" });
+    expect(await within(panel).findByText("n/a")).toBeVisible();
+    expect(panel).toHaveTextContent("MFU: n/a: nobody states the peak of a CPU.");
+    expect(panel).toHaveTextContent("12.5 %");
+    expect(within(within(panel).getByRole("table", { name: "Peak memory by rank" })).getByText("500.0 MiB")).toBeVisible();
+  });
+
+  it("shows MFU beside its formula and the peak", async () => {
+    const mfu = { value: 0.412, text: "41.2% of NVIDIA H100 in bf16", formula: "6N per sample, N=1,000", flops_per_sample: 6000, peak_flops: 989.5e12, devices: ["NVIDIA H100"], sources: ["NVIDIA H100 datasheet, SXM5"] };
+    mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ mfu })) });
+    renderApp("/jobs/job1?tab=performance");
+    const panel = await screen.findByRole("region", { name: "Performance" });
+    expect(await within(panel).findByText("41.2 %")).toBeVisible();
+    expect(panel).toHaveTextContent("The model's arithmetic: 6N per sample, N=1,000. Peak: NVIDIA H100 datasheet, SXM5.");
+  });
+});
+
+describe("the traces of a job", () => {
+  it("can be downloaded, and say why one is missing", async () => {
+    mockApi({ [`GET ${ONE}/artifacts`]: () => ok(page([artifact(), artifact({ id: "a2", rank: 1, state: "failed", bytes: 0, error: "CUPTI is not there" })])) });
+    renderApp("/jobs/job1?tab=performance");
+    expect(await screen.findByRole("link", { name: "Download the trace of rank 0, steps 7 to 9" })).toHaveAttribute("href", `${ONE}/artifacts/a1/content`);
+    expect(screen.getByText("CUPTI is not there")).toBeVisible();
+    expect(screen.queryByRole("link", { name: /rank 1/ })).toBeNull();
+    expect(screen.getByRole("link", { name: "Curves for TensorBoard" })).toHaveAttribute("href", `${ONE}/tensorboard`);
+  });
+
+  it("are asked for with the ranks that were named, one request at a time", async () => {
+    let asked: ReturnType<typeof profileRequest> | null = null;
+    const seen = mockApi({ [`GET ${ONE}/profile`]: () => ok(asked), [`POST ${ONE}/profile`]: () => ok((asked = profileRequest({ ranks: [0, 3] })), 201) });
+    renderApp("/jobs/job1?tab=performance");
+    const form = await screen.findByRole("form", { name: "Ask for a trace" });
+    await userEvent.clear(within(form).getByLabelText("Ranks"));
+    await userEvent.type(within(form).getByLabelText("Ranks"), "0, 3");
+    await userEvent.click(within(form).getByRole("button", { name: "Trace the next steps" }));
+    expect(await within(form).findByText("Waiting for 2 ranks to trace 3 steps")).toBeVisible();
+    expect(within(form).getByRole("button", { name: "Trace the next steps" })).toBeDisabled();
+    const sent = seen.find(({ method, path }) => method === "POST" && path === `${ONE}/profile`)!;
+    expect(sent.body).toEqual({ steps: 3, ranks: [0, 3] });
+    expect(sent.headers.get("Idempotency-Key")).toBeTruthy();
+  });
+
+  it("say what the coordinator objects to", async () => {
+    mockApi({ [`POST ${ONE}/profile`]: () => problem(409, "cannot_profile", "ranks=0: job gpt runs with the ranks 1 to 1") });
+    renderApp("/jobs/job1?tab=performance");
+    await userEvent.click(await screen.findByRole("button", { name: "Trace the next steps" }));
+    expect(await screen.findByText("ranks=0: job gpt runs with the ranks 1 to 1")).toBeVisible();
+  });
+
+  it("are deleted after naming what is lost", async () => {
+    const seen = mockApi({ [`GET ${ONE}/artifacts`]: () => ok(page([artifact()])), [`DELETE ${ONE}/artifacts/a1`]: () => ok(undefined, 204) });
+    renderApp("/jobs/job1?tab=performance");
+    await userEvent.click(await screen.findByRole("button", { name: /^Delete the trace of rank 0/ }));
+    const dialog = await screen.findByRole("dialog", { name: "Delete the trace of rank 0?" });
+    expect(dialog).toHaveTextContent("2.0 MiB");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Delete trace" }));
+    expect(seen.some(({ method, path }) => method === "DELETE" && path === `${ONE}/artifacts/a1`)).toBe(true);
+  });
+});
