@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.sizes import gpt_parameters, parameter_count
+from training.sizes import CLASSIFICATION_SHAPES, gpt_parameters, mlp_parameters
 from training.spec import JobSpec
-from training.workload import Data, GptModel, MlpModel, Model, ResnetModel
+from training.workload import Data, GptModel, HfModel, MlpModel, ResnetModel
 
 #: CIFAR's images; each later stage has half the height and width.
 _IMAGE = 32
@@ -26,13 +26,13 @@ class ModelFlops:
 
 
 def model_flops(spec: JobSpec) -> ModelFlops | None:
-    """None: nobody knows what a user's own model or script computes."""
-    if spec.model is None:
+    """None: nobody knows what a user's own model or script computes, or one of transformers."""
+    if spec.model is None or isinstance(spec.model, HfModel):
         return None
     return flops_of(spec.model, spec.data)
 
 
-def flops_of(model: Model, data: Data | None) -> ModelFlops:
+def flops_of(model: GptModel | MlpModel | ResnetModel, data: Data | None) -> ModelFlops:
     if isinstance(model, GptModel):
         return gpt_flops(model)
     if isinstance(model, MlpModel):
@@ -50,7 +50,7 @@ def gpt_flops(model: GptModel) -> ModelFlops:
 
 
 def mlp_flops(model: MlpModel, data: Data | None) -> ModelFlops:
-    parameters = parameter_count(model, data)
+    parameters = mlp_parameters(model.hidden, *CLASSIFICATION_SHAPES[data.kind if data else "digits"])
     return ModelFlops(6.0 * parameters, f"6N per sample, N={parameters:,}")
 
 
