@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +38,10 @@ def peak_bytes(run: Callable[[], object]) -> int:
     with profile(profile_memory=True) as recorded:
         run()
     assert recorded.kineto_results is not None
-    events = [event for event in recorded.kineto_results.events() if event.name() == "[memory]"]
+    events: list[Any] = [event for event in recorded.kineto_results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
-    return max(accumulate((event.nbytes() for event in events), initial=0))
+    sizes: list[int] = [event.nbytes() for event in events]
+    return max(accumulate(sizes, initial=0))
 
 
 @dataclass(frozen=True)
