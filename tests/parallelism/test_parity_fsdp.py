@@ -62,5 +62,6 @@ def test_running_statistics(tmp_path: Path) -> None:
 
 
 def test_losses_in_bf16_stay_within_its_rounding(tmp_path: Path) -> None:
-    """Parameters are gathered in bf16, so that what is between matrix products is rounded too: 8 bits of mantissa, 1/256."""
-    assert_parity(gpt() | {"precision": "bf16"}, 2, tmp_path, FSDP, relative=2e-2, losses_only=True)
+    """Parameters are gathered in bf16, so that what is between matrix products is rounded too, to 8 bits: losses were seen 0.06 % apart, gradient
+    norms 0.3 %, and one of them 12 %."""
+    assert_parity(gpt() | {"precision": "bf16"}, 2, tmp_path, FSDP, relative=5e-3, losses_only=True)
