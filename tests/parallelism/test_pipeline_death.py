@@ -20,7 +20,7 @@ from distributed.process_group import join
 from parallelism.pipeline_parallel import Pipelined, pipeline
 from parallelism.plan import even_deal
 from tests.parallelism.pipelines import Case, Step, make, place_of
-from tests.ranks import RANK_TIMEOUT_SECONDS, _processes, call, make_world, receive, store_server
+from tests.ranks import PROCESSES, RANK_TIMEOUT_SECONDS, call, make_world, receive, store_server
 from tests.waiting import wait_until
 from training.link import World
 
@@ -82,8 +82,8 @@ def survivors(function: Any, world_size: int) -> list[str]:
         store.admit(1)
         starts, ends = [], []
         for rank in range(world_size):
-            start, started = _processes.Pipe(duplex=False)
-            ended, sender = _processes.Pipe(duplex=False)
+            start, started = PROCESSES.Pipe(duplex=False)
+            ended, sender = PROCESSES.Pipe(duplex=False)
             stack.enter_context(running(call, sender, function, make_world(rank, world_size, store.port, Path("/nonexistent")), (started,)))
             starts.append(start)
             ends.append(ended)
@@ -94,7 +94,7 @@ def survivors(function: Any, world_size: int) -> list[str]:
 
 @contextlib.contextmanager
 def running(target: Any, *arguments: Any) -> Iterator[None]:
-    process = _processes.Process(target=target, args=arguments)
+    process = PROCESSES.Process(target=target, args=arguments)
     process.start()
     try:
         yield

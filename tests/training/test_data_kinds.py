@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ranks import Job, RankEnd
+from tests.gangs import Job, RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.data.token_sets import make
 from tests.training.specs import tiny_gpt
