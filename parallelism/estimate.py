@@ -15,13 +15,11 @@ from typing import Literal, NamedTuple
 
 from parallelism.gathered import Gathered, units_of
 from parallelism.gradient_copies import GradientCopies, in_buckets, in_place, in_tree
-from parallelism.plan import Deal, Degrees, even_deal, share
+from parallelism.plan import LEAST_IN_UNIT, Deal, Degrees, even_deal, share
 from parallelism.shape import COMPUTE_BYTES, MASTER_BYTES, Layer, Precision, Shape
 
 OptimizerKind = Literal["adamw", "sgd"]
 Checkpointing = Literal["none", "selective", "full"]
-#: Parameters that sharding gathers at a time, at least.
-LEAST_IN_UNIT = 4_000_000
 #: fp32 tensors of a parameter's size that the optimizer holds: two moments, or one momentum buffer.
 OPTIMIZER_TENSORS: dict[OptimizerKind, int] = {"adamw": 2, "sgd": 1}
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+#: Parameters that sharding gathers at a time, at least: fewer cost more in messages than they save in memory.
+LEAST_IN_UNIT = 4_000_000
+
 
 class WorldSizeMismatchError(ValueError):
     """A strategy that does not fit the number of ranks."""
@@ -35,7 +38,7 @@ class Choices:
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     reshard_after_forward: bool = True  # False: whole parameters stay from forward to backward (ZeRO-2)
     cpu_offload: bool = False
-    least_in_unit: int = 4_000_000  # parameters: gathering fewer at a time costs more in messages than it saves in memory
+    least_in_unit: int = LEAST_IN_UNIT
 
 
 def degrees(
