@@ -26,7 +26,9 @@ def read_ending(folder: RankFolder, earlier: Sequence[RankFolder], rank: int, *,
     if status is None:
         return None
     lived_in = next((each for each in (folder, *earlier) if has_spoken(each)), folder)
-    return conclude(status, read_result(lived_in), last_lines(lived_in.output), rank=rank, is_script=is_script, step=step)
+    result = read_result(lived_in)
+    traceback = result.failure.traceback if result is not None and result.failure is not None else ""
+    return conclude(status, result, last_lines(lived_in.output, besides=traceback), rank=rank, is_script=is_script, step=step)
 
 
 def has_spoken(folder: RankFolder) -> bool:
@@ -100,11 +102,15 @@ def read_result(folder: RankFolder) -> Result | None:
         return None
 
 
-def last_lines(output: Path, count: int = LAST_LINES) -> tuple[str, ...]:
+def last_lines(output: Path, count: int = LAST_LINES, *, besides: str = "") -> tuple[str, ...]:
+    """What else a rank said than `besides`, which is told apart: a long traceback must not hide what came before it."""
     try:
         with open(output, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            text = file.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return ()
-    return tuple(line.replace("\0", "\ufffd") for line in lines[-count:])
+    if besides.strip():
+        before, _, after = text.rpartition(besides.strip())
+        text = before + after.lstrip("\n")
+    return tuple(line.replace("\0", "\ufffd") for line in text.splitlines()[-count:])

@@ -95,3 +95,11 @@ def test_reading_a_folder(tmp_path: Path) -> None:
     assert ending.failure.last_lines[-2:] == ("line 99", "last \ufffd")
     assert len(ending.failure.last_lines) == LAST_LINES
     assert last_lines(tmp_path / "missing") == ()
+
+
+def test_a_traceback_that_is_told_apart_does_not_hide_what_came_before_it(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    traceback = "Traceback (most recent call last):\n" + '  File "task.py", line 1, in batch\n' * 2 * LAST_LINES + "ZeroDivisionError\n"
+    output.write_text(f"about to divide\n{traceback}\nand a last word\n")
+    assert last_lines(output, besides=traceback) == ("about to divide", "and a last word")
+    assert last_lines(output, besides="another\n")[-1] == "and a last word"
