@@ -2,7 +2,8 @@
 
 A training step is walked through from the loss backwards. At each layer the activations of the layers before it are still there, the gradients
 of the layers after it are there already, and the layer itself works on temporary tensors. What is reported is the moment with the
-largest sum, not a sum of largest parts: activations and gradients of one step are never whole at the same time.
+largest sum, not a sum of largest parts: activations and gradients of one step are never whole at the same time. Tests hold it to what real
+steps allocate, within 15 %; where blocks are checkpointed under autocast it may be a third too high.
 """
 
 from __future__ import annotations

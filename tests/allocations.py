@@ -16,6 +16,7 @@ from distributed.process_group import Group
 from parallelism.apply import parallelize
 from parallelism.plan import degrees, even_deal
 from training.builtin import classification_loss, classifier, next_token_loss
+from training.data.feed import open_feed
 from training.models.gpt import model as gpt
 from training.optim import build_optimizer
 from training.spec import JobSpec
@@ -74,7 +75,8 @@ def train(spec: JobSpec, group: Group, prepare: Callable[[nn.Module], None] = la
     assert spec.model is not None
     task = task_of(spec.model)
     prepare(task.model)
-    state = TrainState(task, build_optimizer(spec.optimizer, task.model), CPU, total_steps=STEPS)
+    optimizer = build_optimizer(spec.optimizer, task.model)
+    state = TrainState(task, optimizer, CPU, total_steps=STEPS, feed=open_feed(task.train, spec))
     sizes = degrees(spec.parallelism.strategy, group.world_size)
     wrapped = parallelize(task.model, sizes, CPU, group, reproducible=spec.is_reproducible)
     stepper = Stepper(spec, state, group, wrapped, even_deal(spec.micro_batches, group.world_size, group.rank))
