@@ -14,7 +14,7 @@ from tests.parallelism.pipelines import CONTEXT, CPU, Case, Run, Step, near, one
 from tests.ranks import run_ranks
 
 BOUND = 1e-5
-BF16_BOUND = 1e-3
+BF16_BOUND = 5e-3
 RANKS_SECONDS = 110.0
 
 SCHEDULES = [
@@ -95,7 +95,8 @@ def test_running_statistics_are_averaged_over_the_replicas() -> None:
 
 
 def test_bf16_is_computed_alike() -> None:
-    """Stages take the same roundings: the bound is for gradients of tied weights, which are added up in another order."""
+    """Stages take the same roundings, but gradients of tied weights are added up in another order: now and then a weight is rounded to its
+    neighbour in bf16, 0.4 % away."""
     case = Case("1f1b", precision="bf16")
     (runs,) = runs_of(2, case)
     require_equal(case, runs, BF16_BOUND)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, cast
 
 import pytest
@@ -103,8 +104,7 @@ def test_a_plan_names_modules_that_are_there() -> None:
     ],
 )
 def test_sizes_that_do_not_divide_are_refused(model: dict[str, Any], degrees: dict[str, int], reason: str) -> None:
-    with pytest.raises(AssertionError, match=reason):
-        assert why_not_cut(GptModel(**model), **degrees) is None, why_not_cut(GptModel(**model), **degrees)
+    assert re.search(reason, why_not_cut(GptModel(**model), **degrees) or "")
 
 
 def test_sizes_that_divide_are_not() -> None:

@@ -199,7 +199,11 @@ def test_epochs_of_a_stream_and_what_cannot_be_read_twice_are_the_users_mistakes
     epochs["training"] |= {"steps": None, "epochs": 2}
     for name, spec, said in (
         ("epochs", epochs, "give training.steps"),
-        ("once", entrypoint_job(tmp_path / "b", "once"), "Task.train is a generator, which is neither"),
+        (
+            "once",
+            entrypoint_job(tmp_path / "b", "once"),
+            "Task.train is of type generator, which has no __len__ and no batch; give an object with",
+        ),
     ):
         (end,) = make_job(spec, name).run()
         assert end.result is not None
