@@ -110,10 +110,16 @@ def order(generation: int, *, at_boundary: bool = False) -> RankOrder:
     return RankOrder(spec={}, world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket="")
 
 
-def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
+def fence_that_is_left() -> Fence:
+    """So that nobody waits for this rank to come out of its generation."""
     fence = Fence()
     fence.left.set()
     fence.leave()
+    return fence
+
+
+def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
+    fence = fence_that_is_left()
     link.guard(fence)
     with listen(path) as listener:
         connection, lines = accept(listener)
@@ -141,9 +147,7 @@ def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Pa
 
 
 def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path: Path, link: AgentLink) -> None:
-    fence = Fence()
-    fence.left.set()
-    fence.leave()
+    fence = fence_that_is_left()
     link.guard(fence)
     with listen(path) as listener:
         connection, lines = accept(listener)
