@@ -1,22 +1,25 @@
-"""What a training script imports to be seen: metrics of its own, and its place in the world. Works, and does nothing much, outside a job.
+"""What a training script imports to be seen, and to train on many ranks with a loop of its own.
 
 import paceline
 
 print(paceline.world().rank)
 paceline.log(step, loss=loss.item())
+trainer = paceline.Trainer(model, strategy="fsdp")
+
+Works in a job, under torchrun, and as a world of one where nothing says otherwise.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from distributed.env import Position, position, rank_folder
-from monitoring.recorder import Recorder, recorder_at
-from training.link import RankFolder
+from distributed.env import Position, position
+from training.own_loop.recorders import job_recorder
 
-__all__ = ["Position", "log", "world"]
+if TYPE_CHECKING:
+    from training.own_loop.trainer import Trainer
+
+__all__ = ["Position", "Trainer", "log", "world"]
 
 
 def log(step: int, **values: float) -> None:
@@ -24,11 +27,11 @@ def log(step: int, **values: float) -> None:
 
     Outside a job it prints them.
     """
-    folder = rank_folder()
-    if folder is None:
+    recorder = job_recorder()
+    if recorder is None:
         print(f"step {step}", *(f"{name} {value:.6g}" for name, value in values.items()), flush=True)
         return
-    _recorder(folder).record(step, {name: float(value) for name, value in values.items()})
+    recorder.record(step, {name: float(value) for name, value in values.items()})
 
 
 def world() -> Position:
@@ -36,8 +39,10 @@ def world() -> Position:
     return position()
 
 
-@functools.cache
-def _recorder(folder: Path) -> Recorder:
-    recorder = recorder_at(RankFolder.at(folder).metrics)
-    atexit.register(recorder.close)
-    return recorder
+def __getattr__(name: str) -> Any:
+    """`Trainer` needs torch, which takes a second to import; the rest does without."""
+    if name != "Trainer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from training.own_loop.trainer import Trainer
+
+    return Trainer

@@ -59,6 +59,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "cannot_profile": Kind(409, "This job cannot be traced like that"),
     "already_profiling": Kind(409, "A trace is being taken"),
     "artifact_not_ready": Kind(409, "The file cannot be downloaded"),
+    "cannot_choose": Kind(422, "There is no plan to choose"),
+    "nothing_fits": Kind(422, "No plan fits into the slots' memory"),
     "plan_changed": Kind(409, "The plan would be another by now"),
     # nodes and checkpoints
     "node_gone": Kind(409, "The node is gone"),

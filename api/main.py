@@ -13,7 +13,7 @@ from api.middleware.gate import Gate
 from api.middleware.methods import HeadAsGet
 from api.middleware.rate_limit import RateLimit
 from api.problems import install_problem_handlers
-from api.routing import include_routes
+from api.routing import routes
 from api.services import first_start, rank_events
 from api.services.key_uses import KeyUses
 from api.services.progress import ProgressKeeper
@@ -55,14 +55,13 @@ async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack
 
 def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> FastAPI:
     """`with_loops=False`: requests only; whoever holds the app steps the loops (tests do)."""
-    app = FastAPI(title="Paceline", version="0.1.0", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Paceline", version="0.1.0", lifespan=lifespan, routes=[*routes()], openapi_url=None, docs_url=None, redoc_url=None)
     app.state.settings = settings or Settings()
     app.state.with_loops = with_loops
     app.state.login_limit = RateLimit()
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, settings=app.state.settings)
     install_problem_handlers(app)
-    include_routes(app)
     return app
 
 

@@ -19,7 +19,7 @@ from db.errors import DatabaseBusyError
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 SHOWN_VALUE = 80  # characters
-_WITHOUT_VALUE = frozenset({"missing", "inconsistent_spec", "not_available_yet", "model_attributes_type", "string_pattern_mismatch"})
+_WITHOUT_VALUE = frozenset({"missing", "inconsistent_spec", "model_attributes_type", "string_pattern_mismatch"})
 _BY_STATUS = {404: "not_found", 413: "body_too_large", 415: "unsupported_media_type"}
 
 

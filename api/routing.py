@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from api.deps import identified
 from api.middleware.parameters import known_parameters_only
@@ -45,15 +47,19 @@ DOORS = (auth.router, agents.router)
 SOCKETS = (streams.router, agents_channel.router)
 
 
-def include_routes(app: FastAPI) -> None:
-    app.include_router(health.router, generate_unique_id_function=operation_id)
-    app.include_router(exposition.router)
+@functools.cache
+def routes() -> tuple[BaseRoute, ...]:
+    """Of any number of apps: FastAPI takes a while to work out what the endpoints of an included router want, at its first request."""
+    all_of_them = APIRouter()
+    all_of_them.include_router(health.router, generate_unique_id_function=operation_id)
+    all_of_them.include_router(exposition.router)
     for router in (*DOORS, *GUARDED):
         guards = ([Depends(identified)] if router in GUARDED else []) + [Depends(known_parameters_only)]
-        app.include_router(router, prefix=PREFIX, dependencies=guards, responses=PROBLEMS, generate_unique_id_function=operation_id)
+        all_of_them.include_router(router, prefix=PREFIX, dependencies=guards, responses=PROBLEMS, generate_unique_id_function=operation_id)
     for socket in SOCKETS:
-        app.include_router(socket, prefix=PREFIX)
-    app.include_router(dashboard.router)  # last: it answers every path that nothing else does
+        all_of_them.include_router(socket, prefix=PREFIX)
+    all_of_them.include_router(dashboard.router)  # last: it answers every path that nothing else does
+    return tuple(all_of_them.routes)
 
 
 def operation_id(route: APIRoute) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from cli import formats
 from cli.ledger_views import Goodput, Incident
 from cli.output import fields, table
-from cli.performance_views import Performance
-from cli.views import Failure, Job, view
+from cli.performance_views import AxisTraffic, Performance
+from cli.plan_choices import chosen
+from cli.views import Checkpoint, Failure, Job, view
 
 if TYPE_CHECKING:
     from cli.client import Client  # httpx costs 100 ms: --help does without
@@ -24,7 +25,8 @@ def details(client: Client, job: Job) -> str:
     hurt = job.started_at is not None and (job.failure is not None or len(job.generations) > 1)
     incidents = view(client.get(f"/training/jobs/{job.id}/incidents"), list[Incident]) if hurt else []
     performance = view(client.get(f"/training/jobs/{job.id}/performance"), Performance) if job.started_at else None
-    blocks = [fields([*_headline(job), *_standing(job), *_performance(performance), *_goodput(goodput)]), ranks(job)]
+    newest = newest_checkpoint(client, job.id) if job.progress.last_checkpoint_step is not None else None
+    blocks = [fields([*_headline(job), *_standing(job), *_checkpoint(newest), *_performance(performance), *_goodput(goodput)]), ranks(job)]
     if incidents:
         blocks.append(incidents_table(incidents[-LAST_INCIDENTS:]))
     return "\n\n".join(blocks)
@@ -65,9 +67,25 @@ def _standing(job: Job) -> Pairs:
         ("loss", formats.number(progress.loss)),
         ("throughput", rates),
         ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {job.restarts} restarts"),
-        ("checkpoint", f"step {progress.last_checkpoint_step}" if progress.last_checkpoint_step is not None else "none yet"),
+        *chosen(job.choice),
         ("first step", "none yet" if job.seconds_to_first_step is None else f"{job.seconds_to_first_step:.2f} s after submission"),
     ]
+
+
+def newest_checkpoint(client: Client, job_id: str) -> Checkpoint | None:
+    found = view(client.pages(f"/checkpoints/jobs/{job_id}", limit=1), list[Checkpoint])
+    return found[0] if found else None
+
+
+def _checkpoint(newest: Checkpoint | None) -> Pairs:
+    """With what it cost the steps around it."""
+    if newest is None:
+        return [("checkpoint", "none yet")]
+    if newest.stall_seconds is None:
+        return [("checkpoint", f"step {newest.step}")]
+    slower = f", steps meanwhile {formats.times(newest.slowdown)}" if newest.slowdown is not None else ""
+    waited, written = formats.seconds(newest.stall_seconds), formats.seconds(newest.write_seconds)
+    return [("checkpoint", f"step {newest.step}: training waited {waited}, written in {written}{slower}")]
 
 
 def _performance(performance: Performance | None) -> Pairs:
@@ -77,11 +95,24 @@ def _performance(performance: Performance | None) -> Pairs:
     mfu = performance.mfu
     basis = f"{mfu.formula}; peak {formats.quantity(mfu.peak_flops)}FLOP/s, {', '.join(mfu.sources)}" if mfu.peak_flops else mfu.formula
     pairs = [("MFU", mfu.text), *([("", basis)] if basis else [])]
+    if mfu.flops_per_second is not None:
+        pairs.append(("model FLOP/s", f"{formats.quantity(mfu.flops_per_second, 'FLOP/s')}, forward and backward, on all ranks"))
     if performance.exposed_communication is not None and performance.step_seconds is not None:
         exposed = f"{performance.exposed_communication:.1%} of a step of {performance.step_seconds:.3f} s waits for other ranks"
-        pairs.append(("exposed comm.", exposed))
+        beside = performance.overlapped_communication
+        pairs.append(("exposed comm.", exposed if beside is None else f"{exposed}; {beside:.1%} more passes while rank 0 computes"))
+    pairs += [("sent" if index == 0 else "", sent_along(each)) for index, each in enumerate(performance.traffic)]
+    if performance.bubble is not None and performance.bubble.measured is not None:
+        bubble = performance.bubble
+        pairs.append(("bubble", f"{bubble.measured:.1%} of a step, {bubble.formula:.1%} by the formula: {bubble.text}"))
     most = max(performance.peak_memory, key=lambda each: each.bytes, default=None)
     return [*pairs, *([("peak memory", f"{formats.quantity(most.bytes, 'B')}, rank {most.rank}")] if most else [])]
+
+
+def sent_along(traffic: AxisTraffic) -> str:
+    """tensor: 1.2 MB a step from rank 0, 24.1 MB/s"""
+    rate = "" if traffic.bytes_per_second is None else f", {formats.quantity(traffic.bytes_per_second, 'B')}/s"
+    return f"{traffic.axis}: {formats.quantity(traffic.bytes_per_step, 'B')} a step from rank {traffic.rank}{rate}"
 
 
 def world(job: Job) -> str:
@@ -102,10 +133,12 @@ def _goodput(goodput: Goodput | None) -> Pairs:
 
 
 def ranks(job: Job) -> str:
-    headers = ["RANK", "NODE", "SLOT", "STATE", "STEP", "PID", "HEARTBEAT", "EXIT"]
+    axes = mesh_axes(job)
+    headers = ["RANK", *map(str.upper, axes), "NODE", "SLOT", "STATE", "STEP", "PID", "HEARTBEAT", "EXIT"]
     rows = [
         [
             str(rank.rank),
+            *(str(rank.place.get(axis, formats.UNKNOWN)) for axis in axes),
             rank.node_name,
             str(rank.slot),
             rank.state,
@@ -117,6 +150,12 @@ def ranks(job: Job) -> str:
         for rank in job.ranks
     ]
     return table(headers, rows, empty="no ranks yet")
+
+
+def mesh_axes(job: Job) -> list[str]:
+    """Along which its ranks stand. Replicas alone need none: their number is the rank."""
+    axes = list(dict.fromkeys(axis for rank in job.ranks for axis in rank.place))
+    return [] if axes == ["replicate"] else axes
 
 
 def incidents_table(incidents: list[Incident]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from cli.errors import UsageProblem
-from training.spec_text import load
+from training.spec.text import load
 
 SET_SYNTAX = "write --set part.field=value, for example --set training.steps=200"
 

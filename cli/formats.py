@@ -37,6 +37,15 @@ def duration(seconds: float | None) -> str:
     return f"{hours}h{minutes:02d}m" if hours < 48 else f"{hours // 24}d{hours % 24:02d}h"
 
 
+def seconds(value: float | None) -> str:
+    """Of what takes a moment."""
+    return UNKNOWN if value is None else f"{value:.3f} s"
+
+
+def times(factor: float | None) -> str:
+    return UNKNOWN if factor is None else f"x {factor:.2f}"
+
+
 def age(then: datetime | None, now: datetime | None = None) -> str:
     return UNKNOWN if then is None else duration(max(0.0, ((now or datetime.now(UTC)) - then).total_seconds()))
 

@@ -42,6 +42,7 @@ for panel, name, function in (
     (JOBS, "cancel", jobs.cancel),
     (JOBS, "checkpoints", checkpoints.checkpoints),
     (JOBS, "restore", checkpoints.restore),
+    (JOBS, "export", checkpoints.export),
     (ACCESS, "login", identity.login),
     (ACCESS, "login-link", identity.login_link),
 ):

@@ -17,8 +17,15 @@ class Utilization(msgspec.Struct, frozen=True):
     text: str
     value: float | None = None
     formula: str | None = None
+    flops_per_second: float | None = None
     peak_flops: float | None = None
     sources: list[str] = []
+
+
+class Bubble(msgspec.Struct, frozen=True):
+    formula: float
+    text: str
+    measured: float | None = None
 
 
 class PeakMemory(msgspec.Struct, frozen=True):
@@ -26,11 +33,21 @@ class PeakMemory(msgspec.Struct, frozen=True):
     bytes: float
 
 
+class AxisTraffic(msgspec.Struct, frozen=True):
+    axis: str
+    rank: int
+    bytes_per_step: float
+    bytes_per_second: float | None = None
+
+
 class Performance(msgspec.Struct, frozen=True):
     steps: int
     mfu: Utilization
     step_seconds: float | None = None
     exposed_communication: float | None = None
+    overlapped_communication: float | None = None
+    traffic: list[AxisTraffic] = []
+    bubble: Bubble | None = None
     parts: list[StepTime] = []
     peak_memory: list[PeakMemory] = []
 

@@ -37,6 +37,7 @@ class Rank(msgspec.Struct, frozen=True):
     slot: int
     state: str
     parked: bool = False
+    place: dict[str, int] = {}
     pid: int | None = None
     step: int = 0
     heartbeat_age_seconds: float | None = None
@@ -70,6 +71,25 @@ class Failure(msgspec.Struct, frozen=True):
         return self.exception or self.kind
 
 
+class PlanOption(msgspec.Struct, frozen=True):
+    name: str
+    memory_bytes: int
+    step_seconds: float
+    why: str = ""
+
+
+class PlanChoice(msgspec.Struct, frozen=True):
+    """Where `strategy: auto` was asked for."""
+
+    asked: list[str]
+    why: str
+    assumed: str
+    budget_bytes: int
+    chosen: PlanOption
+    rejected: list[PlanOption] = []
+    not_told: int = 0
+
+
 class Job(msgspec.Struct, frozen=True):
     id: str
     name: str
@@ -89,6 +109,7 @@ class Job(msgspec.Struct, frozen=True):
     revision: int = 0
     failure: Failure | None = None
     actual_world_size: int | None = None
+    choice: PlanChoice | None = None
     ranks: list[Rank] = []
     generations: list[Generation] = []
 
@@ -140,6 +161,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
     pinned: bool
     created_at: datetime
     metrics: dict[str, AnyFloat] = {}
+    stall_seconds: float | None = None
+    write_seconds: float | None = None
+    slowdown: float | None = None
     damage: str | None = None
 
 
@@ -182,6 +206,11 @@ class Memory(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+class Stage(msgspec.Struct, frozen=True):
+    place: int
+    layers: str
+
+
 class Plan(msgspec.Struct, frozen=True):
     plan_hash: str
     world_size: int
@@ -191,10 +220,12 @@ class Plan(msgspec.Struct, frozen=True):
     micro_batches: int | None = None
     reproducible: bool = False
     parameter_count: int | None = None
+    stages: list[Stage] = []
     memory_per_rank: Memory | None = None
     placement: list[Placement] | None = None
     pending: Reason | None = None
     warnings: list[str] = []
+    choice: PlanChoice | None = None
 
 
 def view(document: Any, kind: type[View]) -> View:

@@ -161,7 +161,7 @@ def difference(tallies: Tallies, parameters: Parameters | None, how: Verdict) ->
             return f"{tallies.equal_steps} of {tallies.steps} steps equal, but the parameters at step {parameters.step} differ"
         return f"{tallies.equal_steps} of {tallies.steps} steps equal, but {tallies.missing} steps are known of one of them only"
     name, step, left, right = first
-    until = f"equal until step {step - 1}, then differs" if tallies.equal_steps else "differs from the start"
+    until = f"equal until step {step - 1}, then differs" if tallies.equal_steps and step > 1 else "differs from the start"
     found = f"{until}: {name} {left!r} and {right!r} at step {step}"
     return f"equal to {bound(tallies.largest)} over {tallies.steps} steps, not to the last bit; {found}" if how == "close" else found
 

@@ -196,12 +196,13 @@ def _saving(view: JobView, now: datetime) -> Decision | None:
 
 def _close_up_to_save(view: JobView, now: datetime) -> Decision | None:
     """The survivors save in the place of all, as a job that runs would go on; its user still wants the pause, and gets it once they
-    stand again. A rank that has exited well has left a whole checkpoint of that very step: then nothing is lost."""
+    stand again. A rank that has exited well has left a whole checkpoint of that very step: then nothing is lost. To go back to a checkpoint only
+    to save it again would be of no use."""
     if any(rank.outcome in ("paused", "completed") for rank in view.ranks):
         return None
     running = replace(view, state=JobState.RUNNING)
     decision = recovery.failed(running) or recovery.stranded(running, now)
-    return decision if decision is not None and decision.survivors else None
+    return decision if decision is not None and decision.survivors and not decision.falls_back else None
 
 
 def _saved(view: JobView) -> Decision:

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 
 from cluster.states import EndReason, Intent, JobState, RankState
 from cluster.views import Decision, JobView
+from training.spec.strategy import REPLICAS, Parallelism
 
 #: How long a rank that is ready waits for others that are still starting, so that one change takes them all.
 GATHER_SECONDS = 3.0
@@ -60,6 +61,7 @@ class Gang:
     ceiling: int  # its micro-batches: a rank beyond them would have nothing to do
     spares: int = 0
     mishaps: tuple[Mishap, ...] = ()  # of late, oldest first
+    plan: Parallelism = REPLICAS  # which sizes it may have
     yields: bool = False  # somebody waits for the slots that it has beyond its target
 
     @property
@@ -117,14 +119,12 @@ def next_change(gang: Gang, coming: int, now: datetime) -> Decision | None:
     """The next membership, if it is time for one. `coming`: parked ranks that were asked for a moment ago."""
     if len(gang.staying) > gang.limit:
         return _shrink(gang)
-    joining = _joining(gang, coming, now)
-    if joining or (gang.leaving and not _awaited(gang, coming)):
-        return _exchange(gang, joining)
-    return None
+    change = _take_in(gang, _joining(gang, coming, now))
+    return _exchange(gang, ()) if change is None and gang.leaving and not _awaited(gang, coming) else change
 
 
 def _shrink(gang: Gang) -> Decision:
-    stay = kept(gang, gang.limit)
+    stay = kept(gang, gang.plan.largest(gang.limit))
     why = "others wait for the slots" if gang.yields and len(gang.members) > gang.target else f"it is to have {gang.target}"
     return _change(gang, stay, (), why)
 
@@ -159,6 +159,12 @@ def _warming(gang: Gang, coming: int) -> bool:
     return coming > 0 or any(seat.ready_since is None for seat in gang.pool)
 
 
+def _take_in(gang: Gang, joining: Sequence[Seat]) -> Decision | None:
+    """As many of them as make a world that the plan fits."""
+    some = (_exchange(gang, joining[:count]) for count in range(len(joining), 0, -1))
+    return next((change for change in some if change is not None), None)
+
+
 def _exchange(gang: Gang, joining: Sequence[Seat]) -> Decision | None:
     """Joiners come in, and those on draining nodes go, except as many as are needed for now: a rank that joins brings no state
     along, and might not make it."""
@@ -167,14 +173,25 @@ def _exchange(gang: Gang, joining: Sequence[Seat]) -> Decision | None:
     if not joining and len(held_back) == len(gang.leaving):
         return _preempt(gang) if gang.leaving else None
     stay = tuple(seat for seat in gang.members if not seat.leaving or seat in held_back)
+    if gang.plan.misfit(len(stay) + len(joining)):
+        return None if joining else _leave(gang)
     reasons = [f"rank {_listed(joining)} is warm and takes a place"] if joining else []
     reasons += [f"the node of rank {_listed(gang.leaving)} drains"] if gang.leaving else []
     return _change(gang, stay, joining, "; ".join(reasons))
 
 
+def _leave(gang: Gang) -> Decision:
+    """Those on draining nodes go, and as many others as it takes to be of a size that the plan fits."""
+    stay = kept(gang, gang.plan.largest(len(gang.staying), gang.least))
+    return _change(gang, stay, (), f"the node of rank {_listed(gang.leaving)} drains") if stay else _preempt(gang)
+
+
 def _needed(gang: Gang, joining: int) -> int:
-    """How many of those who leave: enough to go on without the joiners or, where there is no room for all, one that has the state."""
+    """How many of those who leave: enough to go on without the joiners or, where there is no room for all, one that has the state. A state
+    in parts is saved first, for whoever is there afterwards."""
     stay = len(gang.staying)
+    if gang.plan.in_parts:
+        return max(gang.least - stay - joining, 0 if stay else 1)
     room = max(gang.ceiling - stay - joining, 0 if stay else 1)
     return min(max(0, gang.least - stay), room) if joining else max(0, gang.least - stay)
 

@@ -37,7 +37,7 @@ WORDS: Mapping[Cause, str] = {
     Cause.EVALUATING_AND_SAVING: "between steps: evaluations, checkpoints, and the little that a step leaves over",
     Cause.STARTING: "from the slots to the first step: processes, rendezvous, restoring",
     Cause.WAITING: "waiting for slots after it had them once",
-    Cause.INCIDENT: "from a fault to the next generation's first step",
+    Cause.INCIDENT: "from a fault until the next generation began its first step",
     Cause.RESIZING: "from one size to another, between steps",
     Cause.PAUSING: "from the wish to pause until the slots were free, without the steps in it",
     Cause.STOPPING: "from the last step until its ranks were gone",
@@ -136,7 +136,7 @@ def account(facts: Facts) -> Account:
     return Account(
         wall=wall,
         paused=max(0.0, facts.now - facts.began - wall),
-        useful_steps=kept,
+        useful_steps=useful_steps(lines),
         redone_steps=sum(stretch.last - stretch.first + 1 for stretch in facts.stretches) - kept,
         parts=parts,
         by_incident={
@@ -151,6 +151,11 @@ def lines_of(facts: Facts) -> list[Line]:
     for stretch in facts.stretches:
         newest[stretch.generation] = max(newest.get(stretch.generation, 0), stretch.last)
     return lineage({each.generation: each.start_step for each in facts.memberships}, newest)
+
+
+def useful_steps(lines: Sequence[Line]) -> int:
+    """From the first to the last: steps between two lines were done too, and what was known of them went with a rank."""
+    return lines[-1].last - lines[0].first + 1 if lines else 0
 
 
 def kept_steps(stretch: Stretch, lines: Sequence[Line]) -> int:

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from training.link import GroupCall, Stalled
 
-#: Beyond its limit, a rank whose peers do not answer has waited long enough for their own word. As `training.watchdog.CONFIRM_SECONDS`.
+#: Beyond its limit, a rank whose peers do not answer has waited long enough for their own word. As `training.reporting.watchdog.CONFIRM_SECONDS`.
 WORD_SECONDS = 0.3
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from training.spec.strategy import REPLICAS, Parallelism
+
 
 @dataclass(frozen=True)
 class NodeView:
@@ -31,10 +33,16 @@ class Request:
     priority: int
     queued_at: datetime
     min_nodes: int | None = None  # it starts with as few; None: with `nodes` and nothing less
+    plan: Parallelism = REPLICAS  # which sizes it may have
 
     @property
     def least(self) -> Request:
         return replace(self, nodes=min(self.nodes, self.min_nodes or self.nodes))
+
+    def nodes_of(self, available: int) -> int:
+        """How many of so many nodes it would start with; 0: they are too few."""
+        sizes = range(min(available, self.nodes), self.least.nodes - 1, -1)
+        return next((nodes for nodes in sizes if self.plan.misfit(nodes * self.slots_per_node) is None), 0)
 
 
 @dataclass(frozen=True)
@@ -103,8 +111,8 @@ class Room:
 def _place_one(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Placement | Pending:
     fitting = [[node for node in kind if room.available(node) >= request.slots_per_node] for kind in _kinds(usable)]
     widest = max(fitting, key=lambda found: min(len(found), request.nodes), default=[])
-    if len(widest) >= request.least.nodes:
-        chosen = sorted(widest, key=lambda node: (room.available(node), node.name, node.id))[: request.nodes]
+    if nodes_taken := request.nodes_of(len(widest)):
+        chosen = sorted(widest, key=lambda node: (room.available(node), node.name, node.id))[:nodes_taken]
         return Placement(request.job_id, tuple(room.take(node, request.slots_per_node) for node in chosen))
     pending = Pending(request.job_id, _explain(request.least, nodes, usable, room))
     _reserve(request.least, usable, room)

@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 
 from cluster import hangs
 from cluster.failures import end_reason_of, is_victim, root_cause, would_repeat
+from cluster.members import Members, regroup
 from cluster.states import EndReason, JobState, RankState
 from cluster.views import Decision, JobView, RankView, listed
 
-#: How long those who are there wait for a parked rank that was given a place among them.
+#: How long those who are there wait for a parked rank that was given a place among them; START_SECONDS for a new process.
 ENTER_SECONDS = 20.0
 #: How long a rank that has lost a peer may wait for somebody to say which.
 BROKEN_SECONDS = 10.0
@@ -48,15 +49,18 @@ def stranded(view: JobView, now: datetime) -> Decision | None:
 def newcomers_overdue(view: JobView, now: datetime) -> Decision | None:
     """Those who came from the generation before have left it, and wait."""
     stayers = [rank for rank in view.ranks if not rank.newcomer]
-    late = [rank for rank in view.ranks if rank.newcomer and rank.state is not RankState.RUNNING]
+    late = [rank for rank in view.ranks if rank.newcomer and rank.carried and rank.state is not RankState.RUNNING]
     there = all(rank.state in (RankState.STARTING, RankState.RUNNING) for rank in stayers)
     entered = max((rank.updated_at for rank in stayers), default=now)
     if not late or not stayers or not there or now - entered < timedelta(seconds=ENTER_SECONDS):
         return None
-    why = f"rank {listed(late)} did not join within {ENTER_SECONDS:.0f} s; the others go on as generation {view.generation + 1}"
-    return Decision(
-        JobState.RECOVERING, EndReason.START_TIMEOUT, why, survivors=_numbers([rank for rank in view.ranks if rank not in late])
-    )
+    what = f"rank {listed(late)} did not join within {ENTER_SECONDS:.0f} s"
+    if view.plan.in_parts:
+        without = [rank.rank for rank in late]
+        return _close_up(view, EndReason.START_TIMEOUT, what, without) or restart_or_give_up(view, EndReason.START_TIMEOUT, what)
+    why = f"{what}; the others go on as generation {view.generation + 1}"
+    rest = tuple(rank.rank for rank in view.ranks if rank not in late)
+    return Decision(JobState.RECOVERING, EndReason.START_TIMEOUT, why, survivors=rest)
 
 
 def hopeless(view: JobView, now: datetime) -> Decision | None:
@@ -98,21 +102,46 @@ def _hung(view: JobView) -> Decision | None:
 
 def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[int] = ()) -> Decision | None:
     """The next generation is made of the survivors at once, and of parked ranks in place of the dead: neither their word nor the end
-    of the dead is waited for. None where it cannot be, or would not help: too few survive, nothing had begun, the run was just
-    ending, the code itself is broken."""
+    of the dead is waited for. Where they are too few for a model in parts, the dead are started again in their slots, if they have left
+    them. None where it cannot be, or would not help: too few survive, nothing had begun, the run was just ending, the code itself is
+    broken, or all would go back to a checkpoint and have done so too often."""
     there = [rank for rank in view.ranks if not rank.stopped and rank.reachable and rank.state is not RankState.STOPPING]
     survivors = [rank for rank in there if rank.rank not in without]
     begun = view.state in (JobState.RUNNING, JobState.RESIZING) or any(rank.carried for rank in view.ranks)
     if view.min_ranks is None or not begun or _ending(view) or _futile(view) or all(rank.newcomer for rank in survivors):
         return None
     joining = [rank for rank in view.parked if rank.state is RankState.PARKED and rank.reachable and not rank.leaving]
-    joining = joining[: max(0, (view.target or len(view.ranks)) - len(survivors))]
-    if len(survivors) + len(joining) < view.min_ranks:
+    members = regroup(view, survivors, joining) or (regroup(view, survivors, joining, _vacant(view)) if view.plan.in_parts else None)
+    if members is None or not (members.whole or view.restarts < view.max_restarts):
         return None
-    who = f"rank {listed(survivors)} of {len(view.ranks)} close(s) up"
-    spares = f" with spare rank {listed(joining)}" if joining else ""
-    why = f"{what}; {who}{spares} and go(es) on as generation {view.generation + 1}"
-    return Decision(JobState.RECOVERING, reason, why, survivors=_numbers(survivors), joining=_numbers(joining))
+    return Decision(
+        JobState.RECOVERING,
+        reason,
+        f"{what}; {_who_goes_on(view, members)}",
+        counts_as_restart=not members.whole,
+        survivors=members.survivors,
+        joining=members.joining,
+        replaced=members.replaced,
+        parking=members.parking,
+        falls_back=not members.whole,
+    )
+
+
+def _vacant(view: JobView) -> list[RankView]:
+    """Ranks that have left their slots, on nodes that would start them again."""
+    return [rank for rank in view.ranks if rank.state is RankState.EXITED and rank.reachable and not rank.leaving]
+
+
+def _who_goes_on(view: JobView, members: Members) -> str:
+    again = f"{_ranks(members.replaced, 'is', 'are')} started again, " if members.replaced else ""
+    parked = f"{_ranks(members.parking, 'is', 'are')} parked, " if members.parking else ""
+    spares = f" with spare rank {_listed(members.joining)}" if members.joining else ""
+    of, to = f"of {len(view.ranks)}", f"as generation {view.generation + 1}"
+    if members.whole:
+        goes_on = _ranks(members.survivors, f"{of} closes up{spares} and goes", f"{of} close up{spares} and go")
+        return f"{again}{parked}{goes_on} on {to}"
+    keeps = _ranks(members.survivors, f"{of} keeps its process{spares} and goes", f"{of} keep their processes{spares} and go")
+    return f"{again}{parked}{keeps} back to the newest checkpoint {to}: {view.restarts + 1} of at most {view.max_restarts} restarts"
 
 
 def _ending(view: JobView) -> bool:
@@ -135,5 +164,10 @@ def restart_or_give_up(view: JobView, reason: EndReason, what: str) -> Decision:
     return Decision(JobState.RECOVERING, reason, why, counts_as_restart=True)
 
 
-def _numbers(ranks: Sequence[RankView]) -> tuple[int, ...]:
-    return tuple(rank.rank for rank in ranks)
+def _ranks(ranks: Sequence[int], one: str, several: str) -> str:
+    """rank 0 goes, ranks 0, 2 go"""
+    return f"rank {_listed(ranks)} {one}" if len(ranks) == 1 else f"ranks {_listed(ranks)} {several}"
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cluster.states import CheckpointState
-from training.spec import CheckpointPolicy
+from training.spec.job import CheckpointPolicy
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cluster.states import EndReason, Intent, JobState, RankState
 from training.link import FailureReport, Outcome, Stalled
+from training.spec.strategy import REPLICAS, Parallelism
 
 #: How long an exited rank's last metrics, logs and checkpoint records are waited for before the job moves on without them.
 DRAIN_SECONDS = 10.0
@@ -71,6 +72,7 @@ class JobView:
     ranks: tuple[RankView, ...] = ()  # the members of `generation`
     parked: tuple[RankView, ...] = ()  # its ranks without a place: no part of what it does, but they hold slots
     min_ranks: int | None = None  # the fewest survivors that go on by themselves; None: the job does not close up
+    plan: Parallelism = REPLICAS  # how its world is cut: which sizes it may have, and which rank holds what
     target: int | None = None  # how many members it should have; None: as many as it has
     slow_is_hung: bool = False  # the user has said how long a step may take
     saves: bool = True  # its ranks can be asked to save and exit; not those of a script
@@ -78,6 +80,11 @@ class JobView:
     @property
     def generation_ended(self) -> bool:
         return self.generation_ended_at is not None
+
+    @property
+    def size(self) -> int:
+        """How many members it should have."""
+        return self.target or len(self.ranks)
 
     def settled(self, now: datetime) -> bool:
         return all(rank.settled(now) for rank in (*self.ranks, *self.parked))
@@ -93,8 +100,9 @@ class JobView:
 class Decision:
     """The next state. `to` may be the present one: then only the reason changes, or the present generation ends.
 
-    `survivors`, then `joining`, are the next generation, in this order: ranks whose processes live on, and parked ones that
-    take a place beside them. `at_boundary`: after a step that the present generation agrees on, since nothing is wrong with it.
+    `survivors`, `joining`, then `replaced` are the next generation, in this order: ranks whose processes live on, parked ones that take a
+    place beside them, and ended ones whose places go to new processes. `at_boundary`: after a step that the present generation agrees
+    on, since nothing is wrong with it.
     """
 
     to: JobState
@@ -104,8 +112,16 @@ class Decision:
     stops_ranks: bool = False
     survivors: tuple[int, ...] = ()
     joining: tuple[int, ...] = ()
+    replaced: tuple[int, ...] = ()
+    parking: tuple[int, ...] = ()  # ranks whose processes live on without a place
+    falls_back: bool = False  # a part of the state is lost: its living processes go back to the newest checkpoint
     culprits: tuple[int, ...] = ()  # ranks that are to blame though they have not failed
     at_boundary: bool = False
+
+    @property
+    def as_restart(self) -> Decision:
+        """The same with new processes only."""
+        return replace(self, survivors=(), joining=(), replaced=(), parking=(), falls_back=False, counts_as_restart=True)
 
     @property
     def ends_generation(self) -> bool:

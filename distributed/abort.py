@@ -7,6 +7,7 @@ wake a call, so nobody waits for gloo itself but for promises that a fence can b
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import socket
@@ -22,6 +23,7 @@ from torch.futures import Future
 from distributed.calls import Call, Calls
 from distributed.errors import GenerationOverError
 from distributed.reach import Place, Presence
+from distributed.waiters import Waiters
 
 _DESCRIPTORS = "/proc/self/fd"
 
@@ -48,6 +50,7 @@ class Fence:
         self.peers: dict[int, Place] = {}  # the other ranks' landmarks, once they are known
         self.presences: dict[int, Place] = {}  # ... and theirs
         self._promises: dict[int, Future[Any]] = {}
+        self._waiters = Waiters()
 
     def complete(self) -> None:
         """The group stands: sockets opened from now on are somebody else's."""
@@ -73,9 +76,15 @@ class Fence:
         return promise.then(unwrap)
 
     def wait(self, works: Sequence[Any]) -> None:
-        """The same for point-to-point transfers: gloo gives no futures for those, so a thread of its own waits for them."""
+        """The same for point-to-point transfers: gloo gives no futures for those, so another thread waits for them."""
         promise = self._promise()
-        threading.Thread(target=lambda: self._keep(promise, end_of(works)), name="transfer", daemon=True).start()
+        self._waiters.do(lambda: self._keep(promise, end_of(works)))
+        promise.then(unwrap).wait()
+
+    def attend(self, work: concurrent.futures.Future[Any]) -> None:
+        """Until another thread of this process has done it, well or not: nobody stays for its sake when the generation is over."""
+        promise = self._promise()
+        work.add_done_callback(lambda _: self._keep(promise, None))
         promise.then(unwrap).wait()
 
     def _promise(self) -> Future[Any]:

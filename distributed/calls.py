@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from distributed.overlap import Overlap
+
 #: How far back ranks can be compared: more than one may be ahead of another.
 REMEMBERED_CALLS = 16
 
@@ -38,8 +40,19 @@ class Calls:
 
     def __init__(self) -> None:
         self.recent: deque[Call] = deque(maxlen=REMEMBERED_CALLS)
-        self.awaited: Call | None = None  # the training thread has nothing else to do until it is done
+        self.overlap = Overlap()
+        self._awaited: Call | None = None
         self._number = 0
+
+    @property
+    def awaited(self) -> Call | None:
+        """The training thread has nothing else to do until it is done."""
+        return self._awaited
+
+    @awaited.setter
+    def awaited(self, call: Call | None) -> None:
+        self._awaited = call
+        self.overlap.waits(call is not None)
 
     def begin(self, kind: str, tensor: Tensor | None = None) -> Call:
         self._number += 1

@@ -50,8 +50,12 @@ def script_environment(place: Place, master_port: int) -> dict[str, str]:
 
 
 def enter(place: Place, interface: str | None, folder: Path) -> None:
-    """Tell this process's libraries where it stands. Before each process group."""
+    """Tell this process's libraries where it stands. Before each process group.
+
+    Of NCCL's errors torch would make the end of the process, where survivors are to go on: `distributed.abort` breaks off what they wait in.
+    """
     os.environ.update(rank_environment(place) | {RANK_FOLDER: str(folder)})
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
         os.environ["NCCL_SOCKET_IFNAME"] = interface
@@ -94,6 +98,12 @@ def position() -> Position:
         local_world_size=int(read["LOCAL_WORLD_SIZE"] or 1),
         node_rank=int(read["GROUP_RANK"] or 0),
     )
+
+
+def rendezvous_address() -> str | None:
+    """Where the ranks that torchrun started meet, as host:port; None where nobody says."""
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    return f"{host}:{port}" if host and port else None
 
 
 def rank_folder() -> Path | None:

@@ -5,7 +5,8 @@ DistributedError (a RuntimeError, as torch's own)
 ├── StoreRefusedError       not, or no longer, a member: wrong token, stale generation
 ├── GenerationOverError     a newer generation has begun, or this one has lost a rank
 ├── StoreTimeoutError       the store answers, but what was waited for did not come
-└── StoreRequestError       a request that cannot be carried out
+├── StoreRequestError       a request that cannot be carried out
+└── LaunchError             what this process's environment says of its place in a world cannot be
 """
 
 from __future__ import annotations
@@ -33,3 +34,7 @@ class StoreTimeoutError(DistributedError):
 
 class StoreRequestError(DistributedError):
     """The store says that the request makes no sense."""
+
+
+class LaunchError(DistributedError):
+    """The variables that torchrun sets are missing, or do not fit this machine."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,14 +17,17 @@ from torch import Tensor
 
 from distributed.abort import Fence
 from distributed.calls import Call
+from distributed.traffic import Traffic, of_all_reduce, of_gather
 
 
 class Line:
     """`ranks` of the world, ascending; `waited` are the seconds that this rank has done nothing but wait in the line."""
 
-    def __init__(self, ranks: Sequence[int], rank: int, process_group: dist.ProcessGroup, fence: Fence) -> None:
-        self.ranks, self.rank = tuple(ranks), tuple(ranks).index(rank)
-        self.process_group, self._fence = process_group, fence
+    def __init__(
+        self, axis: str, ranks: Sequence[int], rank: int, process_group: dist.ProcessGroup, fence: Fence, traffic: Traffic
+    ) -> None:
+        self.axis, self.ranks, self.rank = axis, tuple(ranks), tuple(ranks).index(rank)
+        self.process_group, self._fence, self._traffic = process_group, fence, traffic
         self.waited = 0.0
 
     @property
@@ -32,15 +36,21 @@ class Line:
 
     def sum(self, values: Tensor) -> Tensor:
         """`values` added up over the line, in place."""
-        with self._call("sum along a line", values) as call:
+        return self.reduce(values, dist.ReduceOp.SUM)
+
+    def reduce(self, values: Tensor, how: Any) -> Tensor:
+        """All ranks' `values` made one as torch's ReduceOp `how` says, in place."""
+        self._traffic.add(self.axis, of_all_reduce(values, self.size))
+        with self._call("reduction along a line", values) as call:
             if values.device.type == "cpu":
-                self._fence.guard(dist.all_reduce(values, group=self.process_group, async_op=True), call).wait()
+                self._fence.guard(dist.all_reduce(values, how, group=self.process_group, async_op=True), call).wait()
             else:
-                dist.all_reduce(values, group=self.process_group)
+                dist.all_reduce(values, how, group=self.process_group)
         return values
 
     def gather(self, output: Tensor, part: Tensor) -> None:
         """Everyone's `part` (n) end to end in `output` (size * n); it may be a slice of `output`."""
+        self._traffic.add(self.axis, of_gather(part, self.size))
         with self._call("gather along a line", part) as call:
             if part.device.type == "cpu":
                 self._fence.guard(dist.all_gather_single(output, part, group=self.process_group, async_op=True), call).wait()
@@ -49,6 +59,7 @@ class Line:
 
     def scatter_sum(self, output: Tensor, parts: Tensor) -> None:
         """Into `output` (n) the sum of everyone's `parts` (size * n) for this rank, added up in the order of the ranks."""
+        self._traffic.add(self.axis, of_gather(output, self.size))
         with self._call("reduce-scatter along a line", parts):
             if parts.device.type == "cpu":
                 self._exchange_and_add(output, parts)
@@ -56,13 +67,18 @@ class Line:
                 dist.reduce_scatter_single(output, parts, group=self.process_group)
 
     def _exchange_and_add(self, output: Tensor, parts: Tensor) -> None:
-        """gloo's own reduce-scatter takes 1.8 times as long as its all-reduce, plain transfers half as long."""
+        """gloo's own reduce-scatter takes 1.8 times as long as its all-reduce, plain transfers half as long.
+
+        In the line's own group: where a rank beyond the line dies, gloo's group of the world stands still for all, and nobody would hear of it.
+        """
         pieces = parts.view(self.size, -1)
         received = [torch.empty_like(output) if place != self.rank else pieces[place] for place in range(self.size)]
-        operations = [dist.P2POp(dist.isend, pieces[place], peer) for place, peer in self._peers()]
-        operations += [dist.P2POp(dist.irecv, received[place], peer) for place, peer in self._peers()]
+        operations = [dist.P2POp(dist.isend, pieces[place], peer, self.process_group) for place, peer in self._peers()]
+        operations += [dist.P2POp(dist.irecv, received[place], peer, self.process_group) for place, peer in self._peers()]
         self._fence.wait(dist.batch_isend_irecv(operations))
-        torch.sum(torch.stack(received), dim=0, out=output)
+        torch.add(received[0], received[1], out=output)
+        for piece in received[2:]:
+            output.add_(piece)
 
     def _peers(self) -> Iterator[tuple[int, int]]:
         """(place in the line, rank)"""
@@ -77,7 +93,18 @@ class Line:
         self.waited += time.perf_counter() - started
 
 
-def join_lines(axes: Mapping[str, Sequence[Sequence[int]]], rank: int, fence: Fence) -> dict[str, Line]:
+class Waiting:
+    """What a rank has waited in some lines, since it was asked last."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._lines, self._before = tuple(lines), 0.0
+
+    def lap(self) -> float:
+        before, self._before = self._before, sum(line.waited for line in self._lines)
+        return self._before - before
+
+
+def join_lines(axes: Mapping[str, Sequence[Sequence[int]]], rank: int, fence: Fence, traffic: Traffic) -> dict[str, Line]:
     """This rank's line along each axis. Every rank makes the groups of all lines, in the same order; one that holds the whole world
     uses the world's group."""
     found = {}
@@ -87,5 +114,5 @@ def join_lines(axes: Mapping[str, Sequence[Sequence[int]]], rank: int, fence: Fe
             group = dist.group.WORLD if whole else dist.new_group(list(ranks))
             if rank in ranks:
                 assert isinstance(group, dist.ProcessGroup)
-                found[axis] = Line(ranks, rank, group, fence)
+                found[axis] = Line(axis, ranks, rank, group, fence, traffic)
     return found

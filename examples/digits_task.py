@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 from training.task import Batch, Loss, Task
 
 HELD_OUT_EVERY = 5

@@ -33,7 +33,16 @@ def make_folders(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Make a rename or a removal inside `path` survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(path, os.O_DIRECTORY)
+
+
+def sync_file(path: Path) -> None:
+    """Make what somebody else has written into it survive a power cut."""
+    _sync(path, 0)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -87,7 +87,7 @@ def _sample(gpu: Gpu) -> GpuSample:
 
 
 def _read(gpu: Gpu, handle: Any) -> GpuSample:
-    memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    memory = _memory(handle)
     utilization = _optional(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return GpuSample(
         index=gpu.index,
@@ -111,6 +111,12 @@ def _optional(read: Callable[..., T], *arguments: Any) -> T | None:
         return read(*arguments)
     except _ABSENT:
         return None
+
+
+def _memory(handle: Any) -> Any:
+    """Used without what the driver keeps for itself, as nvidia-smi shows it; drivers before 510 count that as used."""
+    newer = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    return newer or _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
 
 
 def _watts(milliwatts: int | None) -> float | None:

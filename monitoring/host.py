@@ -35,6 +35,11 @@ class HostSampler:
         )
 
 
+def available_memory_bytes() -> int:
+    """What could be allocated without swapping."""
+    return int(psutil.virtual_memory().available)
+
+
 def _network_bytes() -> tuple[int, int]:
     """Sent and received over all interfaces."""
     counters = psutil.net_io_counters()

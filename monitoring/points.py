@@ -6,6 +6,7 @@ coordinator acknowledges the highest one it holds, and drops whatever it has see
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -30,9 +31,13 @@ JOB_METRICS: dict[str, Unit] = {
     "loss": Unit.NATS,
     "learning_rate": Unit.NONE,
     "gradient_norm": Unit.NONE,
+    "loss_scale": Unit.NONE,  # of fp16: by which the next step's loss is multiplied
+    "skipped_updates": Unit.NONE,  # since step 0, for gradients that overflowed in fp16
     "samples_per_second": Unit.PER_SECOND,
     "tokens_per_second": Unit.PER_SECOND,
     "mfu": Unit.RATIO,
+    "flops_per_sample": Unit.NONE,  # forward and backward, where the spec alone does not tell: counted on the rank, or a task's own figure
+    "pipeline_bubble": Unit.RATIO,  # of a step: a pipeline's ranks computed nothing, in the mean
     "eval_loss": Unit.NATS,
     "eval_accuracy": Unit.RATIO,
 }
@@ -46,6 +51,16 @@ SAMPLE_METRICS: dict[str, Unit] = {
     "epoch_samples": Unit.NONE,
 }
 
+#: Bytes that a rank sent in a step, by the axis of the mesh along which they went; `world`: between all ranks, whatever their axes.
+SENT_METRICS: dict[str, str] = {
+    "pipeline": "pipeline_sent_bytes",
+    "replicate": "replicate_sent_bytes",
+    "shard": "shard_sent_bytes",
+    "context": "context_sent_bytes",
+    "tensor": "tensor_sent_bytes",
+    "world": "world_sent_bytes",
+}
+
 #: Reported by every rank for itself, once per step. The parts add up to step_seconds; `other` is the rest.
 RANK_METRICS: dict[str, Unit] = {
     "step_seconds": Unit.SECONDS,
@@ -55,12 +70,20 @@ RANK_METRICS: dict[str, Unit] = {
     "communication_seconds": Unit.SECONDS,
     "optimizer_seconds": Unit.SECONDS,
     "other_seconds": Unit.SECONDS,
+    "overlapped_communication_seconds": Unit.SECONDS,  # under way while the rank computed: no part
     "memory_bytes": Unit.BYTES,
     "peak_memory_bytes": Unit.BYTES,
     "dropped_records": Unit.NONE,
+    **dict.fromkeys(SENT_METRICS.values(), Unit.BYTES),
 }
 
 STEP_PARTS = ("data_seconds", "forward_seconds", "backward_seconds", "communication_seconds", "optimizer_seconds", "other_seconds")
+
+
+def communication(sent: Mapping[str, float], overlapped: float | None) -> dict[str, float]:
+    """Metrics of one rank's step: bytes by axis; seconds beside computing, None where nobody tells."""
+    values = {SENT_METRICS[axis]: size for axis, size in sent.items()}
+    return values if overlapped is None else values | {"overlapped_communication_seconds": overlapped}
 
 
 def unit_of(name: str) -> Unit:
@@ -84,25 +107,37 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+EventKind = Literal[
+    "checkpoint_committed",
+    "checkpoint_damaged",
+    "checkpoint_restored",
+    "checkpoint_failed",
+    "evaluated",
+    "sample",
+    "carried_on",
+    "micro_batch_found",
+]
+
+
 class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened on a rank and must reach the coordinator exactly once.
 
     kind                  data
-    checkpoint_committed  directory, step, bytes, manifest_sha256, metrics {name: value}, parameters_sha256
+    checkpoint_committed  directory, step, bytes, manifest_sha256, metrics {name: value}, parameters_sha256;
+                          stall_seconds, write_seconds, slowdown or null, where the rank that saved it tells of it
     checkpoint_damaged    directory, reason         (verification failed; an older one is tried)
     checkpoint_restored   directory, step
     checkpoint_failed     step, reason              (training goes on)
     evaluated             step, metrics {name: value}
     sample                step, text
+    micro_batch_found     size, peak_bytes, limit_bytes, tried {size: bytes}
     carried_on            step, transfers, entered_at, joined_at, agreed_at, first_step_at or null
                           (living processes have formed a new generation; seconds since the epoch)
     """
 
     seq: int
     time: float
-    kind: Literal[
-        "checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample", "carried_on"
-    ]
+    kind: EventKind
     data: dict[str, Any]
 
 

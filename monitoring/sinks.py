@@ -10,15 +10,11 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from monitoring.points import MetricRecord, RankEvent
+from monitoring.points import EventKind, MetricRecord, RankEvent
 from monitoring.spool import SpoolReader, SpoolWriter
 
 #: The page cache survives a killed process; syncing is for a machine that loses power.
 SYNC_SECONDS = 1.0
-
-EventKind = Literal[
-    "checkpoint_committed", "checkpoint_damaged", "checkpoint_restored", "checkpoint_failed", "evaluated", "sample", "carried_on"
-]
 
 
 class Measured(Protocol):

@@ -37,17 +37,20 @@ EXPENSIVE = frozenset(
 
 def checkpoint_activations(blocks: Iterable[nn.Module], mode: Literal["none", "selective", "full"]) -> None:
     """In place, any number of times. The names of parameters stay what they are."""
-    if mode == "none":
-        return
-    for block in blocks:
-        block.forward = functools.partial(recomputed, block, selective=mode == "selective")
+    for block in blocks if mode != "none" else ():
+        if not isinstance(block.forward, Recomputed):
+            block.forward = Recomputed(block, selective=mode == "selective")
 
 
-def recomputed(block: nn.Module, *inputs: Any, selective: bool, **named: Any) -> Any:
-    """The block's own forward, whose activations are not kept."""
-    forward = functools.partial(type(block).forward, block)
-    contexts = functools.partial(contexts_for, block, selective=selective)
-    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=contexts, **named)
+class Recomputed:
+    """A block's forward pass, whose activations are not kept."""
+
+    def __init__(self, block: nn.Module, *, selective: bool) -> None:
+        self._forward = block.forward
+        self._contexts = functools.partial(contexts_for, block, selective=selective)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        return checkpoint(self._forward, *inputs, use_reentrant=False, context_fn=self._contexts, **named)
 
 
 def contexts_for(block: nn.Module, *, selective: bool) -> Contexts:

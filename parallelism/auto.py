@@ -1,60 +1,73 @@
-"""Which plan to train with, chosen by the estimates of memory and time. Pure; the answer says why, and what became of every other plan.
+"""Which plan to train with, chosen by the estimates of memory and time. Pure; the answer says why, and what became of the other plans.
 
 Every plan that the trainer can run is looked at: all ways to share out the world over the axes, with and without activations computed
 again, for all micro-batch sizes that are a power of two or a data rank's whole share. Of those that fit the fastest wins; of equally fast
-ones the plainest, then the one that needs least memory.
+ones the plainest, then the one that needs least memory. Time is cheap to estimate and memory is not, so memory is looked at only where it
+decides something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import get_args
 
+from parallelism import auto_words as words
 from parallelism.estimate import Checkpointing, Memory, OptimizerKind, Setup, memory
 from parallelism.plan import Degrees
 from parallelism.shape import Precision, Shape
-from parallelism.step_time import Machines, StepTime, step_time
+from parallelism.step_time import Load, Machines, StepTime, loads_of, step_time
 
 #: Of a device's memory: what the estimate may miss, the allocator's gaps, and what the driver and the libraries take.
 RESERVE = 0.1
 #: How many times as many nodes are looked at for what would fit.
 MOST_NODES = 64
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True)
 class Supported:
-    """What the trainer can run."""
+    """What the trainer can run. `permits` is asked about single plans, for what no list of axes can say."""
 
     axes: Collection[str] = ("replicate",)  # fields of Degrees; the others stay 1
     activation_checkpointing: tuple[Checkpointing, ...] = ("none",)
+    permits: Callable[[Setup], bool] = lambda setup: True
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be trained, whatever it runs on."""
+    """What is to be trained, whatever it runs on, and what of the plan is settled already."""
 
     shape: Shape
     global_batch_size: int
     optimizer: OptimizerKind = "adamw"
     precision: Precision = "fp32"
-    reproducible: bool = False  # only replicas promise it
+    reproducible: bool | None = False  # None: where nothing but replicas is chosen, which promise it at little cost
     micro_batch_size: int | None = None  # None: chosen too
+    reshard_after_forward: bool = True
+    cpu_offload: bool = False
+    degrees: Mapping[str, int] = field(default_factory=dict)  # sizes of axes that are settled
+    also_replicas: tuple[int, ...] = ()  # other numbers of replicas that the plan must fit: an elastic job's least and most
 
 
 @dataclass(frozen=True)
 class Candidate:
     setup: Setup
-    memory: Memory
     time: StepTime
+    wanted: Wanted
+
+    @cached_property
+    def memory(self) -> Memory:
+        """At the number of replicas that needs most."""
+        sizes = [self.setup.degrees, *(replace(self.setup.degrees, replicate=count) for count in self.wanted.also_replicas)]
+        return max((memory(self.wanted.shape, replace(self.setup, degrees=each)) for each in sizes), key=lambda each: each.total)
 
     @property
     def name(self) -> str:
         """`shard 4 x replicate 2, full activation checkpointing, micro-batches of 2`"""
         again = self.setup.activation_checkpointing
         checkpointing = "" if again == "none" else f", {again} activation checkpointing"
-        return f"{words(self.setup.degrees)}{checkpointing}, micro-batches of {self.setup.micro_batch_size}"
+        return f"{words.degrees(self.setup.degrees)}{checkpointing}, micro-batches of {self.setup.micro_batch_size}"
 
 
 @dataclass(frozen=True)
@@ -67,56 +80,141 @@ class Rejected:
 class Choice:
     best: Candidate | None  # None: nothing fits
     why: str  # two sentences
-    rejected: tuple[Rejected, ...]  # the fastest that fit first, then those that do not, the smallest first
+    budget: int  # bytes
+    #: Of plans that differ in micro-batches only the best one: the fastest that fit first, then those that do not. Where a way to share out
+    #: the world fits in no mode of checkpointing, only the leanest.
+    rejected: tuple[Rejected, ...]
 
 
 def choose(wanted: Wanted, machines: Machines, supported: Supported) -> Choice:
     """Raises ValueError where no plan can share the global batch out over the world, whatever the memory."""
-    candidates = [_estimate(wanted, setup, machines) for setup in setups(wanted, machines, supported)]
-    if not candidates:
-        raise ValueError(
-            f"global_batch_size={wanted.global_batch_size} cannot be shared out over {plural(machines.world_size, 'rank')} along "
-            f"{', '.join(sorted(supported.axes))}; use {machines.world_size} or more samples, or fewer slots"
-        )
-    budget = budget_of(machines)
-    fitting = sorted((each for each in candidates if each.memory.total <= budget), key=_preference)
-    too_large = sorted((each for each in candidates if each.memory.total > budget), key=lambda each: (each.memory.total, each.name))
-    if not fitting:
-        return Choice(None, _why_nothing(too_large[0], wanted, machines, supported), _too_large(too_large, budget))
+    budget, fitting, too_large = budget_of(machines), list[Candidate](), list[Candidate]()
+    for families in families_of(wanted, machines, supported):
+        hopeless = families[-1].floor > budget
+        found = [(family, None if hopeless else family.fastest(budget)) for family in families]
+        larger = [family for family, best in found if best is None]
+        fitting += [best for _, best in found if best is not None]
+        too_large += [family.smallest for family in (larger if len(larger) < len(found) else larger[-1:])]
+    if not fitting and not too_large:
+        raise ValueError(words.no_plan(wanted.global_batch_size, machines.world_size, sorted(supported.axes), wanted.degrees))
+    fitting.sort(key=_preference)
+    too_large.sort(key=lambda each: (each.memory.total, each.name))
+    return _chosen(fitting, too_large, budget) if fitting else _nothing(too_large, wanted, machines, supported)
+
+
+def _chosen(fitting: list[Candidate], too_large: list[Candidate], budget: int) -> Choice:
     best, *slower = fitting
-    why = _why(best, slower, too_large, machines)
-    return Choice(best, why, (*(Rejected(each, _why_slower(each, best)) for each in slower), *_too_large(too_large, budget)))
+    why = words.why(best, next(iter(slower), None), next(iter(too_large), None), budget)
+    return Choice(best, why, budget, (*(Rejected(each, words.why_slower(each, best)) for each in slower), *_rejected(too_large, budget)))
+
+
+def _rejected(too_large: list[Candidate], budget: int) -> tuple[Rejected, ...]:
+    return tuple(Rejected(each, words.why_too_large(each, budget)) for each in too_large)
 
 
 def budget_of(machines: Machines) -> int:
     return int((1 - RESERVE) * machines.memory_bytes)
 
 
+@dataclass(frozen=True)
+class Family:
+    """Plans that differ in their micro-batches only, the fastest first."""
+
+    members: tuple[Candidate, ...]
+    permits: Callable[[Setup], bool]
+
+    def fastest(self, budget: int) -> Candidate | None:
+        """Of those that fit."""
+        first, *others = self.members
+        if self._holds(first, budget):
+            return first
+        return next((each for each in others if self._holds(each, budget)), None) if self.floor <= budget else None
+
+    def _holds(self, member: Candidate, budget: int) -> bool:
+        return member.memory.total <= budget and self.permits(member.setup)
+
+    @cached_property
+    def smallest(self) -> Candidate:
+        """With more samples at a time only copies of gradients become fewer: but for the tree's, they do so at the last."""
+        ends = self.members if self._least.setup.reproducible else (self._least, self._most)
+        return min(ends, key=lambda each: each.memory.total)
+
+    @property
+    def floor(self) -> int:
+        """Bytes that none of them can do without."""
+        needed = self._least.memory
+        return needed.total - needed.gradients - needed.buffers
+
+    @cached_property
+    def _least(self) -> Candidate:
+        return min(self.members, key=lambda each: each.setup.micro_batch_size)
+
+    @cached_property
+    def _most(self) -> Candidate:
+        return max(self.members, key=lambda each: each.setup.micro_batch_size)
+
+
+def families_of(wanted: Wanted, machines: Machines, supported: Supported) -> Iterator[list[Family]]:
+    """By the degrees of the axes; the leanest mode of checkpointing last."""
+    known: dict[tuple[int, int, int], tuple[Load, ...]] = {}
+    modes = _modes(wanted.shape, supported)
+    for degrees in all_degrees(machines.world_size, supported.axes, wanted.degrees):
+        if not _possible(degrees, wanted.shape, machines) or not _promises(degrees, wanted):
+            continue
+        plain = [_setup(wanted, degrees, size) for size in _micro_batch_sizes(wanted, degrees)]
+        if not plain or not supported.permits(plain[0]):
+            continue
+        cut = (degrees.tensor, degrees.pipeline, degrees.context)
+        loads = known[cut] = known.get(cut) or loads_of(wanted.shape, plain[0])
+        yield [
+            _family(wanted, machines, supported, loads, [replace(each, activation_checkpointing=mode) for each in plain]) for mode in modes
+        ]
+
+
+def _family(wanted: Wanted, machines: Machines, supported: Supported, loads: Sequence[Load], members: list[Setup]) -> Family:
+    timed = [Candidate(each, step_time(wanted.shape, each, machines, loads), wanted) for each in members]
+    return Family(tuple(sorted(timed, key=lambda each: (each.time.total, each.setup.micro_batch_size))), supported.permits)
+
+
 def setups(wanted: Wanted, machines: Machines, supported: Supported) -> Iterator[Setup]:
     """Every one that the trainer can run, whether it fits or not."""
-    axes = set(supported.axes) & {"replicate"} if wanted.reproducible else set(supported.axes)
-    for degrees in all_degrees(machines.world_size, axes):
-        if not _possible(degrees, wanted.shape, machines):
-            continue
-        for size in _micro_batch_sizes(wanted, degrees.replicate * degrees.shard):
-            base = Setup(degrees, wanted.optimizer, wanted.precision, size, -(-wanted.global_batch_size // size), wanted.reproducible)
-            yield from (replace(base, activation_checkpointing=mode) for mode in _modes(wanted.shape, supported))
+    families = families_of(wanted, machines, supported)
+    return (each.setup for of_degrees in families for family in of_degrees for each in family.members)
 
 
-def all_degrees(world_size: int, axes: Collection[str]) -> Iterator[Degrees]:
-    """Every way to write the world size as a product over `axes`."""
+def _setup(wanted: Wanted, degrees: Degrees, micro_batch_size: int) -> Setup:
+    only_replicas = degrees.replicate == degrees.world_size
+    return Setup(
+        degrees,
+        wanted.optimizer,
+        wanted.precision,
+        micro_batch_size,
+        micro_batches=-(-wanted.global_batch_size // micro_batch_size),
+        reproducible=only_replicas if wanted.reproducible is None else wanted.reproducible,
+        reshard_after_forward=wanted.reshard_after_forward,
+        cpu_offload=wanted.cpu_offload,
+    )
+
+
+def all_degrees(world_size: int, axes: Collection[str], settled: Mapping[str, int] | None = None) -> Iterator[Degrees]:
+    """Every way to write the world size as a product over `axes`, of which some may be settled."""
     names = [name for name in ("replicate", "shard", "tensor", "pipeline", "context") if name in axes]
-    for sizes in _factorizations(world_size, len(names)):
+    for sizes in _factorizations(world_size, [(settled or {}).get(name) for name in names]):
         yield Degrees(**dict(zip(names, sizes, strict=True)))
 
 
-def _factorizations(product: int, factors: int) -> Iterator[tuple[int, ...]]:
-    if factors == 0:
+def _factorizations(product: int, factors: list[int | None]) -> Iterator[tuple[int, ...]]:
+    if not factors:
         if product == 1:
             yield ()
         return
-    for first in (each for each in range(1, product + 1) if product % each == 0):
-        yield from ((first, *rest) for rest in _factorizations(product // first, factors - 1))
+    settled, *rest = factors
+    firsts = range(1, product + 1) if settled is None else (settled,)
+    if settled is None and not rest:
+        firsts = (product,)
+    for first in firsts:
+        if product % first == 0:
+            yield from ((first, *others) for others in _factorizations(product // first, rest))
 
 
 def _possible(degrees: Degrees, shape: Shape, machines: Machines) -> bool:
@@ -129,9 +227,14 @@ def _possible(degrees: Degrees, shape: Shape, machines: Machines) -> bool:
     )
 
 
-def _micro_batch_sizes(wanted: Wanted, data_ranks: int) -> list[int]:
-    """Such that each data rank has one micro-batch at least."""
-    whole = wanted.global_batch_size // data_ranks
+def _promises(degrees: Degrees, wanted: Wanted) -> bool:
+    """Only replicas give the same bits on any number of ranks."""
+    return not wanted.reproducible or degrees.replicate == degrees.world_size
+
+
+def _micro_batch_sizes(wanted: Wanted, degrees: Degrees) -> list[int]:
+    """Ascending; such that each data rank has one micro-batch at least."""
+    whole = wanted.global_batch_size // max(degrees.data, *wanted.also_replicas, 1)
     if wanted.micro_batch_size is not None:
         return [wanted.micro_batch_size] if wanted.micro_batch_size <= whole else []
     return sorted({whole, *(1 << power for power in range(whole.bit_length()))}) if whole else []
@@ -141,67 +244,23 @@ def _modes(shape: Shape, supported: Supported) -> list[Checkpointing]:
     return [mode for mode in get_args(Checkpointing) if mode in supported.activation_checkpointing and (mode == "none" or shape.blocks)]
 
 
-def _estimate(wanted: Wanted, setup: Setup, machines: Machines) -> Candidate:
-    return Candidate(setup, memory(wanted.shape, setup), step_time(wanted.shape, setup, machines))
-
-
 def _preference(candidate: Candidate) -> tuple[float, int, int, str]:
     """Fast, then plain: replicas survive the loss of a rank, and need no other axis."""
     others = sum(count > 1 for axis, count in asdict(candidate.setup.degrees).items() if axis != "replicate")
     return candidate.time.total, others, candidate.memory.total, candidate.name
 
 
-def _too_large(candidates: Sequence[Candidate], budget: int) -> tuple[Rejected, ...]:
-    return tuple(
-        Rejected(each, f"needs {size(each.memory.total)} {each.memory.moment}, {size(each.memory.total - budget)} more than there is")
-        for each in candidates
-    )
-
-
-def _why(best: Candidate, slower: Sequence[Candidate], too_large: Sequence[Candidate], machines: Machines) -> str:
-    needs = f"a rank needs {size(best.memory.total)} of {size(budget_of(machines))} ({best.memory.moment})"
-    fits = f"{sentence(best.name)}: {needs}, and a step should take {duration(best.time.total)}."
-    if slower:
-        return f"{fits} The next best that fits, {slower[0].name}, {_why_slower(slower[0], best)}."
-    if too_large:
-        return f"{fits} Nothing else fits: the smallest of the others, {too_large[0].name}, needs {size(too_large[0].memory.total)}."
-    return f"{fits} There is no other way to share out {plural(machines.world_size, 'rank')}."
-
-
-def _why_slower(candidate: Candidate, best: Candidate) -> str:
-    """Names the part of the step that grows most."""
-    more = {name: getattr(candidate.time, name) - getattr(best.time, name) for name in _MORE}
-    part = max(more, key=lambda name: more[name])
-    if more[part] <= 0:
-        return f"would take as long and needs {size(candidate.memory.total)}"
-    return f"would take {duration(candidate.time.total)}, {duration(more[part])} of it more {_MORE[part]}"
-
-
-_MORE = {
-    "compute": "in computing",
-    "recompute": "in computing activations again",
-    "bubble": "in stages that wait for each other",
-    "communication": "in waiting for messages",
-}
-
-
-def _why_nothing(smallest: Candidate, wanted: Wanted, machines: Machines, supported: Supported) -> str:
-    budget = budget_of(machines)
-    needs = f"needs {size(smallest.memory.total)} {smallest.memory.moment}"
-    lacking = f"{size(smallest.memory.total - budget)} more than the {size(budget)} there is"
-    return f"Nothing fits: the smallest plan, {smallest.name}, {needs}, {lacking}. {_what_would(smallest, wanted, machines, supported)}"
-
-
-def _what_would(smallest: Candidate, wanted: Wanted, machines: Machines, supported: Supported) -> str:
-    """The way out, in one sentence."""
+def _nothing(too_large: list[Candidate], wanted: Wanted, machines: Machines, supported: Supported) -> Choice:
+    """Says by how much, and the ways out."""
+    smallest, budget = too_large[0], budget_of(machines)
     ways = []
     if "full" not in supported.activation_checkpointing:
         more = replace(supported, activation_checkpointing=("full",))
         ways += ["full activation checkpointing"] if _fits(wanted, machines, more) else []
     nodes = next((count for count in _more_nodes(machines) if _fits(wanted, replace(machines, nodes=count), supported)), None)
-    ways += [f"{nodes} nodes of {plural(machines.slots_per_node, 'slot')}"] if nodes else []
-    ways.append(f"slots with {size(int(smallest.memory.total / (1 - RESERVE)))} each")
-    return f"It would fit with {' or '.join(ways)}."
+    ways += [f"{nodes} nodes of {words.plural(machines.slots_per_node, 'slot')}"] if nodes else []
+    ways.append(f"slots with {words.size(int(smallest.memory.total / (1 - RESERVE)))} each")
+    return Choice(None, words.why_nothing(smallest, budget, ways), budget, _rejected(too_large, budget))
 
 
 def _more_nodes(machines: Machines) -> Iterator[int]:
@@ -212,32 +271,7 @@ def _more_nodes(machines: Machines) -> Iterator[int]:
 
 
 def _fits(wanted: Wanted, machines: Machines, supported: Supported) -> bool:
-    budget = budget_of(machines)
-    return any(memory(wanted.shape, setup).total <= budget for setup in setups(wanted, machines, supported))
-
-
-def words(degrees: Degrees) -> str:
-    """`shard 4 x replicate 2`; axes of size one go without saying."""
-    sizes = [f"{axis} {count}" for axis, count in asdict(degrees).items() if count > 1]
-    return " x ".join(sizes) or "a single process"
-
-
-def size(count: int) -> str:
-    """`1.5 GiB`"""
-    power = min(len(UNITS) - 1, max(0, count.bit_length() - 1) // 10)
-    return f"{count / 1024**power:.1f} {UNITS[power]}" if power else f"{count} B"
-
-
-def duration(seconds: float) -> str:
-    """`41.3 ms`, with three significant digits."""
-    if seconds >= 100:
-        return f"{seconds:,.0f} s"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Whether the leanest plans do: nothing is whole on two ranks that may be cut over them."""
+    axes = set(supported.axes) - ({"replicate"} if "shard" in supported.axes and not wanted.reproducible else set())
+    leanest = replace(supported, axes=axes, activation_checkpointing=supported.activation_checkpointing[-1:])
+    return any(family.fastest(budget_of(machines)) for families in families_of(wanted, machines, leanest) for family in families)

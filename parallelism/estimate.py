@@ -3,20 +3,22 @@
 A training step is walked through from the loss backwards. At each layer the activations of the layers before it are still there, the gradients
 of the layers after it are there already, and the layer itself works on temporary tensors. What is reported is the moment with the
 largest sum, not a sum of largest parts: activations and gradients of one step are never whole at the same time. Tests hold it to what real
-steps allocate, within 15 %; where blocks are checkpointed under autocast it may be a third too high.
+steps allocate, within 15 %; not counted is what torch unfolds for fp16 convolutions on a CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from parallelism.gathered import Gathered, units_of
 from parallelism.gradient_copies import GradientCopies, in_buckets, in_place, in_tree
-from parallelism.plan import LEAST_IN_UNIT, Deal, Degrees, even_deal, share
+from parallelism.pipelines.schedules import SCHEDULES, Schedule, ScheduleName
+from parallelism.pipelines.stages import cut_layers
+from parallelism.plan import LEAST_IN_UNIT, Deal, Degrees, even_deal
 from parallelism.shape import COMPUTE_BYTES, MASTER_BYTES, Layer, Precision, Shape
 
 OptimizerKind = Literal["adamw", "sgd"]
@@ -36,6 +38,7 @@ class Memory:
     activations: int  # kept for backward, with copies of weights that autocast makes, and what is being worked on
     buffers: int  # gradients packed for the exchange, blocks gathered from other ranks
     host: int = 0  # bytes that CPU offload keeps off the device
+    save_copies: int = 0  # bytes of the host's memory in which an asynchronous save keeps what this rank writes, and what it hashes
 
     @property
     def total(self) -> int:
@@ -56,17 +59,29 @@ class Setup:
     reshard_after_forward: bool = True  # False: ZeRO-2, blocks stay gathered from forward to backward
     cpu_offload: bool = False
     least_in_unit: int = LEAST_IN_UNIT
+    pipeline_schedule: ScheduleName = "1f1b"
+    stages_per_rank: int = 1
+
+    @property
+    def schedule(self) -> Schedule:
+        return SCHEDULES[self.pipeline_schedule](self.degrees.pipeline, self.deal.largest, self.stages_per_rank)
 
     @property
     def deal(self) -> Deal:
-        return even_deal(self.micro_batches, self.degrees.replicate * self.degrees.shard)
+        return even_deal(self.micro_batches, self.degrees.data)
+
+    @property
+    def adds_up_at_the_end(self) -> bool:
+        """Over replicas and context ranks, in one flat message: torch's DDP has no parts of parameters, nor stages."""
+        degrees = self.degrees
+        return degrees.replicate * degrees.context > 1 and degrees.shard * degrees.tensor * degrees.pipeline > 1
 
     @property
     def gradient_copies(self) -> GradientCopies:
         if self.reproducible:
             return in_tree(self.deal)
-        if self.degrees.replicate > 1 and self.degrees.shard == 1:
-            return in_buckets()
+        if self.degrees.replicate * self.degrees.context > 1 and not self.adds_up_at_the_end:
+            return in_buckets(self.deal.largest)
         return in_place(self.deal.largest)
 
 
@@ -75,20 +90,25 @@ def memory(shape: Shape, setup: Setup) -> Memory:
     return max((rank.fullest() for rank in _ranks(shape, setup)), key=lambda each: each.total)
 
 
-def stages_of(shape: Shape, degrees: Degrees) -> list[tuple[Layer, ...]]:
-    """What a rank has of each pipeline stage, before sharding: blocks in contiguous parts whose numbers differ by one at most; what comes
-    before and after them goes to the first and the last."""
-    cut = {layer: layer.cut(degrees.tensor, degrees.context) for layer in set(shape.layers)}
-    layers = tuple(cut[layer] for layer in shape.layers)
-    blocks = [index for index, layer in enumerate(layers) if layer.is_block]
-    cuts = [blocks[share(len(blocks), stage, degrees.pipeline).start] for stage in range(1, degrees.pipeline)]
-    return [layers[first:last] for first, last in pairwise((0, *cuts, len(layers)))]
+def stages_of(shape: Shape, setup: Setup) -> list[tuple[Layer, ...]]:
+    """What a rank has of each pipeline stage, before sharding."""
+    degrees = setup.degrees
+    stages = (shape.layers,) if degrees.pipeline == 1 else cut_layers(shape.layers, degrees.pipeline * setup.stages_per_rank)
+    return [tuple(layer.cut(degrees.tensor, degrees.context) for layer in stage) for stage in stages]
 
 
 def _ranks(shape: Shape, setup: Setup) -> Iterator[_Rank]:
-    """One for each pipeline stage; within a stage all are alike."""
-    for number, stage in enumerate(stages_of(shape, setup.degrees)):
-        yield _Rank(stage, setup, stages_to_the_end=setup.degrees.pipeline - number)
+    """One for each place along the pipeline; all that stand there are alike."""
+    stages, schedule = stages_of(shape, setup), setup.schedule
+    for place in range(setup.degrees.pipeline):
+        own = schedule.stages_of(place)
+        has_end = schedule.stages - 1 in own
+        layers = tuple(layer if has_end else layer.with_copies() for stage in own for layer in stages[stage])
+        held = schedule.most_held(place)
+        counts = held, schedule.most_waiting(place), min(held, schedule.most_in_flight(place))
+        others, waiting, in_flight = (max(0.0, count / len(own) - 1) for count in counts)
+        unsplit = sum(len(stages[stage]) for stage in own if stage == 0 or not schedule.splits_backward)
+        yield _Rank(layers, setup, others, waiting, in_flight, unsplit)
 
 
 class _Moment(NamedTuple):
@@ -104,7 +124,10 @@ class _Rank:
 
     layers: tuple[Layer, ...]
     setup: Setup
-    stages_to_the_end: int
+    other_micro_batches: float  # between forward and the end of backward while it works on one; parts: in some of its stages only
+    others_waiting: float  # those of them that have gone back through it already, and whose gradients of weights wait
+    others_in_flight: float  # the most of which none has gone back yet
+    unsplit: int  # its first layers, whose backward is one pass; that of the others is split
 
     def fullest(self) -> Memory:
         """Of all moments from the end of the forward pass back to the first layer, at the micro-batch at which most gradients are held."""
@@ -117,12 +140,34 @@ class _Rank:
         forward = self.setup.micro_batch_size * self.layers[-1].forward_working + self._cached_casts()
         fresh, whole = self._fresh(), self._gathered
         yield _Moment("at the end of the forward pass", kept[-1] + forward, 0, whole.after_forward() if whole else 0)
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers[: self.unsplit]):
             gathered = whole.in_backward(index) if whole else 0
             yield _Moment(f"in the backward of {layer.name}", kept[index] + self._at_work(layer), fresh[index], gathered)
+        yield from self._split_moments(kept[-1], fresh)
         yield _Moment("at the end of backward", 0, fresh[0], whole.at_the_end() if whole else 0)
-        if whole and self.setup.degrees.replicate > 1:
+        if whole:
+            yield from self._sharded_moments(whole, kept[-2], fresh[0])
+        if self.setup.adds_up_at_the_end:
             yield _Moment("in the exchange between replicas", 0, fresh[0], MASTER_BYTES * self._elements // self.setup.degrees.shard)
+
+    def _sharded_moments(self, whole: Gathered, kept: int, fresh: int) -> Iterator[_Moment]:
+        """`kept`: by the model without its loss; `fresh`: at the end of backward."""
+        outputs = self.setup.micro_batch_size * self.layers[-1].input + self._cached_casts()
+        yield _Moment("at the model's outputs", kept + outputs, 0, whole.at_outputs())
+        sums = max(fresh - self.layers[0].borrowed, whole.last_sent)
+        yield _Moment("in the exchange of the last gradients", 0, sums, whole.in_last_exchange(self.setup.degrees.shard))
+
+    def _split_moments(self, held: int, fresh: Sequence[int]) -> Iterator[_Moment]:
+        """First back through all of them, which leaves what is put off; then, in the same order, the products for their weights."""
+        split = range(self.unsplit, len(self.layers))
+        for index in reversed(split):
+            layer, left = self.layers[index], self._left_for_weights(self.layers[index])
+            working = self.setup.micro_batch_size * layer.working + layer.reordered
+            yield _Moment(f"in the backward of {layer.name}", held + max(0, left) + working, 0, 0)
+            held += left
+        for index in reversed(split):
+            yield _Moment(f"at the gradients of the weights of {self.layers[index].name}", held, fresh[index], 0)
+            held -= self._put_off(self.layers[index])
 
     def _memory(self, moment: _Moment) -> Memory:
         setup, copies = self.setup, self.setup.gradient_copies
@@ -133,16 +178,16 @@ class _Rank:
             "optimizer": OPTIMIZER_TENSORS[setup.optimizer] * MASTER_BYTES * elements // shard,
         }
         host = sum(state.values()) if setup.cpu_offload else 0
+        save_copies = (2 * state["parameters"] + state["optimizer"]) // setup.degrees.replicate  # replicas share the work
         if setup.cpu_offload:
             state = dict.fromkeys(state, 0)
         buffers = round(copies.packed * MASTER_BYTES * elements) + moment.gathered
-        return Memory(moment.name, **state, activations=moment.activations, buffers=buffers, host=host)
+        return Memory(moment.name, **state, activations=moment.activations, buffers=buffers, host=host, save_copies=save_copies)
 
     @property
     def _elements(self) -> int:
-        """Trainable ones. A borrowed matrix has a copy where its owner is on another stage."""
-        alone = self.setup.degrees.pipeline > 1
-        return sum(layer.parameters + (layer.borrowed if alone else 0) for layer in self.layers)
+        """Trainable ones."""
+        return sum(layer.parameters for layer in self.layers)
 
     def _fresh(self) -> list[int]:
         """By layer, elements of gradients once its backward has run: of all layers from there on where they are new, else its own, until they
@@ -153,9 +198,15 @@ class _Rank:
         return [total + layer.borrowed for total, layer in zip(fresh, self.layers, strict=True)]
 
     def _other_micro_batches(self) -> int:
-        """1F1B: a stage has as many under way as there are stages from it to the end (Narayanan et al. 2021)."""
-        in_flight = min(self.stages_to_the_end, self.setup.deal.largest)
-        return (in_flight - 1) * sum(map(self._kept, self.layers))
+        kept, left = sum(map(self._kept, self.layers)), sum(map(self._left_for_weights, self.layers[self.unsplit :]))
+        return round(max(self.others_in_flight * kept, self.other_micro_batches * kept + self.others_waiting * left))
+
+    def _left_for_weights(self, layer: Layer) -> int:
+        """Bytes of one micro-batch that more are held once a split backward has gone through a layer: what is put off, without what it kept."""
+        return self._put_off(layer) - self._kept(layer)
+
+    def _put_off(self, layer: Layer) -> int:
+        return self.setup.micro_batch_size * layer.put_off
 
     def _kept(self, layer: Layer) -> int:
         """Bytes of one micro-batch from a layer's forward to its backward."""

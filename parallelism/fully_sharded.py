@@ -4,13 +4,13 @@ Torch's `fully_shard` over the shard axis. Whole parameters exist while they are
 again in every backward pass. All that waits for other ranks waits in our `Line`s. With a replicate axis (HSDP) the parts of the gradients
 are added up over the replicas, once in a step, in one flat message.
 
-Units are runs of blocks with `Choices.least_in_unit` parameters; what is left over belongs to the root. A model is built whole in the host's
-memory on every rank, and only its part goes to the device, unit by unit: it may be too large for a device, not for the host.
+Units are runs of blocks with `Choices.least_in_unit` parameters; what is left over belongs to the root. A model that was `deferred` is built
+unit by unit in the host's memory, and only this rank's part of each is kept and goes to the device: whole it is nowhere. One that came
+whole, as a user's own does, must fit the host.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllocMixin
@@ -25,13 +26,15 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllocMi
 from distributed.lines import Line
 from distributed.process_group import Group
 from parallelism.blocks import units
-from parallelism.data_parallel import Sums, average_buffers
-from parallelism.mesh import device_mesh, local_part
-from parallelism.plan import Choices, Deal, Degrees
+from parallelism.cut.cut_model import around_loss
+from parallelism.data_parallel import AlongLines, OwnPart
+from parallelism.deferred import materialize
+from parallelism.gradients import sum_gradients
+from parallelism.plan import Choices
 from parallelism.precision import parameter_type
 
 
-class FullySharded:
+class FullySharded(AlongLines):
     """See `Wrapped`. `model` is changed in place: its parameters are DTensors from now on, and an optimizer must be made of those."""
 
     in_lockstep = True
@@ -40,52 +43,45 @@ class FullySharded:
         self,
         model: nn.Module,
         blocks: Sequence[nn.Module],
-        degrees: Degrees,
+        mesh: DeviceMesh,
         device: torch.device,
         group: Group,
         choices: Choices,
+        own_part: OwnPart | None,
     ) -> None:
-        self.module, self._group = model, group
-        self._shards, self._replicas = group.lines["shard"], group.lines.get("replicate")
-        mesh = device_mesh(degrees, group, device)["shard"]
-        parts: list[nn.Module | list[nn.Module]] = [*units(blocks, choices.least_in_unit), model]
-        for part in parts:
-            fully_shard(
-                part,
-                mesh=mesh,
-                # None: only what is left to the root stays whole, which backward needs at once.
-                reshard_after_forward=None if choices.reshard_after_forward else False,
-                mp_policy=mixed_precision(choices, model),
-                offload_policy=offload_policy(choices, device),
-            )
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                speak_along(module, self._shards)
-        self._waited_before = 0.0
-
-    def begin_step(self, deal: Deal, sums: Sums) -> None:
-        """Gradients are added up where they are, cut: nothing of a step that breaks off can be kept."""
-        self.waited()  # forget what evaluation and clipping have waited
+        """`mesh`: the line of the shard axis, of the mesh over which the model may be cut already."""
+        super().__init__(model, group, own_part)
+        self.module = model
+        shard_in_units(model, blocks, mesh, device, group.lines["shard"], choices)
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
-        return contextlib.nullcontext()
-
-    def waited(self) -> float:
-        before, self._waited_before = self._waited_before, self._shards.waited
-        return self._waited_before - before
+        return around_loss(self.group.lines)
 
     def finish_step(self) -> float:
-        """Over the shards they are global since backward."""
+        """Over the shards they are global since backward, and settled over the tensor axis."""
         started = time.perf_counter()
-        if self._replicas is not None:
-            add_up(self._replicas, [local_part(p.grad) for p in self.module.parameters() if p.grad is not None])
+        sum_gradients(self.module.parameters(), self.group.lines)
         return time.perf_counter() - started
 
-    def whole_norm(self, norm: Tensor) -> Tensor:
-        return self._shards.sum(norm.square()).sqrt()
 
-    def settle_buffers(self) -> None:
-        average_buffers(self.module, self._group)
+def shard_in_units(
+    root: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, device: torch.device, line: Line, choices: Choices
+) -> None:
+    """In place; `line`: the ranks of `mesh`. Only calls of `root` itself put parameters together."""
+    parts: list[nn.Module | list[nn.Module]] = [*units(blocks, choices.least_in_unit), root]
+    for part in parts:
+        materialize(root, part if isinstance(part, list) else [part])
+        fully_shard(
+            part,
+            mesh=mesh,
+            # None: only what is left to the root stays whole, which backward needs at once.
+            reshard_after_forward=None if choices.reshard_after_forward else False,
+            mp_policy=mixed_precision(choices, root),
+            offload_policy=offload_policy(choices, device),
+        )
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            speak_along(module, line)
 
 
 def mixed_precision(choices: Choices, model: nn.Module) -> MixedPrecisionPolicy:
@@ -127,12 +123,3 @@ class ScatterSumAlong(DefaultAllocMixin, ReduceScatter):
         """`op` is a sum: nothing else is ever asked for."""
         self._line.scatter_sum(output_tensor, input_tensor)
         return None
-
-
-@torch.no_grad()
-def add_up(line: Line, tensors: Sequence[Tensor]) -> None:
-    """Of all ranks in the line, in place, in one message."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    line.sum(flat)
-    for tensor, piece in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(piece.view(tensor.shape))

@@ -2,7 +2,7 @@
 
 Blocks are gathered unit by unit: in backward the unit at hand and, ahead of time, the one before it. What is in no unit (embedding, head,
 blocks too few for a unit) stays whole from forward to the end of backward. Gradients are whole until their unit is done; the copy that the
-reduce-scatter sends lives until the next unit's.
+reduce-scatter sends lives until the next unit's, and the buffer of the forward's last gather until the model returns.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ class Gathered:
         whole = range(len(self.layers)) if not self.reshard_after_forward else self._rest
         return self.element * self._parameters(whole)
 
+    def at_outputs(self) -> int:
+        """The buffer into which the last part of the model was gathered is kept until the model returns."""
+        last = self.units[-1] if self.units else self._rest
+        return self.after_forward() + self.element * self._parameters(last)
+
     def in_backward(self, index: int) -> int:
         """While the layers from `index` on have made their gradients."""
         number = self._unit_of.get(index)
@@ -36,6 +41,15 @@ class Gathered:
     def at_the_end(self) -> int:
         """Gradients of what is in no unit, and the copy that is sent."""
         return (self.element + MASTER_BYTES) * self._parameters(self._rest)
+
+    @property
+    def last_sent(self) -> int:
+        """Elements of the gradients that are sent at the end of backward."""
+        return self._parameters(self._rest)
+
+    def in_last_exchange(self, ranks: int) -> int:
+        """The copy that is sent and, on a CPU, what the other ranks send. Their sum is a gradient, which this rank has a part of."""
+        return MASTER_BYTES * (self.last_sent + self.last_sent * (ranks - 1) // ranks)
 
     @cached_property
     def _unit_of(self) -> dict[int, int]:

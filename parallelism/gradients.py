@@ -1,21 +1,25 @@
-"""What is left to do to gradients after the last backward: add up what ranks have seen apart, and cut their norm.
+"""What is left to do to gradients after the last backward: add up what ranks have seen apart, and take their norm over all axes.
 
 Gradients may be plain (the same on every rank) or DTensors on different meshes; torch's own norm takes one kind at a time, and takes
-what is not added up yet for a whole.
+what is not added up yet for a whole. All that waits for other ranks waits in our `Line`s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 
-#: Over which dimensions of which mesh a tensor is spread.
-Spread = tuple[DeviceMesh | None, tuple[int, ...]]
+from distributed.lines import Line
+from parallelism.mesh import local_part
+
+Lines = Mapping[str, Line]
+#: Along these axes ranks hold the same parameters, or the same parts of them, and have seen other positions or samples.
+SUMMED = ("context", "replicate")
+#: As in torch: no division by zero.
+CLIP_EPSILON = 1e-6
 
 
 class UnsettledGradientError(RuntimeError):
@@ -23,76 +27,78 @@ class UnsettledGradientError(RuntimeError):
 
 
 @torch.no_grad()
-def sum_gradients(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
-    """Add up over a group whose ranks hold the same parameters, or the same parts of them."""
-    add_up([local(gradient) for gradient in gradients_of(parameters)], group)
+def sum_gradients(parameters: Iterable[nn.Parameter], lines: Lines) -> None:
+    parts = [local_part(gradient) for gradient in gradients_of(parameters)]
+    for axis in SUMMED:
+        if axis in lines:
+            add_up(lines[axis], parts)
 
 
 @torch.no_grad()
-def settle_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Add up over the tensor axis what every rank has whole (norms), of whose gradients each has seen its own positions only."""
+def settle_gradients(parameters: Sequence[nn.Parameter], tensor: Line) -> None:
+    """Add up over the tensor axis what every rank has whole (norms), of whose gradients each has seen its own positions only. Where the gradient
+    of a matrix that is cut came out whole (an embedding's), each keeps its own part."""
     unsettled = [(parameter, parameter.grad) for parameter in parameters if is_partial(parameter.grad)]
-    meshes = dict.fromkeys(gradient.device_mesh for _, gradient in unsettled if isinstance(gradient, DTensor))
-    for mesh in meshes:
-        settle_on(mesh, [parameter for parameter, gradient in unsettled if isinstance(gradient, DTensor) and gradient.device_mesh == mesh])
+    add_up(tensor, [local_part(gradient) for _, gradient in unsettled if gradient is not None])
+    for parameter, gradient in unsettled:
+        assert isinstance(gradient, DTensor)
+        parameter.grad = DTensor.from_local(gradient.to_local(), gradient.device_mesh, [Replicate()], run_check=False)
+    for parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(parameter, DTensor) and isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
+            parameter.grad = gradient.redistribute(placements=parameter.placements)
 
 
-def settle_on(mesh: DeviceMesh, parameters: Sequence[nn.Parameter]) -> None:
-    parts = [local(gradient) for gradient in gradients_of(parameters)]
-    add_up(parts, mesh.get_group())
-    for parameter, part in zip(parameters, parts, strict=True):
-        parameter.grad = DTensor.from_local(part, mesh, [Replicate()], run_check=False)
-
-
-def add_up(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """In place, in one flat buffer for each data type.
+@torch.no_grad()
+def add_up(line: Line, tensors: Sequence[Tensor]) -> None:
+    """Of all ranks in the line, in place, in one flat message for each data type.
 
     Hazard: gloo adds up memory as it lies. Row-major copies keep layouts that differ between ranks from mixing up elements.
     """
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         same = [tensor for tensor in tensors if tensor.dtype == dtype]
-        flat = torch.cat([tensor.reshape(-1) for tensor in same])
-        dist.all_reduce(flat, group=group)
+        flat = line.sum(torch.cat([tensor.reshape(-1) for tensor in same]))
         for tensor, piece in zip(same, torch.split(flat, [tensor.numel() for tensor in same]), strict=True):
             tensor.copy_(piece.view(tensor.shape))
 
 
 @torch.no_grad()
-def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
-    """Cut the norm of all gradients to `limit`; what it was before. As torch.nn.utils.clip_grad_norm_ does it for plain gradients."""
-    gradients = gradients_of(parameters)
-    norm = total_norm(gradients)
-    if limit is not None and gradients:
-        torch._foreach_mul_([local(gradient) for gradient in gradients], (limit / (norm + 1e-6)).clamp(max=1.0))
-    return norm
+def global_norm(gradients: Iterable[Tensor], lines: Lines) -> Tensor:
+    """A plain scalar, the same on every rank: of all gradients, whatever axes cut them. All ranks of those call it together, with the same
+    gradients in the same order."""
+    parts: dict[tuple[str, ...], list[Tensor]] = {}
+    for gradient in gradients:
+        parts.setdefault(axes_of(gradient), []).append(local_part(gradient))
+    norms = [norm_along([lines[axis] for axis in axes], tensors) for axes, tensors in parts.items()]
+    return norms[0] if len(norms) == 1 else nn.utils.get_total_norm(norms)
+
+
+def norm_along(lines: Sequence[Line], tensors: list[Tensor]) -> Tensor:
+    norm = nn.utils.get_total_norm(tensors)
+    if not lines:
+        return norm  # not by way of its square: the same bits as ever
+    square = norm.square()
+    for line in lines:
+        line.sum(square)
+    return square.sqrt()
 
 
 @torch.no_grad()
-def total_norm(gradients: Iterable[Tensor]) -> Tensor:
-    """A plain scalar, the same on every rank. All ranks of the meshes call it together, with the same gradients in the same order."""
-    parts: dict[Spread, list[Tensor]] = {}
-    for gradient in gradients:
-        parts.setdefault(spread(gradient), []).append(local(gradient))
-    squares = [square_sum(tensors, where) for where, tensors in parts.items()]
-    return torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
+def cut_down(gradients: Sequence[Tensor], norm: Tensor, limit: float | None) -> None:
+    """In place, so that the norm of all is `limit` at most; `norm`: what it is."""
+    if limit is not None and gradients:
+        parts = [local_part(gradient) for gradient in gradients]
+        torch._foreach_mul_(parts, torch.clamp(limit / (norm + CLIP_EPSILON), max=1.0).to(parts[0].device))
 
 
-def square_sum(tensors: list[Tensor], where: Spread) -> Tensor:
-    mesh, dims = where
-    total = torch.stack(torch._foreach_norm(tensors)).square().sum()
-    if mesh is not None:
-        for dim in dims:
-            dist.all_reduce(total, group=mesh.get_group(dim))
-    return total
-
-
-def spread(gradient: Tensor) -> Spread:
+def axes_of(gradient: Tensor) -> tuple[str, ...]:
+    """Along which it is cut."""
     if not isinstance(gradient, DTensor):
-        return None, ()
+        return ()
     if is_partial(gradient):
         raise UnsettledGradientError(f"a gradient of shape {tuple(gradient.shape)} is {gradient.placements}; call settle_gradients first")
-    dims = (dim for dim, placement in enumerate(gradient.placements) if not placement.is_replicate())
-    return gradient.device_mesh, tuple(dims)
+    names = gradient.device_mesh.mesh_dim_names or ()
+    return tuple(axis for axis, placement in zip(names, gradient.placements, strict=True) if not placement.is_replicate())
 
 
 def is_partial(gradient: Tensor | None) -> bool:
@@ -101,7 +107,3 @@ def is_partial(gradient: Tensor | None) -> bool:
 
 def gradients_of(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
-
-
-def local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

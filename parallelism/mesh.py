@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
+from distributed.line_group import LineGroup
 from distributed.process_group import Axes, Group
 from parallelism.plan import Degrees
-
-#: From the axis along which ranks are furthest apart to the one whose ranks are neighbours, most often on one machine: stages of a
-#: pipeline say least to each other, and tensor parts the most.
-AXES = ("pipeline", "replicate", "shard", "context", "tensor")
-
-
-def sizes(degrees: Degrees) -> dict[str, int]:
-    """Axes along which there is more than one rank, in the order of `AXES`."""
-    every = dataclasses.asdict(degrees)
-    return {axis: every[axis] for axis in AXES if every[axis] > 1}
 
 
 def lines(degrees: Degrees) -> Axes:
     """By axis, the ranks of each line along it. Axes of one rank have none."""
     world = grid(degrees)
-    return {axis: world.movedim(place, -1).reshape(-1, size).tolist() for place, (axis, size) in enumerate(sizes(degrees).items())}
+    return {axis: world.movedim(place, -1).reshape(-1, size).tolist() for place, (axis, size) in enumerate(degrees.sizes.items())}
 
 
 def grid(degrees: Degrees) -> torch.Tensor:
-    """Ranks by their place in the mesh, one dimension for each axis of `sizes`."""
-    return torch.arange(degrees.world_size).reshape(tuple(sizes(degrees).values()))
+    """Ranks by their place in the mesh, one dimension for each axis of `Degrees.sizes`."""
+    return torch.arange(degrees.world_size).reshape(tuple(degrees.sizes.values()))
 
 
 def device_mesh(degrees: Degrees, group: Group, device: torch.device) -> DeviceMesh:
-    """Over the lines that `group` was joined with; needs two ranks or more. Whatever is built on it goes before the group."""
-    axes = tuple(sizes(degrees))
-    groups = [group.lines[axis].process_group for axis in axes]
+    """Over the lines that `group` was joined with; needs two ranks or more. Whatever is built on it goes before the group.
+
+    Hazard: torch keeps what comes of each operation on DTensors by a mesh that compares equal, whatever its groups are. What it kept of
+    earlier generations knows dead groups and this rank's old place, and would be given to new tensors: an optimizer's state, for one.
+    """
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    axes = tuple(degrees.sizes)
+    if device.type != "cpu":  # what tensors cut over ranks send there, torch gives to NCCL itself
+        group.traffic.leave_out("tensor")
+    groups = [LineGroup(line) if device.type == "cpu" else line.process_group for line in map(group.lines.__getitem__, axes)]
     return DeviceMesh.from_group(groups, device.type, mesh=grid(degrees), mesh_dim_names=axes)
 
 

@@ -72,6 +72,11 @@ class Reproducible(WholeModel):
     def settle_buffers(self) -> None:
         """They are everyone's already."""
 
+    def let_go(self) -> None:
+        self._deal = None
+        self._flats.clear()
+        self._sums = TreeSum(0, add_lists)
+
 
 def take_gradient(parameter: nn.Parameter) -> Tensor:
     """Out of the parameter, without a copy: backward leaves a tensor of its own where it finds none."""
@@ -146,7 +151,7 @@ class FlatBuffer:
             for peer, buffers in self._received.items()
             for number, buffer in enumerate(buffers)
         ]
-        self._group.transfer(sends + receives)
+        self._group.transfer(sends + receives, along="replicate")
 
     def _finish_own_slice(self) -> None:
         result = self._cut(self._result, self._deal.rank)
@@ -161,4 +166,5 @@ class FlatBuffer:
     def _gather_slices(self) -> None:
         own = self._cut(self._result, self._deal.rank)
         sends = [dist.P2POp(dist.isend, own, peer) for peer in self._peers]
-        self._group.transfer(sends + [dist.P2POp(dist.irecv, self._cut(self._result, peer), peer) for peer in self._peers])
+        receives = [dist.P2POp(dist.irecv, self._cut(self._result, peer), peer) for peer in self._peers]
+        self._group.transfer(sends + receives, along="replicate")

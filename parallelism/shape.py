@@ -22,10 +22,11 @@ class Kernels:
     fused_norm: bool  # keeps its input only; else the normalized value too
     attention_copies: int  # of the attention's result: its own, and a row-major one for the projection that follows
     mask_bytes: int | None  # of an element of a dropout mask; None: as wide as what it masks
+    beside_host: bool  # the host's memory is another one, to which state can be offloaded
 
 
-CPU = Kernels(fused_norm=False, attention_copies=2, mask_bytes=None)
-CUDA = Kernels(fused_norm=True, attention_copies=1, mask_bytes=1)
+CPU = Kernels(fused_norm=False, attention_copies=2, mask_bytes=None, beside_host=False)
+CUDA = Kernels(fused_norm=True, attention_copies=1, mask_bytes=1, beside_host=True)
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,19 @@ class Layer:
     saved: int = 0  # bytes a sample that its backward needs
     gathered: int = 0  # the part of `saved` that tensor parallelism leaves whole: inputs gathered for products cut by columns
     working: int = 0  # bytes a sample on top, at the fullest moment of its backward
+    working_if_cut: int = 0  # ... and on top of that where tensor parallelism cuts it
     forward_working: int = 0  # ... and of its forward, on top of `saved`
+    put_off: int = 0  # bytes a sample that wait where backward is split: inputs of its products, and gradients of their results
     reordered: int = 0  # bytes of copies of its weights that its backward makes for itself
     input: int = 0  # bytes a sample that come in from the layer before
     checkpoint: int = 0  # bytes a sample that stay of `saved` where the layer is computed again in backward
     products: int = 0  # ... and further ones where the results of its products and attention are kept (selective)
     flops: int = 0  # floating-point operations of its forward for a sample; a multiply-add is two
     is_block: bool = False  # one of the repeated blocks, which are checkpointed, sharded and moved between stages as a whole
+
+    def with_copies(self) -> Layer:
+        """On a rank that has a copy of what it borrows: the owner, at the model's end, is on another one."""
+        return replace(self, parameters=self.parameters + self.borrowed, borrowed=0)
 
     def cut(self, tensor: int, context: int) -> Layer:
         """One rank's part where matrices and heads are cut into `tensor`, and sequences into `context`."""
@@ -79,8 +86,9 @@ class Layer:
             matrices=-(-self.matrices // tensor),
             saved=((self.saved - self.gathered) // tensor + self.gathered) // context,
             gathered=self.gathered // context,
-            working=self.working // (tensor * context),
+            working=(self.working + (self.working_if_cut if tensor > 1 else 0)) // (tensor * context),
             forward_working=self.forward_working // (tensor * context),
+            put_off=self.put_off // (tensor * context),
             reordered=self.reordered // tensor,
             input=self.input // (tensor * context),
             checkpoint=self.checkpoint // (tensor * context),

@@ -2,6 +2,7 @@
 
     scripts/test [PYTEST ARGUMENTS]
 
+`-n 3 --dist loadscope` among the arguments shares the tests out over three processes.
 With CI=true a missing PostgreSQL, Redis or Chromium is a failure instead of a skip.
 """
 

@@ -4,45 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
 from types import SimpleNamespace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.profiler import profile
+from torch import Tensor
 
 from distributed.process_group import Group
-from parallelism.apply import parallelize
-from parallelism.plan import degrees, even_deal
+from parallelism.plan import Coordinates
+from training.build import make_ready
 from training.builtin import classification_loss, classifier, next_token_loss
 from training.data.feed import open_feed
+from training.elastic import first_deal
 from training.models.gpt import model as gpt
-from training.optim import build_optimizer
-from training.spec import JobSpec
-from training.state import TrainState
-from training.step import Stepper
+from training.models.gpt import shard as gpt_shard
+from training.models.gpt import stages as gpt_stages
+from training.spec.job import JobSpec
+from training.spec.workload import Cifar10, GptModel, HfModel, Model
+from training.state import TrainState, follow_model
+from training.steps.allocated import held_by
+from training.steps.optim import build_optimizer
 from training.task import Batch, Task
-from training.workload import Cifar10, GptModel, Model
 
 CPU = torch.device("cpu")
 CIFAR_IMAGE = (3, 32, 32)
 STEPS = 2
-NOTHING_WANTED = SimpleNamespace(pause_wanted=False, checkpoint_wanted=False, leave_wanted=False)
+NOTHING_WANTED = SimpleNamespace(pause_wanted=False, checkpoint_wanted=False, leave_wanted=False, work_is_done=False)
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
-    """Of all that `run` allocates and holds; it must build what it needs, since nothing from before is counted.
-
-    The allocator's own record, as `max_memory_allocated` is on a GPU: it includes what operators allocate inside.
-    """
-    with profile(profile_memory=True) as recorded:
-        run()
-    assert recorded.kineto_results is not None
-    events: list[Any] = [event for event in recorded.kineto_results.events() if event.name() == "[memory]"]
-    events.sort(key=lambda event: event.start_ns())
-    sizes: list[int] = [event.nbytes() for event in events]
-    return max(accumulate(sizes, initial=0))
+    """Of all that `run` allocates and holds; it must build what it needs, since nothing from before is counted."""
+    return held_by(run).peak
 
 
 @dataclass(frozen=True)
@@ -66,19 +57,21 @@ class Noise:
 
 def task_of(model: Model) -> Task:
     if isinstance(model, GptModel):
-        return Task(gpt.build(model), Noise(model), next_token_loss, tokens_per_sample=model.context)
+        noise, context = Noise(model), model.context
+        return Task(gpt.build(model), noise, next_token_loss, tokens_per_sample=context, shard=gpt_shard.shard, units=gpt_stages.units)
+    assert not isinstance(model, HfModel)  # nobody knows its shape
     return Task(classifier(model, Cifar10(path="/nonexistent")), Noise(model), classification_loss)
 
 
-def train(spec: JobSpec, group: Group, prepare: Callable[[nn.Module], None] = lambda model: None) -> None:
-    """Real steps, enough to have made the optimizer's state and to hold every buffer. `prepare` may change the built model."""
+def train(spec: JobSpec, group: Group) -> None:
+    """Real steps, enough to have made the optimizer's state and to hold every buffer."""
     assert spec.model is not None
     task = task_of(spec.model)
-    prepare(task.model)
-    optimizer = build_optimizer(spec.optimizer, task.model)
-    state = TrainState(task, optimizer, CPU, total_steps=STEPS, feed=open_feed(task.train, spec))
-    sizes = degrees(spec.parallelism.strategy, group.world_size)
-    wrapped = parallelize(task.model, sizes, CPU, group, reproducible=spec.is_reproducible)
-    stepper = Stepper(spec, state, group, wrapped, even_deal(spec.micro_batches, group.world_size, group.rank))
+    # The optimizer has no name here: of a model that is cut it would keep the whole one.
+    state = TrainState(task, build_optimizer(spec.optimizer, task.model), CPU, total_steps=STEPS, feed=open_feed(task.train, spec))
+    coordinates = Coordinates(spec.parallelism.degrees(group.world_size), group.rank)
+    steps_from = make_ready(spec, state, group, coordinates)
+    follow_model(state, spec)
+    stepper = steps_from(spec, first_deal(spec.micro_batches, coordinates, None))
     for _ in range(STEPS):
         stepper.run(NOTHING_WANTED)

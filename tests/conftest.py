@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import asyncpg
 import httpx
@@ -22,12 +22,26 @@ from api.main import create_app
 from api.settings import Settings
 from db.migrate import upgrade_all
 from db.session import open_databases
-from tests import factories
+from tests import factories, published_parity
 from tests.private_redis import PrivateRedis
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
 
 POSTGRES = os.environ.get("PACELINE_TEST_POSTGRES", "postgresql://root@127.0.0.1:5432/test")
 REDIS = os.environ.get("PACELINE_TEST_REDIS", "redis://127.0.0.1:6379/0")
 BASE_URL = "http://127.0.0.1:8000"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    published_parity.register(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    from tests.scheduling import LongModulesFirst
+
+    return LongModulesFirst(config, log)
 
 
 def _lacking(message: str) -> NoReturn:

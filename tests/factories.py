@@ -15,7 +15,7 @@ from db.models.identity import UserRow
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from monitoring.points import LogLine, MetricRecord
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 #: What a metric may be on the wire.
 Value = float | Literal["NaN", "Infinity", "-Infinity"]

@@ -18,7 +18,7 @@ from tests.faults import state_of
 from tests.linked_agent import LinkedAgent
 from tests.ranks import JOB_ID, PROCESSES, RANK_TIMEOUT_SECONDS, StoreThread, make_world
 from training.link import Birth, Joined, RankFolder, RankOrder, Release, Result
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Job:
     folder: Path
     spec: dict[str, Any]
     generation: int = 0
+    patience: float = RANK_TIMEOUT_SECONDS  # with what its ranks say and do next
     gangs: list[RunningGang] = field(default_factory=list)
 
     @property
@@ -86,7 +87,7 @@ class RunningGang:
         self.job = job
         self.store = StoreThread()
         self.store.admit(job.generation)
-        self.agent = LinkedAgent(job.folder / f"a{job.generation}.sock", pause=pause)
+        self.agent = LinkedAgent(job.folder / f"a{job.generation}.sock", pause=pause, patience=job.patience)
         self.world_size = self.places = world_size  # of the present generation; `places`: with those parked
         self.births: list[Birth] = []
         self.folders: list[RankFolder] = []
@@ -168,10 +169,10 @@ class RunningGang:
             self.store.close()
             self.agent.close()
 
-    def wait(self) -> list[RankEnd]:
+    def wait(self, timeout: float | None = None) -> list[RankEnd]:
         """How each process ended, by number, and what it left in its first folder."""
         for process in self.processes:
-            process.join(RANK_TIMEOUT_SECONDS)
+            process.join(timeout or self.job.patience)
         self.end()
         return [read_end(process.exitcode or 0, folder) for process, folder in zip(self.processes, self.folders, strict=True)]
 

@@ -18,8 +18,8 @@ class LinkedAgent:
     """The agent's end of the ranks' socket: hears them, orders survivors into new generations, and with `pause` asks each rank
     to pause as soon as it has joined."""
 
-    def __init__(self, path: Path, *, pause: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, pause: bool = False, patience: float = RANK_TIMEOUT_SECONDS) -> None:
+        self.path, self._patience = path, patience
         self.heard: dict[tuple[int, int], list[Any]] = {}  # (generation, rank) -> messages
         self._pause = pause
         self._places: dict[socket.socket, tuple[int, int]] = {}
@@ -70,7 +70,7 @@ class LinkedAgent:
             return next((each for each in self.heard.get((generation, rank), []) if isinstance(each, kind) and which(each)), None)
 
         with self._news:
-            found = self._news.wait_for(said, RANK_TIMEOUT_SECONDS)
+            found = self._news.wait_for(said, self._patience)
         assert found, f"no {kind.__name__} from rank {rank} of generation {generation}; heard {self.heard}"
         return found
 

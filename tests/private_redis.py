@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -10,15 +9,10 @@ from pathlib import Path
 
 import redis
 
-HOST = "127.0.0.1"
+from tests.ports import HOST, free_port
+
 START_SECONDS = 10.0
 POLL_SECONDS = 0.02
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

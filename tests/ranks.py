@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from distributed.store_server import StoreServer
 from training.link import World
@@ -21,17 +21,24 @@ JOB_ID = "01JTEST0000000000000000000"
 TOKEN = "token"
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.preloaded", "training.main", "tests.gangs"])
+#: pytest: for the modules of tests, whose functions ranks run.
+PROCESSES.set_forkserver_preload(["tests.preloaded", "training.main", "tests.gangs", "pytest"])
 
 
-def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, timeout: float = RANK_TIMEOUT_SECONDS) -> list[Any]:
+def run_ranks(
+    function: Callable[..., Any],
+    world_size: int,
+    *arguments: Any,
+    timeout: float = RANK_TIMEOUT_SECONDS,
+    device: Literal["cpu", "cuda"] = "cpu",
+) -> list[Any]:
     """`function(world, *arguments)` in a process per rank; its results by rank. It must be importable, its values picklable."""
     with store_server() as store, contextlib.ExitStack() as stack:
         store.admit(1)
         pipes = []
         for rank in range(world_size):
             receiver, sender = PROCESSES.Pipe(duplex=False)
-            world = make_world(rank, world_size, store.port, Path("/nonexistent"))
+            world = make_world(rank, world_size, store.port, Path("/nonexistent"), device=device, slot=rank)
             process = PROCESSES.Process(target=call, args=(sender, function, world, arguments))
             process.start()
             stack.callback(end, process)

@@ -284,11 +284,17 @@ class SimulatedAgent:
                 )
 
     def _state_on_arrival(self, rank: SimulatedRank, world: World) -> RankState:
-        if rank.state is RankState.EXITED or world.parked:
+        if rank.state is RankState.EXITED or (world.parked and rank.world.parked):
             return rank.state
+        if world.parked:
+            return self._state_of_parked
         if world.at_boundary and not self.crosses_at_once:
             return RankState.ASSIGNED
         return RankState.RUNNING if self.reports_joined else RankState.STARTING
+
+    @property
+    def _state_of_parked(self) -> RankState:
+        return RankState.PARKED if self.parks_at_once else RankState.STARTING
 
     async def _steer(self, place: Place, assignment: DesiredAssignment, world: World) -> None:
         rank = self.ranks.get(place)
@@ -296,7 +302,7 @@ class SimulatedAgent:
             if assignment.action == "run":
                 self.started.append(place)
                 self.first_start.set()
-                state = RankState.RUNNING if not world.parked else RankState.PARKED if self.parks_at_once else RankState.STARTING
+                state = self._state_of_parked if world.parked else RankState.RUNNING
                 self.ranks[place] = SimulatedRank(world, pid=1000 + len(self.started), state=state)
         elif rank.state is RankState.EXITED:
             return

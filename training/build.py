@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +14,24 @@ from distributed.abort import Fence
 from distributed.process_group import Group, Remains, join, set_aside_group
 from parallelism import mesh
 from parallelism.apply import parallelize
-from parallelism.plan import Choices
-from training import checkpoint, elastic
+from parallelism.plan import Choices, Coordinates, parts_of
+from training import elastic
 from training.elastic import Rebuilt
 from training.errors import CheckpointCorruptError, NoUsableCheckpointError
 from training.link import World
-from training.spec import JobSpec
+from training.reporting.telemetry import Telemetry
+from training.saving import checkpoint
+from training.saving.manifest import Committed
+from training.saving.saves import Saves
+from training.saving.vault import Vault, clear_debris, open_vault
+from training.saving.weights import load_initial
+from training.saving.writers import AtOnce, Behind
+from training.spec.job import JobSpec
 from training.state import TrainState, follow_model
-from training.step import Stepper
-from training.telemetry import Telemetry
-from training.vault import Vault, clear_debris, open_vault
+from training.steps import micro_batch
+from training.steps.pipelined import PipelineStepper, staged
+from training.steps.step import Stepper
+from training.steps.stepping import Stepping, StepsFrom
 
 
 @dataclass
@@ -32,19 +41,22 @@ class Generation:
     spec: JobSpec
     state: TrainState
     group: Group
-    stepper: Stepper
+    stepper: Stepping
     vault: Vault
+    saves: Saves
     telemetry: Telemetry
-    rebuilt: Rebuilt | None  # None: begun afresh or from a checkpoint
+    rebuilt: Rebuilt | None  # None: all its processes are new
 
     def close(self) -> None:
         """End the group; the wrapper goes first, since it holds on to the group."""
         del self.stepper
+        self.saves.close()
         self.group.close()
 
     def leave(self) -> Remains:
         """Make room for the next generation."""
         del self.stepper
+        self.saves.close()
         return set_aside_group()
 
 
@@ -55,24 +67,52 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     group = join(world, fence, mesh.lines(sizes))
     joined_at = time.time()
     vault = Vault(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
-    agreement = elastic.agree(group.gather(elastic.standing(state, led=telemetry.led_before)))
+    standings = group.gather(elastic.standing(state, led=telemetry.led_before))
+    agreement = elastic.agree(standings, parts_of(sizes))
     if agreement is None or agreement.newcomers:
         open_vault(vault, agreement.newcomers if agreement else ())  # the others have seen it
     else:
         clear_debris(vault)
-    for found in checkpoint.untold(vault, world.restore_from):
+    untold = checkpoint.untold(vault, world.restore_from)
+    for found in untold:
         telemetry.event("checkpoint_committed", **found.announcement)
-    wrapped = parallelize(state.task.model, sizes, state.device, group, reproducible=spec.is_reproducible, choices=choices_of(spec))
+    coordinates = Coordinates(sizes, world.rank)
+    steps_from = make_ready(spec, state, group, coordinates)
     follow_model(state, spec)
-    rebuilt = None
+    lived = max(each.generation for each in standings)
     if agreement is None:
-        restore(vault, world, state, telemetry)
+        state.forget()
+        restore(vault, newest_first(vault, untold, lived, world), state, telemetry, required=world.restore_required)
     else:
         elastic.take(state, group, agreement)
-        rebuilt = Rebuilt(agreement, entered_at, joined_at, agreed_at=time.time())
-    state.begun = True
-    stepper = Stepper(spec, state, group, wrapped, elastic.first_deal(spec.micro_batches, group, agreement))
-    return Generation(spec, state, group, stepper, vault, telemetry, rebuilt)
+    rebuilt = Rebuilt(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if lived else None
+    if spec.initial_weights is not None and state.step == 0:  # newcomers too: at step 0 nothing is transferred
+        load_initial(state.model, Path(spec.initial_weights), group)
+        telemetry.say(f"starts with the weights in {spec.initial_weights}")
+    state.begun, state.generation = True, world.generation
+    spec = micro_batch.settle(vault, world, state, steps_from, coordinates, telemetry)
+    stepper = steps_from(spec, elastic.first_deal(spec.micro_batches, coordinates, agreement))
+    writer = Behind(world.local_world_size, telemetry.say) if spec.checkpoint.asynchronous else AtOnce()
+    return Generation(spec, state, group, stepper, vault, Saves(vault, state, telemetry, writer), telemetry, rebuilt)
+
+
+def make_ready(spec: JobSpec, state: TrainState, group: Group, coordinates: Coordinates, choices: Choices | None = None) -> StepsFrom:
+    """The model for this world. The answer makes its steps, once the state is complete, from the spec and the deal of the first one. `choices`:
+    default: the spec's."""
+    choices = choices or choices_of(spec)
+    if coordinates.degrees.pipeline > 1:
+        stages = staged(spec, state, group, coordinates.degrees, choices)
+        return lambda spec, first: PipelineStepper(spec, state, group, stages, coordinates, first)
+    wrapped = parallelize(
+        state.task.model,
+        coordinates.degrees,
+        state.device,
+        group,
+        reproducible=spec.is_reproducible,
+        shard=state.task.shard,
+        choices=choices,
+    )
+    return lambda spec, first: Stepper(spec, state, group, wrapped, coordinates, first)
 
 
 def choices_of(spec: JobSpec) -> Choices:
@@ -84,9 +124,16 @@ def choices_of(spec: JobSpec) -> Choices:
     )
 
 
-def restore(vault: Vault, world: World, state: TrainState, telemetry: Telemetry) -> None:
+def newest_first(vault: Vault, untold: Sequence[Committed], lived: int, world: World) -> list[Path]:
+    """What may be restored; rank 0 knows `untold`. What the living processes themselves saved in generation `lived` the coordinator may not
+    have heard of yet. Older ones that are untold may be debris: a restart that did not know of them has gone another way since."""
+    ours = sorted((each for each in untold if each.manifest.generation == lived), key=lambda each: each.manifest.step, reverse=True)
+    return [*vault.group.gather([each.directory for each in ours])[0], *map(Path, world.restore_from)]
+
+
+def restore(vault: Vault, candidates: Sequence[Path], state: TrainState, telemetry: Telemetry, *, required: bool) -> None:
     """Load the first candidate that verifies; without candidates, start at step 0."""
-    for folder in map(Path, world.restore_from):
+    for folder in candidates:
         try:
             checkpoint.load(vault.group, state, folder, checkpoint.verify(vault.group, folder))
         except CheckpointCorruptError as error:
@@ -96,6 +143,6 @@ def restore(vault: Vault, world: World, state: TrainState, telemetry: Telemetry)
         telemetry.event("checkpoint_restored", directory=str(folder), step=state.step)
         telemetry.say(f"restored step {state.step} from {folder}")
         return
-    if world.restore_required:
-        tried = ", ".join(world.restore_from) or "none was named"
+    if required:
+        tried = ", ".join(map(str, candidates)) or "none was named"
         raise NoUsableCheckpointError(f"no usable checkpoint: tried {tried}; restore from another one, or start a new job")

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parallelism.deferred import Build, at_once
 from training.data import cifar10, digits
 from training.data.corpus import Corpus, open_corpus
 from training.models.gpt import model as gpt
+from training.models.gpt import shard as gpt_shard
+from training.models.gpt import stages as gpt_stages
 from training.models.hf import model as hf
+from training.models.hf import shard as hf_shard
 from training.models.mlp import model as mlp
+from training.models.mlp import stages as mlp_stages
 from training.models.resnet import model as resnet
-from training.sizes import CLASSIFICATION_SHAPES
+from training.models.resnet import stages as resnet_stages
+from training.planning.flops import flops_of
+from training.planning.sizes import CLASSIFICATION_SHAPES
+from training.spec.workload import Cifar10, Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel, StdlibText, Tokens
 from training.task import Batch, Loss, Task
-from training.workload import Cifar10, Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel, StdlibText, Tokens
 
 SAMPLE_SEED = 0
 SAMPLE_TEMPERATURE = 0.8
@@ -28,27 +35,34 @@ class Logits(Protocol):
     logits: Tensor  # (batch, time, vocabulary)
 
 
-def builtin_task(model: Model, data: Data, cache: Path) -> Task:
-    """`cache` holds what is derived from the data once per machine."""
+def builtin_task(model: Model, data: Data, cache: Path, build: Build = at_once) -> Task:
+    """`cache` holds what is derived from the data once per machine. `build`: how models of our own come to be."""
     if isinstance(model, GptModel | HfModel):
         assert isinstance(data, StdlibText | Tokens)
-        return text_task(model, data, cache)
+        return text_task(model, data, cache, build)
     assert isinstance(data, Digits | Cifar10)
     images, held_out_images = digits.load(data) if isinstance(data, Digits) else cifar10.load(data)
-    return Task(classifier(model, data), images, classification_loss, evaluation=held_out_images)
+    units = mlp_stages.units if isinstance(model, MlpModel) else resnet_stages.units
+    built = build(functools.partial(classifier, model, data))
+    return Task(built, images, classification_loss, evaluation=held_out_images, units=units)
 
 
-def text_task(model: GptModel | HfModel, data: StdlibText | Tokens, cache: Path) -> Task:
-    built, vocabulary = language_model(model)
+def text_task(model: GptModel | HfModel, data: StdlibText | Tokens, cache: Path, build: Build) -> Task:
+    built, vocabulary = language_model(model, build)
     text = open_corpus(data, model.context, vocabulary, cache)
     sample = functools.partial(generate_text, corpus=text, context=model.context)
-    return Task(built, text.train, next_token_loss, text.held_out, tokens_per_sample=model.context, sample=sample)
+    parts: dict[str, Any] = (
+        {"shard": gpt_shard.shard, "units": gpt_stages.units} if isinstance(model, GptModel) else {"shard": hf_shard.shard}
+    )
+    if isinstance(model, HfModel) and flops_of(model, data) is None:
+        parts["flops_per_sample"] = hf.flops_per_sample(built, model.context)
+    return Task(built, text.train, next_token_loss, text.held_out, tokens_per_sample=model.context, sample=sample, **parts)
 
 
-def language_model(model: GptModel | HfModel) -> tuple[nn.Module, int]:
+def language_model(model: GptModel | HfModel, build: Build) -> tuple[nn.Module, int]:
     """The model, and how many different tokens it knows."""
     if isinstance(model, GptModel):
-        return gpt.build(model), model.vocab_size
+        return build(functools.partial(gpt.build, model)), model.vocab_size
     built = hf.build(model)
     return built, hf.vocabulary_of(built)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from training.errors import InvalidInputError
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 from training.task import Batch, Dataset, Loss, MakeTask, Stream, Task
 
 DATASET = "an object with __len__() and batch(indices, generator) (training.task.Dataset)"
@@ -73,6 +73,11 @@ def problems(task: object) -> Iterator[str]:
     yield from uncallable(task.loss, "Task.loss", "model", "batch")
     if task.sample is not None:
         yield from uncallable(task.sample, "Task.sample", "model", "tokens")
+    if task.units is not None:
+        yield from uncallable(task.units, "Task.units", "model")
+    flops: object = task.flops_per_sample
+    if flops is not None and not (isinstance(flops, int | float) and flops > 0):
+        yield f"Task.flops_per_sample is {flops!r}; give the operations of a sample, forward and backward, or leave it out"
     optimizer: object = task.optimizer
     if isinstance(optimizer, torch.optim.Optimizer):
         yield "Task.optimizer is an optimizer already; give a function that makes it, for example lambda model: SGD(model.parameters(), lr=0.1)"

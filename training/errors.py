@@ -2,7 +2,8 @@
 
 TrainingError
 ├── InvalidInputError        the user's: a missing file, an entrypoint that cannot be imported
-│   └── TokenSetExistsError   a folder that is taken
+│   ├── TokenSetExistsError   a folder that is taken
+│   └── WeightsExistError     the same
 ├── WorkerLostError          a process that made a part of a token set was killed
 ├── AbandonedError           peers were lost, and nobody gave this rank a place among the survivors
 ├── SampleAccountingError    ours: a step that would not have used every sample exactly once; it was not applied
@@ -25,6 +26,10 @@ class InvalidInputError(TrainingError):
 
 class TokenSetExistsError(InvalidInputError):
     """Token sets are never overwritten."""
+
+
+class WeightsExistError(InvalidInputError):
+    """Exports are never overwritten."""
 
 
 class WorkerLostError(TrainingError):

@@ -15,18 +15,20 @@ from distributed import env
 from distributed.abort import Fence
 from distributed.process_group import Remains, set_aside_group
 from distributed.reach import Place, Presence, ended_processes, require_answer
-from training.agent_link import AgentLink
+from parallelism.plan import Coordinates
 from training.build import build_generation
 from training.errors import AbandonedError
-from training.failures import describe
 from training.link import Broken, FailureReport, Outcome, Parked, RankFolder, RankOrder, World
 from training.rehearsal import rehearse
-from training.spec import JobSpec
-from training.state import TrainState, new_state
-from training.telemetry import Telemetry
+from training.renewal import Legacy, legacy_of, renewed
+from training.reporting.agent_link import AgentLink
+from training.reporting.failures import describe
+from training.reporting.telemetry import Telemetry
+from training.reporting.watchdog import Watchdog
+from training.saving.vault import require_visible
+from training.spec.job import JobSpec
+from training.state import TrainState, building, new_state
 from training.trainer import train
-from training.vault import require_visible
-from training.watchdog import Watchdog
 
 #: A coordinator that is away delays a recovery until it is back; beyond this the job's checkpoints are the better hope.
 ORDER_TIMEOUT_SECONDS = 3600.0
@@ -59,12 +61,12 @@ class Life:
         torch.set_num_threads(env.intra_op_threads())
         if self.order.world.parked:
             require_fit(self.order.world)
-        state = self.state = new_state(self.spec, device_of(self.order), env.cache_directory())
+        self.state = new_state(self.spec, device_of(self.order), env.cache_directory(), building(self.spec))
         if self.order.world.parked:
-            rehearse(self.spec, state)
+            rehearse(self.spec, self.state)
         outcome: Outcome | None = None
         while outcome is None:
-            outcome = self._park() if self.order.world.parked else self._train(state)
+            outcome = self._park() if self.order.world.parked else self._train()
         self.telemetry.wait_for_traces()
         return outcome
 
@@ -76,16 +78,24 @@ class Life:
 
     def _park(self) -> Outcome | None:
         """Wait for a place as long as it takes: a rank that nobody wants any more is ended by its spawner."""
+        assert self.state is not None
+        self.state.forget()  # who had a place before has none now, and the others go on without it
         self.link.say(Parked())
         return self._go_to(self.link.next_order(None))
 
-    def _train(self, state: TrainState) -> Outcome | None:
+    def _train(self) -> Outcome | None:
         """One generation; None: this rank has taken its place in another."""
-        ended = self._live_through_generation(state)
+        assert self.state is not None
+        ended = self._live_through_generation(self.state)
         if isinstance(ended, FailureReport):
-            self._break_off(state, ended)
+            self._break_off(ended)
             return self._go_to(self._await_order(ended))
-        return self._go_to(self.link.next_order(0.0)) if ended == "left" else ended
+        if ended != "left":
+            return ended
+        order = self.link.next_order(0.0)
+        if order is not None:
+            self._renew(self._let_go())
+        return self._go_to(order)
 
     def _go_to(self, order: RankOrder | None) -> Outcome | None:
         if order is None:
@@ -100,6 +110,7 @@ class Life:
         self.watchdog.guard(fence, self.order.world.world_size, state.step)
         try:
             generation = build_generation(self.spec, self.order.world, state, self.telemetry, fence)
+            self.spec = generation.spec  # with the micro-batch that was found, if it had to be
             self._remains.drop()
             ended = train(generation)
             if ended == "left":
@@ -117,13 +128,31 @@ class Life:
         fence.strike()  # frees the neighbours too, and the threads of the group that still wait
         return msgspec.structs.replace(failure, ended=ended_processes(fence.presences, self.order.world.rank))
 
-    def _break_off(self, state: TrainState, failure: FailureReport) -> None:
+    def _break_off(self, failure: FailureReport) -> None:
         """Drop whatever depended on the world."""
+        assert self.state is not None
         self.watchdog.activity.give_up()
+        self.state.rewind()
+        step, legacy = self.state.step, self._let_go()
         gc.collect()
         set_aside_group().drop()
-        state.rewind()
-        self.link.say(Broken(step=state.step, failure=failure))
+        self.link.say(Broken(step=step, failure=failure))
+        self._renew(legacy)
+
+    def _let_go(self) -> Legacy | None:
+        """Of a state that does not outlive its generation; None: it does."""
+        world, plan = self.order.world, self.spec.parallelism
+        if self.state is None or not plan.in_parts:
+            return None
+        part = Coordinates(plan.degrees(world.world_size), world.rank).part if plan.always_cuts_alike else None
+        legacy, self.state = legacy_of(self.state, part), None
+        return legacy
+
+    def _renew(self, legacy: Legacy | None) -> None:
+        """While the others still find out, or are on their way."""
+        if legacy is not None:
+            gc.collect()
+            self.state = renewed(self.spec, device_of(self.order), env.cache_directory(), legacy)
 
     def _await_order(self, failure: FailureReport) -> RankOrder | None:
         """None: released."""
@@ -171,4 +200,5 @@ def device_of(order: RankOrder) -> torch.device:
         return torch.device("cpu")
     device = torch.device("cuda", order.world.slot)
     torch.cuda.set_device(device)
+    torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32, in convolutions as in matrix products
     return device

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from monitoring.files import write_durably
-from training.failures import describe, exit_code_of, is_the_users
 from training.life import Life
 from training.link import RankFolder, RankOrder, Result
 from training.preload import preload as preload  # called by the spawner, once, before it forks any rank
+from training.reporting.failures import describe, exit_code_of, is_the_users
 
 
 def run_rank(order: RankOrder) -> int:

@@ -7,8 +7,8 @@ import importlib
 import torch
 
 from distributed import env
-from training.optim import build_optimizer, clip_gradients
-from training.workload import AdamW, Optimizer, Sgd
+from training.spec.workload import AdamW, Optimizer, Sgd
+from training.steps.optim import build_optimizer, clip_gradients
 
 #: What torch, and we, would import in the middle of the first step or save.
 LAZY_MODULES = (

@@ -9,7 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from training.spec import JobSpec
+from parallelism.cut.cut_model import Shard
+from parallelism.pipelines.chain import Unit
+from training.spec.job import JobSpec
 
 Batch = tuple[Tensor, ...]
 #: Scalar mean over the batch, and further means to report at evaluation ({"accuracy": ...} becomes eval_accuracy).
@@ -55,7 +57,8 @@ class Stream(Protocol):
 @dataclass(frozen=True)
 class Task:
     """`optimizer` is called once the model is where it trains; it takes the place of the spec's, and the spec's schedule scales the
-    learning rate that each of its groups is born with. Parameters with requires_grad=False stay as they are."""
+    learning rate that each of its groups is born with. Parameters with requires_grad=False stay as they are. `units` says where a pipeline may
+    cut the model; an nn.Sequential is cut between its children."""
 
     model: nn.Module
     train: Dataset | Stream
@@ -64,6 +67,9 @@ class Task:
     tokens_per_sample: int | None = None
     sample: Callable[[nn.Module, int], str] | None = None  # (model, tokens) -> text
     optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None
+    units: Callable[[Any], Sequence[Unit]] | None = None
+    shard: Shard | None = None  # how the model is cut over a tensor and a context axis
+    flops_per_sample: float | None = None  # forward and backward, a multiply-add as two: for MFU, where no formula is known of the model
 
 
 class MakeTask(Protocol):

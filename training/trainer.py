@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Literal
 
-from training import checkpoint
 from training.build import Generation
-from training.errors import CheckpointSaveError
-from training.spec import JobSpec
+from training.rehearsal import compile_ahead
+from training.reporting.agent_link import AgentLink
+from training.saving.saves import Saves
+from training.spec.job import JobSpec
 from training.state import StepReport, training_of
 
 
@@ -27,12 +29,37 @@ def due(spec: JobSpec, report: StepReport, total_steps: int) -> Due:
     last = report.step >= total_steps
     every, eval_every = spec.checkpoint.every_steps, training_of(spec).eval_every_steps
     ends = last or report.pause
+    parts_go = report.leave and spec.parallelism.in_parts  # and the next generation may cut them otherwise
     return Due(
         evaluate=eval_every is not None and (last or report.step % eval_every == 0),
-        save=ends or report.checkpoint or (every is not None and report.step % every == 0),
+        save=ends or parts_go or report.checkpoint or (every is not None and report.step % every == 0),
         must_save=ends,
         stop=ends,
     )
+
+
+@dataclass(frozen=True)
+class Told:
+    """What this rank tells the others in a step: what its agent asks for, and how its saves stand."""
+
+    link: AgentLink
+    saves: Saves
+
+    @property
+    def pause_wanted(self) -> bool:
+        return self.link.pause_wanted
+
+    @property
+    def checkpoint_wanted(self) -> bool:
+        return self.link.checkpoint_wanted or self.saves.owed
+
+    @property
+    def leave_wanted(self) -> bool:
+        return self.link.leave_wanted
+
+    @property
+    def work_is_done(self) -> bool:
+        return self.saves.work_is_done
 
 
 def train(generation: Generation) -> Literal["completed", "paused", "left"]:
@@ -41,18 +68,21 @@ def train(generation: Generation) -> Literal["completed", "paused", "left"]:
     `generation.state.step` is always the last committed step.
     """
     state, telemetry = generation.state, generation.telemetry
-    telemetry.joined(state.step, state.total_steps, state.task.tokens_per_sample, state.feed.epoch_samples)
+    telemetry.joined(state.step, state.total_steps, state.task, state.feed.epoch_samples)
     if generation.rebuilt is not None:
         telemetry.tell_again(generation.rebuilt.agreement)
     state.task.model.train()
+    if not state.compiled:
+        telemetry.activity.enter("step", state.step + 1)
+        compile_ahead(generation.spec, state)
     stop = state.unsettled is not None and settle(generation, state.unsettled)
-    leave = False
+    leave, told = False, Told(telemetry.link, generation.saves)
     while state.step < state.total_steps and not (stop or leave):
         telemetry.activity.enter("step", state.step + 1)
-        report = generation.stepper.run(telemetry.link)
+        report = generation.stepper.run(told)
         telemetry.step(report)
         note_recovery(generation, report.time)
-        stop, leave = settle(generation, report), report.leave
+        stop, leave = settle(generation, report), may_leave(generation, report)
     telemetry.activity.enter("rest", state.step)
     note_recovery(generation, None)
     if leave and not stop:
@@ -66,9 +96,14 @@ def train(generation: Generation) -> Literal["completed", "paused", "left"]:
     return "completed"
 
 
+def may_leave(generation: Generation, report: StepReport) -> bool:
+    """A state in parts goes on from its checkpoint: where that cannot be saved the ranks train on, and try again after the next step."""
+    return report.leave and (not generation.spec.parallelism.in_parts or generation.saves.saved == report.step)
+
+
 def part(generation: Generation) -> None:
     """The last thing that the ranks of a generation do together: nobody leaves while another still needs something of it."""
-    generation.stepper.wrapped.settle_buffers()
+    generation.stepper.prepared.settle_buffers()
     generation.group.part()
     generation.telemetry.say(f"leaving generation {generation.vault.generation} after step {generation.state.step}")
 
@@ -82,10 +117,13 @@ def note_recovery(generation: Generation, first_step_at: float | None) -> None:
 
 def settle(generation: Generation, report: StepReport) -> bool:
     """What follows a committed step; whether the run ends with it. A generation that breaks off in here leaves it to the next."""
+    generation.saves.after_step(report)
     next_ = due(generation.spec, report, generation.state.total_steps)
     metrics = {"loss": report.loss} | (evaluate(generation) if next_.evaluate else {})
     if next_.save:
         save(generation, metrics, required=next_.must_save)
+    if report.leave:
+        generation.saves.finish()
     generation.state.unsettled = None
     return next_.stop
 
@@ -99,33 +137,26 @@ def evaluate(generation: Generation) -> dict[str, float]:
 
 
 def save(generation: Generation, metrics: dict[str, float], *, required: bool) -> None:
-    """A save that fails is reported; it ends the rank only where nothing would be left of the work."""
+    """Begin to; `required`: and see to it that it is done."""
     state, telemetry = generation.state, generation.telemetry
+    generation.saves.finish()
+    since = time.monotonic()
     telemetry.activity.enter("save", state.step)
     state.improve(generation.spec.checkpoint, metrics)
     telemetry.link.checkpoint_done()
     telemetry.recorder.flush()  # who goes on from the checkpoint does not tell again what led to it
-    generation.stepper.wrapped.settle_buffers()
-    try:
-        committed = checkpoint.save(generation.vault, state, metrics)
-    except CheckpointSaveError as error:
-        telemetry.event("checkpoint_failed", step=state.step, reason=str(error))
-        telemetry.say(f"ERROR checkpoint of step {state.step} failed: {error}")
-        if required:
-            raise
-        return
-    telemetry.event("checkpoint_committed", **committed.announcement)
-    telemetry.say(f"checkpoint {committed.directory.name} committed, {committed.manifest.bytes / 1e6:.1f} MB")
+    generation.stepper.prepared.settle_buffers()
+    generation.saves.begin(metrics, required=required, since=since)
 
 
 def log_sample(generation: Generation) -> None:
     """A generated text, where the task can make one and the job asks for it."""
     task, tokens = generation.state.task, training_of(generation.spec).generate_tokens
     speaks = generation.telemetry.leads
-    if task.sample is None or tokens == 0 or not (speaks or generation.stepper.wrapped.in_lockstep):
+    if task.sample is None or tokens == 0 or not (speaks or generation.stepper.prepared.in_lockstep):
         return
     task.model.eval()
-    text = task.sample(task.model, tokens)
+    text = task.sample(generation.stepper.whole_model, tokens)
     if not speaks:  # it has only lent its part of the parameters
         return
     generation.telemetry.event("sample", step=generation.state.step, text=text)

@@ -15,7 +15,7 @@ from api.services import culprits, gang_lifecycle, incidents, job_lifecycle
 from api.services.assignments import restore_candidates
 from api.services.job_views import node_views, request_of
 from api.services.known_jobs import Known, load, load_locked, still_free
-from cluster.placement import Pending, Placement, place
+from cluster.placement import NodeShare, Pending, Placement, place
 from cluster.states import EndReason, JobState
 from cluster.views import Decision
 from db.models.jobs import JobRow
@@ -61,15 +61,23 @@ async def _decide(services: Services, job_id: str, now: datetime) -> bool:
 
 async def _carry_out(session: AsyncSession, known: Known, decision: Decision, now: datetime) -> None:
     job, was_stopping = known.job, known.job.state is JobState.STOPPING
+    decision = await _with_slots(session, known, decision)
     names = await node_rows.named(session, {rank.node_id for rank in known.ranks})
     failure = failure_after(known, decision, names)
     if decision.survivors:
-        await gang_lifecycle.change_members(session, job, decision, failure, now)
+        candidates = await restore_candidates(session, job, job.generation + 1) if decision.falls_back else []
+        await gang_lifecycle.change_members(session, job, decision, failure, now, candidates[0] if candidates else None)
     else:
         await gang_lifecycle.apply(session, job, decision, failure, now)
     if (decision.survivors or not was_stopping) and incidents.is_incident(decision):
         await incidents.open_incident(session, job, known.members, decision, failure, now)
     await incidents.note_state(session, job, now)
+
+
+async def _with_slots(session: AsyncSession, known: Known, decision: Decision) -> Decision:
+    """Where somebody else has got a slot that a rank was to be started again in, the job restarts wherever there is room."""
+    shares = [NodeShare(rank.node_id, (rank.slot,)) for rank in known.members if rank.rank in decision.replaced]
+    return decision if await still_free(session, shares) else decision.as_restart
 
 
 def failure_after(known: Known, decision: Decision, node_names: Mapping[str, str]) -> dict[str, Any] | None:

@@ -13,8 +13,8 @@ from fastapi.routing import APIRoute
 
 from api.errors import ProblemError
 from api.problems import invalid_body
-from training.spec import JobSpec
-from training.spec_text import load
+from training.spec.job import JobSpec
+from training.spec.text import load
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 

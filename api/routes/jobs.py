@@ -11,13 +11,13 @@ from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.middleware.spec_body import SpecRoute
 from api.schemas.common import Page
 from api.schemas.jobs import Job, JobSummary, Resize
-from api.services import job_lifecycle, jobs, paging, plan
+from api.services import job_lifecycle, jobs, paging, plan, plan_auto
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from cluster.states import ACTIVE_JOB_STATES
 from db.models.jobs import JobRow
 from db.repositories import jobs as job_rows
-from training.spec import JobSpec, json_schema
+from training.spec.job import JobSpec, json_schema
 
 router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
 IfMatch = Annotated[str | None, Header(alias="If-Match", description="the job's ETag; 428 when absent, 412 when stale")]
@@ -47,9 +47,12 @@ async def submit_job(
     now = services.now()
 
     async def create() -> Job:
+        resolved = await plan_auto.resolve(session, body)
         if plan_hash is not None:
-            await plan.check_unchanged(session, body, plan_hash, now)
-        job = await job_lifecycle.submit(session, body, caller.actor, now)
+            await plan.check_unchanged(session, resolved, plan_hash, now)
+        job = await job_lifecycle.submit(session, resolved.spec, caller.actor, now)
+        if resolved.choice is not None:
+            await plan_auto.record(session, job, resolved.choice, now)
         return await jobs.describe(session, job, now)
 
     job = await once.run(session, body, Job, create)

@@ -7,8 +7,8 @@ from fastapi import APIRouter
 from api.deps import ReadSession, ServicesDep
 from api.middleware.spec_body import SpecRoute
 from api.schemas.jobs import Plan
-from api.services import plan
-from training.spec import JobSpec
+from api.services import plan, plan_auto
+from training.spec.job import JobSpec
 
 router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
 
@@ -16,4 +16,4 @@ router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
 @router.post("/plan")
 async def plan_job(body: JobSpec, services: ServicesDep, session: ReadSession) -> Plan:
     """The effective spec, what it needs, and where it would run now or why it could not. Changes nothing."""
-    return await plan.plan(session, body, services.now())
+    return await plan.plan(session, await plan_auto.resolve(session, body), services.now())

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from api.schemas.common import Schema, Timestamp
-from training.profile_window import MOST_RANKS, MOST_STEPS, RankNumber
+from training.spec.profile_window import MOST_RANKS, MOST_STEPS, RankNumber
 
 
 class Artifact(Schema):

@@ -24,6 +24,11 @@ class Checkpoint(Schema):
     manifest_sha256: str
     parameters_sha256: str | None = Field(description="of parameters and buffers, the same whatever world saved them")
     metrics: dict[str, AnyFloat]
+    stall_seconds: float | None = Field(description="that training waited for it; null where nobody lived to tell what it cost")
+    write_seconds: float | None = Field(description="until the slowest rank had its part on disk, hashed")
+    slowdown: float | None = Field(
+        description="how many times as long steps took while it was written; null where none did, or none to compare"
+    )
     best: bool = Field(description="the best of its job by the policy's metric")
     latest: bool
     pinned: bool

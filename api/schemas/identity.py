@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.schemas.common import Schema, Timestamp
-from training.spelling import Spelling
+from training.spec.spelling import Spelling
 
 Role = Literal["viewer", "member", "admin"]
 

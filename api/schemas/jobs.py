@@ -7,8 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from api.schemas.common import AnyFloat, Reason, Schema, Timestamp
+from api.schemas.plan_choice import PlanChoice
 from cluster.states import EndReason, Intent, JobState, RankState
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 
 class JobProgress(Schema):
@@ -75,6 +76,7 @@ class Rank(Schema):
     node_name: str
     slot: int
     parked: bool = Field(False, description="holds a slot and waits for a place: a spare, or a rank that is to join")
+    place: dict[str, int] = Field({}, description="in the mesh: by axis of more than one rank, its number along it, from 0")
     state: RankState
     pid: int | None
     step: int
@@ -100,6 +102,7 @@ class Job(JobSummary):
     revision: int = Field(description="the ETag; send it as If-Match with pause, resume, resize and cancel")
     failure: Failure | None = None
     restored_from: str | None = Field(None, description="the checkpoint that this job started from")
+    choice: PlanChoice | None = Field(None, description="where strategy auto was asked for: what stands in its place in the spec, and why")
     actual_world_size: int | None = Field(None, description="ranks of the newest generation; null once that has ended")
     ranks: list[Rank] = Field([], description="of the newest generation; parked ones, which have no place in it, count on from its size")
     generations: list[Generation] = []
@@ -115,6 +118,7 @@ class RankPlacement(Schema):
     node_id: str
     node_name: str
     slot: int
+    place: dict[str, int] = Field({}, description="as of `Rank`")
 
 
 class MemoryEstimate(Schema):
@@ -131,19 +135,26 @@ class MemoryEstimate(Schema):
     note: str = Field(description="what comes on top")
 
 
+class PlannedStage(Schema):
+    place: int = Field(description="along the pipeline: of the rank, or in each replica the rank, that has it")
+    layers: str = Field(description="in words")
+
+
 class Plan(Schema):
     """What a spec would do if it were submitted now."""
 
-    spec: JobSpec = Field(description="the effective spec: every default filled in")
+    spec: JobSpec = Field(description="the effective spec: every default filled in, and what strategy auto chose")
+    choice: PlanChoice | None = Field(None, description="what strategy auto chose, and why")
     plan_hash: str = Field(description="submit with it to get a 409 if the answer would differ by then")
     world_size: int
     strategy: str
     global_batch_size: int | None
-    micro_batch_size: int | None
+    micro_batch_size: int | None = Field(description="null for scripts, and where the job is to find it")
     micro_batches: int | None = Field(description="in a global batch, shared out over the ranks; the last one may be smaller")
     gradient_accumulation_steps: int | None = Field(description="micro-batches of the busiest rank")
     reproducible: bool = Field(description="losses and parameters are the same to the last bit on any number of ranks")
     parameter_count: int | None
+    stages: list[PlannedStage] = Field([], description="of a pipeline, first to last; none where only a rank can tell")
     memory_per_rank: MemoryEstimate | None
     placement: list[RankPlacement] | None
     pending: Reason | None = Field(None, description="why it could not be placed now")

@@ -20,14 +20,32 @@ class Utilization(Schema):
     text: str
     formula: str | None = Field(description="how the model's arithmetic is counted, with its numbers")
     flops_per_sample: float | None
+    flops_per_second: float | None = Field(description="that the model needed of all ranks together, whatever their peak is")
     peak_flops: float | None = Field(description="per second, of all ranks together")
     devices: list[str] = Field(description="as their driver names them, each once")
     sources: list[str] = Field(description="where the peaks are from")
 
 
+class Bubble(Schema):
+    """What a pipeline idles, as a share of a step."""
+
+    measured: float | None = Field(description="in which its ranks computed nothing, in the mean; null: no step is done yet")
+    formula: float = Field(description="of its schedule, were all stages and passes equally long and transfers free")
+    text: str
+
+
 class PeakMemory(Schema):
     rank: int
     bytes: float = Field(description="allocated on the GPU, or resident in the CPU's memory, since the rank's process began")
+
+
+class AxisTraffic(Schema):
+    """What one rank sends to others, as the algorithms that carry it send it."""
+
+    axis: str = Field(description="of the mesh; world: losses, requests and norms, between all ranks")
+    rank: int = Field(description="the one that sends most along this axis")
+    bytes_per_step: float = Field(description="that it sends, in the mean of the generation's steps")
+    bytes_per_second: float | None = Field(description="of the step: a link that carries just that much is never idle")
 
 
 class Performance(Schema):
@@ -40,5 +58,10 @@ class Performance(Schema):
     tokens_per_second: float | None
     parts: list[StepTime] = Field(description="measured on rank 0; they add up to step_seconds")
     exposed_communication: float | None = Field(description="share of a step in which rank 0 waited for others and computed nothing")
+    overlapped_communication: float | None = Field(
+        description="share of a step in which something was under way while rank 0 computed; null: nobody tells, as on GPUs and in pipelines"
+    )
+    traffic: list[AxisTraffic] = Field(description="by axis of the mesh, the outermost first; empty where there is one rank")
+    bubble: Bubble | None = Field(description="null: the job is no pipeline")
     mfu: Utilization
     peak_memory: list[PeakMemory]

@@ -17,7 +17,7 @@ from db.models.nodes import NodeRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
 from training.link import Birth, World
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 Action = Literal["run", "pause", "release", "stop"]
 GRACE_SECONDS = 3.0

@@ -19,7 +19,7 @@ from db.models.checkpoints import CheckpointRow
 from db.models.jobs import JobRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
-from training.spec import CheckpointPolicy, JobSpec
+from training.spec.job import CheckpointPolicy, JobSpec
 
 
 def policy_of(job: JobRow) -> CheckpointPolicy:
@@ -65,6 +65,9 @@ async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
             manifest_sha256=row.manifest_sha256,
             parameters_sha256=row.parameters_sha256,
             metrics={name: float(value) for name, value in row.metrics.items()},
+            stall_seconds=row.stall_seconds,
+            write_seconds=row.write_seconds,
+            slowdown=row.slowdown,
             best=row.id in champion,
             latest=row.id in latest,
             pinned=row.pinned,

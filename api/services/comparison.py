@@ -28,7 +28,7 @@ from db.models.jobs import GenerationRow, JobRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import incidents as incident_rows
 from db.repositories import jobs as job_rows
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 #: Of the job as a whole, and the same on every machine where the run is the same.
 COMPARED = ("loss", "gradient_norm", "learning_rate")

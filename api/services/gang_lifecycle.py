@@ -56,21 +56,32 @@ async def apply(session: AsyncSession, job: JobRow, decision: Decision, failure:
     await record_event(session, job, "job.state", SYSTEM, decision.why, f"{before.value} -> {decision.to.value}", now, data)
 
 
-async def change_members(session: AsyncSession, job: JobRow, decision: Decision, failure: dict[str, Any] | None, now: datetime) -> None:
+async def change_members(
+    session: AsyncSession,
+    job: JobRow,
+    decision: Decision,
+    failure: dict[str, Any] | None,
+    now: datetime,
+    source: CheckpointRow | None = None,
+) -> None:
     """Make living processes the next generation, in the slots where they are. Whatever else the last one had is fenced off, or
-    leaves it in good order, where nothing was wrong with it."""
+    leaves it in good order, where nothing was wrong with it. `source` is what they should restore first if they fall back."""
     _check_unless_same(job.state, decision.to)
     before, number = job.state, job.generation
     old = {rank.rank: rank for rank in (await job_rows.ranks(session, [(job.id, number)]))[job.id, number]}
-    joining = [old[rank] for rank in decision.joining]
+    joining, replaced = [old[rank] for rank in decision.joining], [old[rank] for rank in decision.replaced]
     members = [*(old[rank] for rank in decision.survivors), *joining]
-    parked = gang_rows.still_parked(list(old.values()), joining)
+    parked = [*(old[rank] for rank in decision.parking), *gang_rows.still_parked(list(old.values()), joining)]
     await _end_generation(session, job, decision.reason, now)
     await compare_and_set(session, job, **_values_after(job, decision, failure, now), generation=number + 1)
-    start = max(rank.step for rank in members)
-    session.add(gang_rows.living_generation(job, now, world_size=len(members), start_step=start, at_boundary=decision.at_boundary))
+    start = (source.step if source else 0) if decision.falls_back else max(rank.step for rank in members)
+    size = len(members) + len(replaced)
+    session.add(gang_rows.living_generation(job, now, world_size=size, start_step=start, at_boundary=decision.at_boundary))
     await session.flush()
-    session.add_all(gang_rows.successors(members, parked, now))
+    new = gang_rows.successors(members, replaced, parked, now)
+    for rank in new:
+        rank.step = min(rank.step or 0, start)
+    session.add_all(new)
     for rank in (*members, *parked):
         rank.state, rank.updated_at = RankState.MOVED, now
     await session.flush()
@@ -93,13 +104,17 @@ async def _members_event(
         "reason": decision.reason,
         "survivors": list(decision.survivors),
         "joined": list(decision.joining),
-        "left": [rank.rank for rank in old if rank not in new],
+        "replaced": list(decision.replaced),
+        "parked": list(decision.parking),
+        "left": [rank.rank for rank in old if rank not in new and rank.rank not in decision.parking],
         "ranks_before": len(old),
-        "ranks_after": len(new),
+        "ranks_after": len(new) + len(decision.replaced),
     }
-    type = "job.closed_up" if not decision.at_boundary else _change_of(len(old), len(new))
-    message = f"{len(decision.survivors)} of {len(old)} ranks go on as generation {job.generation}"
+    at_fault = "job.fell_back" if decision.falls_back else "job.closed_up"
+    type = _change_of(len(old), len(new)) if decision.at_boundary else at_fault
+    message = f"{len(decision.survivors)} of {len(old)} ranks go {'back' if decision.falls_back else 'on'} as generation {job.generation}"
     message += f", {len(decision.joining)} join them" if decision.joining else ""
+    message += f", {len(decision.replaced)} start(s) again" if decision.replaced else ""
     await record_event(session, job, type, SYSTEM, decision.why, message, now, data)
 
 

@@ -81,10 +81,11 @@ def still_parked(ranks: Sequence[RankRow], joining: Sequence[RankRow]) -> list[R
     return [rank for rank in ranks if rank.parked and rank not in joining and rank.state in _GOES_ALONG]
 
 
-def successors(members: Sequence[RankRow], parked: Sequence[RankRow], now: datetime) -> list[RankRow]:
-    """The same processes in the same slots, counted anew; who led still leads, if it is among them."""
-    everyone = [*members, *parked]
-    nodes = list(dict.fromkeys(rank.node_id for rank in everyone))
+def successors(members: Sequence[RankRow], replaced: Sequence[RankRow], parked: Sequence[RankRow], now: datetime) -> list[RankRow]:
+    """The same processes in the same slots, counted anew; in the slots of `replaced`, which have ended, new ones. Who led still leads, if
+    its place is the first one."""
+    everyone = [*members, *replaced, *parked]
+    nodes, places = list(dict.fromkeys(rank.node_id for rank in everyone)), len(members) + len(replaced)
     return [
         RankRow(
             job_id=rank.job_id,
@@ -94,13 +95,20 @@ def successors(members: Sequence[RankRow], parked: Sequence[RankRow], now: datet
             slot=rank.slot,
             local_rank=sum(other.node_id == rank.node_id for other in everyone[:number]),
             node_rank=nodes.index(rank.node_id),
-            born_generation=rank.generation if rank.born_generation is None else rank.born_generation,
-            born_rank=rank.rank if rank.born_rank is None else rank.born_rank,
-            parked=number >= len(members),
-            newcomer=number < len(members) and (rank.parked or (rank.newcomer and rank.state is not RankState.RUNNING)),
-            state=rank.state if number >= len(members) else RankState.ASSIGNED,
-            step=rank.step,
+            parked=number >= places,
+            newcomer=number < places and (rank in replaced or rank.parked or (rank.newcomer and rank.state is not RankState.RUNNING)),
+            state=rank.state if number >= places and rank.parked else RankState.ASSIGNED,
             updated_at=now,
+            **({} if rank in replaced else _process_of(rank)),
         )
         for number, rank in enumerate(everyone)
     ]
+
+
+def _process_of(rank: RankRow) -> dict[str, int]:
+    """What goes along with it."""
+    return {
+        "born_generation": rank.generation if rank.born_generation is None else rank.born_generation,
+        "born_rank": rank.rank if rank.born_rank is None else rank.born_rank,
+        "step": rank.step,
+    }

@@ -33,6 +33,10 @@ _WORDS = {
 }
 
 
+#: What is done without new processes for those who survived.
+IN_PLACE = frozenset({"closed_up", "fell_back"})
+
+
 @dataclass(frozen=True)
 class Story:
     """One incident with what its generations and its successor tell of it."""
@@ -107,7 +111,7 @@ async def stories(control: AsyncSession, points: AsyncSession, job: JobRow, now:
 
 
 def _survived(rank: RankRow, row: IncidentRow) -> bool:
-    return row.action == "closed_up" and rank.state is RankState.MOVED
+    return row.action in IN_PLACE and rank.state is RankState.MOVED
 
 
 async def _kept_steps(points: AsyncSession, job_id: str, rows: Sequence[IncidentRow]) -> dict[str, datetime]:
@@ -166,7 +170,7 @@ def describe(story: Story) -> Incident:
 def phases_of(story: Story) -> list[Phase]:
     row = story.row
     ends: list[tuple[PhaseName, datetime | None]] = [("detect", row.detected_at), ("decide", row.decided_at)]
-    if row.action == "closed_up":
+    if row.action in IN_PLACE:
         ends.append(("fence", row.entered_at))
     else:
         ends += [("fence", row.fenced_at), ("place", row.entered_at)]
@@ -196,15 +200,18 @@ def how_it_ended(failure: Failure) -> str:
 
 
 def done(story: Story) -> str:
-    """rank 0, 2 went on as generation 2 from step 8; no step was lost"""
+    """ranks 0, 2 went on as generation 2 from step 8; no step was lost"""
     row = story.row
     if row.action == "gave_up":
         return "the job was stopped"
     generation = f" as generation {row.next_generation}" if row.next_generation else ""
     from_step = "" if row.resumed_step is None else f" from step {row.resumed_step}"
-    if row.action == "closed_up":
-        who = f"rank {', '.join(map(str, story.survivors))}" if story.survivors else "the survivors"
-        return f"{who} went on{generation}{from_step}{_cost(story)}"
+    if row.action in IN_PLACE:
+        one = len(story.survivors) == 1
+        who = f"{'rank' if one else 'ranks'} {', '.join(map(str, story.survivors))}" if story.survivors else "the survivors"
+        kept = "kept its process" if one else "kept their processes"
+        how = "went on" if row.action == "closed_up" else f"{kept} and fell back to a checkpoint"
+        return f"{who} {how}{generation}{from_step}{_cost(story)}"
     if row.next_generation is None:
         return "the job is to be restarted as soon as its old ranks are gone and there are slots"
     return f"all ranks were started again{generation}{from_step}{_cost(story)}"

@@ -29,6 +29,7 @@ class CarriedOn(msgspec.Struct, frozen=True):
     joined_at: float
     agreed_at: float
     first_step_at: float | None
+    fell_back: bool = False  # to a checkpoint, or to the job's start
 
 
 def is_incident(decision: Decision) -> bool:
@@ -40,7 +41,7 @@ async def open_incident(
 ) -> None:
     """In the transaction that carries the decision out. `job` is as it is after that. A generation has one fault that ends it: what is
     decided afterwards is decided about that."""
-    action = "closed_up" if decision.survivors else "restarted" if decision.to is JobState.RECOVERING else "gave_up"
+    action = _action(decision)
     number = job.generation - bool(decision.survivors)
     if earlier := await incident_rows.of_generation(session, job.id, number):
         _decide_anew(earlier, action, decision, culprit)
@@ -62,6 +63,12 @@ async def open_incident(
         )
     )
     await session.flush()
+
+
+def _action(decision: Decision) -> str:
+    if decision.survivors:
+        return "fell_back" if decision.falls_back else "closed_up"
+    return "restarted" if decision.to is JobState.RECOVERING else "gave_up"
 
 
 def _decide_anew(incident: IncidentRow, action: str, decision: Decision, culprit: dict[str, Any] | None) -> None:
@@ -123,6 +130,7 @@ async def note_recovery(session: AsyncSession, job_id: str, generation: int, car
     incident = await incident_rows.that_led_to(session, job_id, generation)
     if incident is None:
         return
+    incident.action = "fell_back" if carried.fell_back else "closed_up"  # which of the two it can be only the ranks know for certain
     incident.resumed_step, incident.transfers = carried.step, carried.transfers
     incident.entered_at, incident.joined_at, incident.agreed_at = (
         datetime.fromtimestamp(moment, UTC) for moment in (carried.entered_at, carried.joined_at, carried.agreed_at)

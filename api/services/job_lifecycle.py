@@ -17,7 +17,7 @@ from cluster.placement import Reason
 from cluster.states import EndReason, Intent, JobState
 from db.models.checkpoints import CheckpointRow
 from db.models.jobs import JobRow
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 
 async def submit(session: AsyncSession, spec: JobSpec, actor: Actor, now: datetime, restored_from: CheckpointRow | None = None) -> JobRow:
@@ -58,6 +58,11 @@ async def resize(session: AsyncSession, job: JobRow, world_size: int, actor: Act
     data = {"ranks_before": before, "ranks_after": world_size}
     await record_event(session, job, "job.resize", actor, f"{actor.name} asked for it", message, now, data)
     nudge_after_commit(session, bus.SCHEDULER)
+
+
+async def settle_micro_batch(session: AsyncSession, job: JobRow, size: int) -> None:
+    """What its ranks have found stands in the spec from now on."""
+    await compare_and_set(session, job, spec={**job.spec, "training": {**job.spec["training"], "micro_batch_size": size}})
 
 
 async def set_pending(session: AsyncSession, job: JobRow, reason: Reason | None, now: datetime) -> None:

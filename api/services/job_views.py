@@ -18,7 +18,7 @@ from cluster.views import JobView, RankView
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from training.link import FailureReport, Outcome, Stalled
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 #: A rank that ends sooner than this after it got a place, and before it has taken so many steps there, did not work there.
 USEFUL = timedelta(seconds=10)
@@ -47,7 +47,8 @@ def job_view(
         max_restarts=spec.fault_tolerance.max_restarts,
         ranks=tuple(view for view, rank in zip(views, ranks, strict=True) if not rank.parked),
         parked=tuple(view for view, rank in zip(views, ranks, strict=True) if rank.parked),
-        min_ranks=spec.min_ranks if spec.closes_up else None,
+        min_ranks=min(spec.min_ranks, job.world_size) if spec.closes_up else None,
+        plan=spec.parallelism,
         slow_is_hung=spec.fault_tolerance.hang_seconds is not None,
         target=job.world_size,
         saves=spec.script is None,
@@ -85,7 +86,8 @@ def gang_view(job: JobRow, view: JobView, ranks: Sequence[RankRow], device: str,
         slots_per_node=spec.resources.slots_per_node,
         members=tuple(seat for seat in seats if seat.rank not in parked),
         parked=tuple(seat for seat in seats if seat.rank in parked),
-        least=spec.min_ranks,
+        least=min(spec.min_ranks, job.world_size),
+        plan=spec.parallelism,
         target=job.world_size,
         most=most,
         ceiling=max(job.world_size, spec.micro_batches),
@@ -125,7 +127,7 @@ def request_of(job: JobRow) -> Request:
     spec = JobSpec.model_validate(job.spec)
     per_node = spec.resources.slots_per_node
     least = spec.resources.min_nodes if spec.closes_up else None
-    return Request(job.id, -(-job.world_size // per_node), per_node, job.priority, job.queued_at, least)
+    return Request(job.id, -(-job.world_size // per_node), per_node, job.priority, job.queued_at, least, spec.parallelism)
 
 
 def node_views(nodes: Sequence[NodeRow], holders: Sequence[tuple[RankRow, str]]) -> list[NodeView]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from api.schemas.common import Reason
 from cluster import placement
-from training.spec import JobSpec
+from parallelism.plan import Coordinates
+from training.spec.job import JobSpec
 
 
 def model_of(spec: JobSpec) -> str:
@@ -14,14 +15,21 @@ def model_of(spec: JobSpec) -> str:
 
 
 def strategy_of(spec: JobSpec, world_size: int) -> str:
-    """With the axes of its mesh, where it has any but replicas: "fsdp, shard 2 x replicate 2"."""
+    """With the axes of its mesh, where it has any but replicas: "fsdp, tensor 2 x shard 2 x replicate 2"."""
     if spec.script is not None:
         return "script"
-    if not spec.parallelism.shards:
+    sizes = spec.parallelism.degrees(world_size).sizes
+    if not spec.parallelism.shards and set(sizes) <= {"replicate"}:
         return spec.parallelism.strategy
-    sizes = spec.parallelism.degrees(world_size)
-    replicas = f" x replicate {sizes.replicate}" if sizes.replicate > 1 else ""
-    return f"{spec.parallelism.strategy}, shard {sizes.shard}{replicas}"
+    axes = [f"{axis} {size}" for axis, size in reversed(sizes.items())]
+    return f"{spec.parallelism.strategy}, {' x '.join(axes) or 'shard 1'}"
+
+
+def place_in_mesh(spec: JobSpec, world_size: int, rank: int) -> dict[str, int]:
+    """Where a rank stands along each axis of more than one rank. A script arranges its ranks by itself."""
+    if spec.script is not None or rank >= world_size:
+        return {}
+    return {str(axis): place for axis, place in Coordinates(spec.parallelism.degrees(world_size), rank).places.items()}
 
 
 def reason_of(reason: placement.Reason) -> Reason:

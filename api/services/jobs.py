@@ -10,14 +10,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.errors import ProblemError, not_found
 from api.schemas.common import Actor, Reason
 from api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
-from api.services import job_lifecycle
-from api.services.job_words import model_of, strategy_of
+from api.services import job_lifecycle, plan_auto
+from api.services.job_words import model_of, place_in_mesh, strategy_of
 from cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from db.repositories import events as event_rows
 from db.repositories import jobs as job_rows
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 
 async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> JobRow:
@@ -60,20 +60,23 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
     as_of_seq = await event_rows.newest_seq(session)
     ranks = await job_rows.ranks_with_nodes(session, job.id, job.generation)
     generations = [describe_generation(row) for row in await job_rows.generations_of(session, job.id)]
+    spec = JobSpec.model_validate(job.spec)
+    size = generations[-1].world_size if generations else job.world_size
     return Job(
         **summarize(job).model_dump(),
-        spec=JobSpec.model_validate(job.spec),
+        spec=spec,
         revision=job.version,
         failure=Failure.model_validate(job.failure) if job.failure else None,
         restored_from=job.restored_from,
+        choice=await plan_auto.choice_of(session, job.id),
         actual_world_size=next((each.world_size for each in generations[-1:] if each.ended_at is None), None),
-        ranks=[describe_rank(rank, node, now) for rank, node in ranks],
+        ranks=[describe_rank(rank, node, place_in_mesh(spec, size, rank.rank), now) for rank, node in ranks],
         generations=generations,
         as_of_seq=as_of_seq,
     )
 
 
-def describe_rank(rank: RankRow, node: NodeRow, now: datetime) -> Rank:
+def describe_rank(rank: RankRow, node: NodeRow, place: dict[str, int], now: datetime) -> Rank:
     return Rank(
         rank=rank.rank,
         generation=rank.generation,
@@ -81,6 +84,7 @@ def describe_rank(rank: RankRow, node: NodeRow, now: datetime) -> Rank:
         node_name=node.name,
         slot=rank.slot,
         parked=rank.parked,
+        place=place,
         state=rank.state,
         pid=rank.pid,
         step=rank.step,
@@ -169,6 +173,8 @@ async def resize(session: AsyncSession, job: JobRow, nodes: int, if_match: str |
     spec = JobSpec.model_validate(job.spec)
     _refuse_size(job, spec, nodes)
     world_size = nodes * spec.resources.slots_per_node
+    if too_large := await plan_auto.too_large_at(session, job.id, spec, world_size):
+        raise ProblemError("cannot_resize", f"nodes={nodes}: {too_large}")
     if world_size != job.world_size:
         await job_lifecycle.resize(session, job, world_size, actor, now)
 
@@ -183,7 +189,7 @@ def _refuse_size(job: JobRow, spec: JobSpec, nodes: int) -> None:
         raise ProblemError(
             "cannot_resize", f"nodes={nodes}: job {job.name} has strategy single, which is one process; submit it with strategy ddp"
         )
-    if misfit := spec.misfit(nodes * spec.resources.slots_per_node):
+    if misfit := spec.parallelism.misfit(nodes * spec.resources.slots_per_node):
         raise ProblemError("cannot_resize", f"nodes={nodes}: {misfit}")
     if nodes < least:
         raise ProblemError(

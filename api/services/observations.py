@@ -82,7 +82,8 @@ def _is_news(rank: RankRow, report: ObservedRank) -> bool:
 
 
 def _note_progress(rank: RankRow, report: ObservedRank, now: datetime) -> None:
-    rank.step = max(rank.step, report.step)
+    if report.state not in (RankState.ASSIGNED, RankState.STARTING):  # one on its way may have to go back from where it was
+        rank.step = max(rank.step, report.step)
     rank.total_steps = report.total_steps or rank.total_steps
     if report.progress_age is not None:
         seen = now - timedelta(seconds=report.progress_age)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.schemas.performance import PeakMemory, Performance, StepTime, Utilization
+from api.schemas.performance import AxisTraffic, Bubble, PeakMemory, Performance, StepTime, Utilization
 from api.services import steps
 from api.services.steps import StepRecord
 from db.models.jobs import JobRow, RankRow
@@ -14,13 +14,15 @@ from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
 from db.repositories import step_records
 from monitoring.devices import Peak, model_flops_utilization, peak_of
-from monitoring.points import STEP_PARTS
-from training.flops import ModelFlops, model_flops
-from training.spec import JobSpec
+from monitoring.points import SENT_METRICS, STEP_PARTS
+from training.planning.estimates import setup_of
+from training.planning.flops import ModelFlops, model_flops
+from training.spec.job import JobSpec
 
 #: Steps that the means are of.
 NEWEST_STEPS = 50
 EXPOSED = "communication_seconds"
+OVERLAPPED = "overlapped_communication_seconds"
 PEAK_MEMORY = "peak_memory_bytes"
 CPU = "cpu"
 
@@ -32,6 +34,8 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Pe
     rows = await step_records.newest(points, job.id, job.generation, 2 * NEWEST_STEPS)
     told = [record for record in steps.parse(rows) if record.own][:NEWEST_STEPS]
     memory = await step_records.highest(points, job.id, job.generation, PEAK_MEMORY)
+    sent = await step_records.means(points, job.id, job.generation, SENT_METRICS.values())
+    step_seconds = sum(record.seconds for record in told) / len(told) if told else None
     rate = mean_rate(told, "samples_per_second")
     parts = parts_of(told)
     return Performance(
@@ -39,12 +43,15 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Pe
         generation=job.generation,
         ranks=len(gang),
         steps=len(told),
-        step_seconds=sum(record.seconds for record in told) / len(told) if told else None,
+        step_seconds=step_seconds,
         samples_per_second=rate,
         tokens_per_second=mean_rate(told, "tokens_per_second"),
         parts=parts,
         exposed_communication=next((part.share for part in parts if part.name == EXPOSED), None),
-        mfu=utilization(spec, [device_of(rank, node) for rank, node in gang], rate),
+        overlapped_communication=share_of(told, OVERLAPPED),
+        traffic=traffic_of(sent, step_seconds),
+        bubble=bubble_of(spec, mean_rate(told, "pipeline_bubble")),
+        mfu=utilization(spec, [device_of(rank, node) for rank, node in gang], rate, told_flops(told)),
         peak_memory=[PeakMemory(rank=rank, bytes=value) for rank, value in memory.items()],
     )
 
@@ -52,8 +59,35 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Pe
 def mean_rate(told: Sequence[StepRecord], name: str) -> float | None:
     """What was done in all of these steps over the time that they took."""
     known = [record for record in told if name in record.values]
-    seconds = sum(record.seconds for record in known)
-    return sum(float(record.values[name]) * record.seconds for record in known) / seconds if seconds > 0 else None
+    return per_second([float(record.values[name]) * record.seconds for record in known], known)
+
+
+def share_of(told: Sequence[StepRecord], name: str) -> float | None:
+    """Of the time of these steps, what this took."""
+    known = [record for record in told if name in record.values]
+    return per_second([float(record.values[name]) for record in known], known)
+
+
+def per_second(amounts: Sequence[float], told: Sequence[StepRecord]) -> float | None:
+    seconds = sum(record.seconds for record in told)
+    return sum(amounts) / seconds if seconds > 0 else None
+
+
+def traffic_of(sent: Mapping[str, Mapping[int, float]], step_seconds: float | None) -> list[AxisTraffic]:
+    """`sent`: by metric and rank, bytes of a step."""
+    by_axis = {axis: sent[name] for axis, name in SENT_METRICS.items() if name in sent}
+    most = {axis: max(by_rank.items(), key=lambda each: each[1]) for axis, by_rank in by_axis.items()}
+    return [
+        AxisTraffic(axis=axis, rank=rank, bytes_per_step=size, bytes_per_second=size / step_seconds if step_seconds else None)
+        for axis, (rank, size) in most.items()
+    ]
+
+
+def bubble_of(spec: JobSpec, measured: float | None) -> Bubble | None:
+    if spec.training is None or spec.parallelism.pipeline == 1:
+        return None
+    schedule = setup_of(spec).schedule
+    return Bubble(measured=measured, formula=schedule.bubble, text=f"{schedule.name}, {schedule.words}")
 
 
 def parts_of(told: Sequence[StepRecord]) -> list[StepTime]:
@@ -73,8 +107,19 @@ def device_of(rank: RankRow, node: NodeRow) -> str:
     return next((str(gpu["name"]) for gpu in gpus if gpu["index"] == rank.slot), "an unknown GPU")
 
 
-def utilization(spec: JobSpec, devices: Sequence[str], samples_per_second: float | None) -> Utilization:
-    flops, names = model_flops(spec), list(dict.fromkeys(devices))
+def told_flops(told: Sequence[StepRecord]) -> float | None:
+    """Of a sample, as the rank knows it that has built the model."""
+    return next((float(record.values["flops_per_sample"]) for record in told if "flops_per_sample" in record.values), None)
+
+
+def flops_of(spec: JobSpec, told: float | None) -> ModelFlops | None:
+    if told is None:
+        return model_flops(spec)
+    return ModelFlops(told, "as its task says" if spec.entrypoint else "as torch counts it on the built model, forward and backward")
+
+
+def utilization(spec: JobSpec, devices: Sequence[str], samples_per_second: float | None, told: float | None = None) -> Utilization:
+    flops, names = flops_of(spec, told), list(dict.fromkeys(devices))
     peaks = [peak_of(device, spec.precision) for device in devices]
     known = [peak for peak in peaks if peak is not None]
     total = sum(peak.flops for peak in known) if known and len(known) == len(peaks) else None
@@ -86,15 +131,24 @@ def utilization(spec: JobSpec, devices: Sequence[str], samples_per_second: float
         text=_explain(spec, flops, names, peaks, value),
         formula=flops.formula if flops else None,
         flops_per_sample=flops.per_sample if flops else None,
+        flops_per_second=flops.per_sample * samples_per_second if flops and samples_per_second is not None else None,
         peak_flops=total,
         devices=names,
         sources=list(dict.fromkeys(peak.source for peak in known)),
     )
 
 
+def unknown_arithmetic(spec: JobSpec) -> str:
+    if spec.script is not None:
+        return "what a script computes is not known"
+    if spec.entrypoint is not None:
+        return "what a model of your own computes is not known; give Task.flops_per_sample"
+    return "what this model computes is counted on its ranks: no step is done yet, or their output says why not"
+
+
 def _explain(spec: JobSpec, flops: ModelFlops | None, names: Sequence[str], peaks: Sequence[Peak | None], value: float | None) -> str:
     if flops is None:
-        return f"n/a: what {'a script' if spec.script else 'a model of your own'} computes is not known"
+        return f"n/a: {unknown_arithmetic(spec)}"
     if not names:
         return "n/a: it has no ranks yet"
     if CPU in names:

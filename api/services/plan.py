@@ -10,9 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.errors import ProblemError
 from api.schemas.common import Reason
-from api.schemas.jobs import Plan, RankPlacement
+from api.schemas.jobs import Plan, PlannedStage, RankPlacement
 from api.services.job_views import node_views, request_of
-from api.services.job_words import reason_of, strategy_of
+from api.services.job_words import place_in_mesh, reason_of, strategy_of
+from api.services.plan_auto import Resolved
 from api.services.plan_memory import estimate_memory, too_little_memory
 from cluster.placement import Pending, Placement, Request, place
 from cluster.states import Intent, JobState
@@ -20,33 +21,40 @@ from db.models.jobs import JobRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
 from parallelism.plan import Deal, even_deal
-from training.sizes import parameter_count
-from training.spec import JobSpec
+from training.planning.estimates import setup_of, stage_names
+from training.planning.sizes import parameter_count
+from training.spec.job import JobSpec
 
+#: Of a step; beyond it a pipeline's ranks idle for longer than its default number of micro-batches would have them.
+MOST_BUBBLE = 0.25
 #: Stands for the job that does not exist yet.
 PLANNED = "planned"
 
 
-async def plan(session: AsyncSession, spec: JobSpec, now: datetime) -> Plan:
+async def plan(session: AsyncSession, resolved: Resolved, now: datetime) -> Plan:
+    spec = resolved.spec
+    shares = spec.training is not None and not spec.searches
     nodes = await node_rows.present(session)
     views = node_views(nodes, await job_rows.holders(session))
     verdicts = place([*await _queue(session), _request(spec, now)], views)
     verdict = next(each for each in verdicts if each.job_id == PLANNED)
     names = {node.id: node.name for node in nodes}
-    placement = _placement(verdict, names) if isinstance(verdict, Placement) else None
+    placement = _placement(spec, verdict, names) if isinstance(verdict, Placement) else None
     pending = reason_of(verdict.reason) if isinstance(verdict, Pending) else None
-    estimate = estimate_memory(spec, nodes)
+    estimate = None if spec.searches else estimate_memory(spec, nodes)
     return Plan(
         spec=spec,
+        choice=resolved.choice,
         plan_hash=_hash(spec, placement, pending),
         world_size=spec.world_size,
         strategy=strategy_of(spec, spec.world_size),
         global_batch_size=spec.training.global_batch_size if spec.training else None,
-        micro_batch_size=spec.micro_batch_size if spec.training else None,
-        micro_batches=spec.micro_batches if spec.training else None,
-        gradient_accumulation_steps=_deal(spec).largest if spec.training else None,
+        micro_batch_size=spec.micro_batch_size if shares else None,
+        micro_batches=spec.micro_batches if shares else None,
+        gradient_accumulation_steps=_deal(spec).largest if shares else None,
         reproducible=spec.is_reproducible,
         parameter_count=_parameters(spec),
+        stages=_stages(spec),
         memory_per_rank=estimate,
         placement=placement,
         pending=pending,
@@ -54,9 +62,9 @@ async def plan(session: AsyncSession, spec: JobSpec, now: datetime) -> Plan:
     )
 
 
-async def check_unchanged(session: AsyncSession, spec: JobSpec, plan_hash: str, now: datetime) -> None:
+async def check_unchanged(session: AsyncSession, resolved: Resolved, plan_hash: str, now: datetime) -> None:
     """A problem when the plan that the caller has seen is not what would happen now."""
-    present = await plan(session, spec, now)
+    present = await plan(session, resolved, now)
     if present.plan_hash != plan_hash:
         instead = (
             present.pending.text
@@ -81,12 +89,15 @@ def _waits(job: JobRow) -> bool:
 
 def _request(spec: JobSpec, now: datetime) -> Request:
     least = spec.resources.min_nodes if spec.closes_up else None
-    return Request(PLANNED, spec.resources.nodes, spec.resources.slots_per_node, spec.priority, now, least)
+    return Request(PLANNED, spec.resources.nodes, spec.resources.slots_per_node, spec.priority, now, least, spec.parallelism)
 
 
-def _placement(verdict: Placement, names: Mapping[str, str]) -> list[RankPlacement]:
+def _placement(spec: JobSpec, verdict: Placement, names: Mapping[str, str]) -> list[RankPlacement]:
     places = [(share.node_id, slot) for share in verdict.shares for slot in share.slots]
-    return [RankPlacement(rank=rank, node_id=node, node_name=names[node], slot=slot) for rank, (node, slot) in enumerate(places)]
+    return [
+        RankPlacement(rank=rank, node_id=node, node_name=names[node], slot=slot, place=place_in_mesh(spec, len(places), rank))
+        for rank, (node, slot) in enumerate(places)
+    ]
 
 
 def _hash(spec: JobSpec, placement: Sequence[RankPlacement] | None, pending: Reason | None) -> str:
@@ -102,8 +113,12 @@ def _parameters(spec: JobSpec) -> int | None:
     return parameter_count(spec.model, spec.data) if spec.model is not None else None
 
 
+def _stages(spec: JobSpec) -> list[PlannedStage]:
+    return [PlannedStage(place=setup_of(spec).schedule.rank_of(stage), layers=layers) for stage, layers in enumerate(stage_names(spec))]
+
+
 def _deal(spec: JobSpec) -> Deal:
-    return even_deal(spec.micro_batches, spec.world_size)
+    return even_deal(spec.micro_batches, spec.data_ranks(spec.world_size))
 
 
 def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:
@@ -112,6 +127,7 @@ def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:
         for warning in (
             about_memory,
             _uneven_shares(spec),
+            _wide_bubble(spec),
             _no_checkpoint(spec),
             _no_evaluation(spec),
             _several_roots(spec),
@@ -121,11 +137,24 @@ def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:
 
 
 def _uneven_shares(spec: JobSpec) -> str | None:
-    if spec.training is None or spec.micro_batches % spec.world_size == 0:
+    if spec.training is None or spec.searches or spec.micro_batches % _deal(spec).ranks == 0:
+        return None
+    deal, whose = _deal(spec), "ranks" if _deal(spec).ranks == spec.world_size else "data ranks"
+    return (
+        f"{spec.micro_batches} micro-batches over {deal.ranks} {whose}: the others wait for those that compute {deal.largest}; "
+        f"training.micro_batch_size decides their number, and a multiple of {deal.ranks} keeps every rank busy"
+    )
+
+
+def _wide_bubble(spec: JobSpec) -> str | None:
+    if spec.training is None or spec.parallelism.pipeline == 1:
+        return None
+    schedule = setup_of(spec).schedule
+    if schedule.bubble <= MOST_BUBBLE:
         return None
     return (
-        f"{spec.micro_batches} micro-batches over {spec.world_size} ranks: the others wait for those that compute {_deal(spec).largest}; "
-        f"training.micro_batch_size decides their number, and a multiple of {spec.world_size} keeps every rank busy"
+        f"{schedule.words}: a rank idles for {schedule.bubble:.0%} of a step by the formula of {schedule.name}; a smaller "
+        "training.micro_batch_size makes more of them"
     )
 
 

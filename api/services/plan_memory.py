@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from api.schemas.jobs import MemoryEstimate
 from db.models.nodes import NodeRow
+from parallelism.auto_words import size
 from parallelism.estimate import Memory
 from parallelism.shape import CPU, CUDA, Kernels
-from training.estimates import memory_of, setup_of
-from training.spec import JobSpec
+from training.planning.estimates import memory_of, setup_of
+from training.spec.job import JobSpec
 
 ON_TOP = {
     CPU: "Python, torch's code and kernels' own work space come on top",
@@ -25,10 +26,14 @@ def estimate_memory(spec: JobSpec, nodes: Sequence[NodeRow]) -> MemoryEstimate |
 
 
 def too_little_memory(estimate: MemoryEstimate | None, spec: JobSpec, nodes: Sequence[NodeRow]) -> str | None:
-    cards = _cards(nodes)
-    if estimate is None or not cards or estimate.total <= min(cards):
-        return None
-    return f"a rank needs about {estimate.total:,} bytes {estimate.moment}; the smallest GPU here has {min(cards):,}: {_way_out(estimate, spec)}"
+    cards, stated = _cards(nodes), spec.resources.memory_per_slot
+    limits = (
+        [(stated, "resources.memory_per_slot is")] if stated else [(bytes_, "the smallest GPU here has") for bytes_ in sorted(cards)[:1]]
+    )
+    for limit, words in limits:
+        if estimate is not None and estimate.total > limit:
+            return f"a rank needs about {size(estimate.total)} {estimate.moment}; {words} {size(limit)}: {_way_out(estimate, spec)}"
+    return None
 
 
 def _cards(nodes: Sequence[NodeRow]) -> list[int]:
@@ -46,7 +51,7 @@ def _shown(found: Memory, spec: JobSpec, kernels: Kernels) -> MemoryEstimate:
         total=found.total,
         moment=found.moment,
         made_from=_made_from(spec, kernels),
-        note=_note(spec, kernels),
+        note=_note(found, spec, kernels),
     )
 
 
@@ -57,12 +62,12 @@ def _made_from(spec: JobSpec, kernels: Kernels) -> str:
     return f"micro-batches of {samples} in {spec.precision}, {spec.optimizer.kind}{tree}, {KERNELS[kernels]}"
 
 
-def _note(spec: JobSpec, kernels: Kernels) -> str:
-    if spec.precision == "fp32":
-        return ON_TOP[kernels]
-    return (
-        f"parameters, gradients and optimizer state stay fp32, {spec.precision} is for activations and copies of weights; {ON_TOP[kernels]}"
+def _note(found: Memory, spec: JobSpec, kernels: Kernels) -> str:
+    master = f"parameters, gradients and optimizer state stay fp32, {spec.precision} is for activations and copies of weights; "
+    saves = (
+        f"; asynchronous saves keep copies in the host's memory, about {size(found.save_copies)}" if spec.checkpoint.asynchronous else ""
     )
+    return ("" if spec.precision == "fp32" else master) + ON_TOP[kernels] + saves
 
 
 def _way_out(estimate: MemoryEstimate, spec: JobSpec) -> str:
@@ -71,4 +76,4 @@ def _way_out(estimate: MemoryEstimate, spec: JobSpec) -> str:
         return f"use training.micro_batch_size={spec.micro_batch_size // 2} or less"
     if spec.is_reproducible and estimate.gradients + estimate.buffers > 2 * estimate.parameters:
         return "reproducible: false keeps fewer copies of the gradients"
-    return "use a smaller model, or GPUs with more memory"
+    return "use strategy auto, a smaller model, or slots with more memory"

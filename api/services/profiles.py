@@ -17,7 +17,7 @@ from db.models.artifacts import ProfileRequestRow
 from db.models.jobs import GenerationRow, JobRow
 from db.repositories import artifacts as rows
 from db.repositories import jobs as job_rows
-from training.profile_window import beyond_world
+from training.spec.profile_window import beyond_world
 
 
 async def ask(session: AsyncSession, job: JobRow, order: ProfileOrder, actor: Actor, now: datetime) -> ProfileRequest:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import nudge_after_commit
 from api.schemas.common import Actor
-from api.services import bus, checkpoint_lifecycle, events, incidents
+from api.services import bus, checkpoint_lifecycle, events, incidents, job_lifecycle
 from api.services.identity import node_actor
 from api.services.incidents import CarriedOn
 from cluster.states import CheckpointState
@@ -20,6 +20,7 @@ from db.models.nodes import NodeRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
 from monitoring.points import RankBatch, RankEvent
+from parallelism.auto_words import size as size_in_words
 
 #: Longest text of a sample that goes into the history.
 SAMPLE_CHARACTERS = 20_000
@@ -33,6 +34,9 @@ class Committed(msgspec.Struct, frozen=True):
     metrics: dict[str, float] = {}
     parameters_sha256: str | None = None
     generation: int | None = None  # its own, which may be older than that of the rank that tells of it
+    stall_seconds: float | None = None  # none of these where another one tells of it than who saved it
+    write_seconds: float | None = None
+    slowdown: float | None = None
 
 
 class Damaged(msgspec.Struct, frozen=True):
@@ -43,6 +47,13 @@ class Damaged(msgspec.Struct, frozen=True):
 class Restored(msgspec.Struct, frozen=True):
     directory: str
     step: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    size: int
+    peak_bytes: int
+    limit_bytes: int
+    tried: dict[str, int] = {}
 
 
 async def apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent) -> None:
@@ -66,6 +77,8 @@ async def _apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: 
             await _damaged(session, node, msgspec.convert(event.data, Damaged, strict=False), now)
         case "carried_on":
             await _carried_on(session, node, batch, msgspec.convert(event.data, CarriedOn, strict=False), now)
+        case "micro_batch_found":
+            await _found(session, node, batch, msgspec.convert(event.data, Found, strict=False), now)
         case "checkpoint_restored":
             await _restored(session, node, batch, msgspec.convert(event.data, Restored, strict=False), now)
         case _:
@@ -90,6 +103,9 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
         manifest_sha256=saved.manifest_sha256,
         parameters_sha256=saved.parameters_sha256,
         metrics=saved.metrics,
+        stall_seconds=saved.stall_seconds,
+        write_seconds=saved.write_seconds,
+        slowdown=saved.slowdown,
         created_at=now,
     )
     stale = f"generation {generation} was fenced off by generation {job.generation}: what it saved is debris"
@@ -132,8 +148,21 @@ async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, ca
         job.progress = {**(job.progress or {}), "step": max(told, carried.step)}
     await incidents.note_recovery(session, batch.job_id, batch.generation, carried)
     sent = f"{carried.transfers} rank(s) were behind and got the state from another" if carried.transfers else "every rank had the state"
+    sent = "a part of the state was lost with its rank" if carried.fell_back else sent
     data = msgspec.to_builtins(carried)
     await _event(session, node, batch, "job.carried_on", sent, f"goes on from step {carried.step}, in the same processes", data, now)
+
+
+async def _found(session: AsyncSession, node: NodeRow, batch: RankBatch, found: Found, now: datetime) -> None:
+    """From now on it stands in the spec: no process that is started later searches again."""
+    job = await job_rows.get_locked(session, batch.job_id)
+    if job is None or job.spec["training"]["micro_batch_size"] != "auto":
+        return
+    await job_lifecycle.settle_micro_batch(session, job, found.size)
+    used = f"{size_in_words(found.peak_bytes)} of the {size_in_words(found.limit_bytes)} that may be used"
+    message = f"micro-batches of {found.size} samples: the largest that fit, with {used}"
+    data = msgspec.to_builtins(found)
+    await _event(session, node, batch, "job.micro_batch", "training.micro_batch_size: auto", message, data, now)
 
 
 async def _note(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent, now: datetime) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from api.problems import invalid_body
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 
 def parse_spec(document: dict[str, Any]) -> JobSpec:

@@ -1,16 +1,26 @@
-"""Checkpoints of a job, and new jobs from them."""
+"""Checkpoints of a job, new jobs from them, and their weights for others."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from cli import formats
 from cli.commands.jobs import JobRef
-from cli.output import table
+from cli.errors import CliError, TakenError, UsageProblem
+from cli.exits import ExitCode
+from cli.output import fields, table
 from cli.session import Session, with_session
 from cli.views import Checkpoint, Job, view
+
+GIGABYTE = 1_000_000_000
+#: Errors by the exit codes of `training.saving.export`.
+KINDS: dict[int, type[CliError]] = {ExitCode.CONFLICT: TakenError, ExitCode.USAGE: UsageProblem}
 
 
 @with_session
@@ -39,6 +49,50 @@ def restore(
     session.next_steps(f"paceline logs -f {job.name}")
 
 
+@with_session
+def export(
+    session: Session,
+    checkpoint: Annotated[
+        str, typer.Argument(help="checkpoint id, as 'paceline checkpoints JOB' lists them, or its folder", show_default=False)
+    ],
+    into: Annotated[Path, typer.Option("--into", "-d", metavar="DIR", help="new folder for the files", show_default=False)],
+    file_gb: Annotated[float, typer.Option("--file-gb", min=0.000_001, help="gigabytes of tensors in a file, at most")] = 5.0,
+) -> None:
+    """Write a checkpoint's model as safetensors, as Hugging Face lays them out. On a machine that sees the checkpoint's folder."""
+    folder = _folder_of(session, checkpoint)
+    document = _exported(folder, into, int(file_gb * GIGABYTE))
+    session.emit(document, lambda: fields([(name, _spelled(value)) for name, value in document.items()]))
+    session.next_steps(f"a job with 'initial_weights: {document['folder']}'")
+
+
+def _folder_of(session: Session, checkpoint: str) -> Path:
+    if Path(checkpoint).is_dir():
+        return Path(checkpoint)
+    with session.client() as client:
+        folder = Path(client.get(f"/checkpoints/{checkpoint}")["directory"])
+    if not folder.is_dir():
+        raise UsageProblem(f"checkpoint {checkpoint} is in {folder}, which this machine does not see", "export it on a node of its job")
+    return folder
+
+
+def _exported(folder: Path, into: Path, limit: int) -> dict[str, Any]:
+    """In a process of its own: it needs torch."""
+    from cli.local.processes import CODE
+
+    command = [sys.executable, "-m", "training.saving.export", str(folder.resolve()), str(into.resolve()), "--limit", str(limit)]
+    done = subprocess.run(command, cwd=CODE, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise KINDS.get(done.returncode, CliError)(
+            (done.stderr.strip().splitlines() or [f"the export ended with code {done.returncode}"])[-1]
+        )
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def _spelled(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _table(items: list[Checkpoint]) -> str:
     rows = [
         [
@@ -46,10 +100,15 @@ def _table(items: list[Checkpoint]) -> str:
             one.state,
             formats.quantity(one.bytes, "B"),
             formats.age(one.created_at),
+            formats.seconds(one.stall_seconds),
+            formats.seconds(one.write_seconds),
+            formats.times(one.slowdown),
             ", ".join(mark for mark, on in (("latest", one.latest), ("best", one.best), ("pinned", one.pinned)) if on) or formats.UNKNOWN,
             one.damage or ", ".join(f"{name} {formats.number(value)}" for name, value in one.metrics.items()) or formats.UNKNOWN,
             one.id,
         ]
         for one in items
     ]
-    return table(["STEP", "STATE", "SIZE", "AGE", "MARKS", "METRICS", "ID"], rows, empty="no checkpoints yet")
+    return table(
+        ["STEP", "STATE", "SIZE", "AGE", "WAITED", "WRITTEN IN", "STEPS", "MARKS", "METRICS", "ID"], rows, empty="no checkpoints yet"
+    )

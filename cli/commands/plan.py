@@ -5,6 +5,7 @@ from __future__ import annotations
 from cli import formats
 from cli.commands.submit import Changes, Spec
 from cli.output import fields
+from cli.plan_choices import chosen, rejected
 from cli.session import Session, with_session
 from cli.views import Memory, Plan, view
 
@@ -28,16 +29,18 @@ def plan(session: Session, file: Spec, changes: Changes = None) -> None:
 def _report(answer: Plan) -> str:
     pairs = [
         ("strategy", f"{answer.strategy} over {answer.world_size} ranks"),
+        *chosen(answer.choice),
         ("batch", _batch(answer)),
         ("reproducible", "to the last bit, on any number of ranks" if answer.reproducible else "to rounding"),
         ("parameters", "unknown" if answer.parameter_count is None else formats.quantity(answer.parameter_count)),
+        *((f"stage {number}", f"{stage.layers} (place {stage.place})") for number, stage in enumerate(answer.stages)),
         *_memory(answer.memory_per_rank),
         ("placement", _placement(answer)),
         *(("warning", warning) for warning in answer.warnings),
     ]
     if answer.pending is not None and answer.pending.next_step:
         pairs.append(("next step", answer.pending.next_step))
-    return fields(pairs)
+    return "\n\n".join([fields(pairs), *rejected(answer.choice)])
 
 
 def _memory(memory: Memory | None) -> list[tuple[str, str]]:
@@ -52,6 +55,8 @@ def _memory(memory: Memory | None) -> list[tuple[str, str]]:
 def _batch(answer: Plan) -> str:
     if answer.global_batch_size is None:
         return "as the script decides"
+    if answer.micro_batches is None:
+        return f"{answer.global_batch_size} samples a step, in the largest micro-batches that fit: the job tries before its first step"
     count = "1 micro-batch" if answer.micro_batches == 1 else f"{answer.micro_batches} micro-batches"
     return f"{answer.global_batch_size} samples a step in {count} of {answer.micro_batch_size}"
 

@@ -8,6 +8,7 @@ import typer
 
 from cli import exits
 from cli.output import fields, note
+from cli.plan_choices import chosen
 from cli.session import Session, with_session
 from cli.views import Job, view
 
@@ -68,5 +69,5 @@ def ending(job: Job) -> str:
 
 
 def _summary(job: Job) -> list[tuple[str, str]]:
-    pairs = [("job", job.id), ("name", job.name), ("state", job.state), ("world", str(job.world_size))]
+    pairs = [("job", job.id), ("name", job.name), ("state", job.state), ("world", str(job.world_size)), *chosen(job.choice)]
     return [*pairs, ("waiting", job.pending.text)] if job.pending else pairs

@@ -15,7 +15,7 @@ from cluster.protocol import Desired
 from distributed.env import RANK_FOLDER, script_environment
 from monitoring.files import write_durably
 from training.link import RankFolder, RankOrder, World
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 
 def order_for(world: World, spec: dict[str, Any], folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:

@@ -117,8 +117,10 @@ class RankTable:
         if isinstance(message, Broken):
             self.change(key, broken=message.failure, stall=None, step=max(rank.step, message.step), last_news=now)
             return rank.broken is None
-        total_steps = message.total_steps if isinstance(message, Joined) else rank.total_steps
-        self.change(key, joined=True, step=max(rank.step, message.step), total_steps=total_steps, last_news=now)
+        if isinstance(message, Joined):  # which may be further back than where its process has been
+            self.change(key, joined=True, step=message.step, total_steps=message.total_steps, last_news=now)
+        else:
+            self.change(key, joined=True, step=max(rank.step, message.step), last_news=now)
         return not rank.joined
 
     def refuse(self, key: RankKey, message: str) -> None:

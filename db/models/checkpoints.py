@@ -26,6 +26,9 @@ class CheckpointRow(ControlBase):
     manifest_sha256: Mapped[str]
     parameters_sha256: Mapped[str | None]  # the same whatever world wrote them
     metrics: Mapped[dict[str, Any]] = mapped_column(JsonDocument, default=dict)
+    stall_seconds: Mapped[float | None]  # that training waited for it; null where nobody lived to tell what it cost
+    write_seconds: Mapped[float | None]
+    slowdown: Mapped[float | None]  # of steps while it was written
     pinned: Mapped[bool] = mapped_column(default=False)
     damage: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

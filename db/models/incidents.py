@@ -21,7 +21,7 @@ class IncidentRow(ControlBase):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     generation: Mapped[int] = mapped_column(BigInt)
     next_generation: Mapped[int | None] = mapped_column(BigInt)
-    action: Mapped[str]  # closed_up, restarted or gave_up
+    action: Mapped[str]  # closed_up, fell_back, restarted or gave_up
     cause: Mapped[EndReason | None] = mapped_column(TextEnum(EndReason))
     why: Mapped[str]
     culprit: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)

@@ -33,6 +33,11 @@ async def after(session: AsyncSession, seq: int, *, limit: int, job_id: str | No
     return list((await session.scalars(query)).all())
 
 
+async def newest_of_job(session: AsyncSession, job_id: str, type: str) -> EventRow | None:
+    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.type == type).order_by(EventRow.seq.desc()).limit(1)
+    return (await session.scalars(query)).first()
+
+
 async def newest_seq(session: AsyncSession) -> int:
     return (await session.scalar(select(func.max(EventRow.seq)))) or 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from sqlalchemy import func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -62,6 +62,21 @@ async def highest(session: AsyncSession, job_id: str, generation: int, name: str
         .order_by(table.rank)
     )
     return {rank: value for rank, value in await session.execute(query) if value is not None}
+
+
+async def means(session: AsyncSession, job_id: str, generation: int, names: Collection[str]) -> dict[str, dict[int, float]]:
+    """Over all steps of one generation, by name and rank; from the coarsest roll-ups."""
+    table = MetricRollupRow
+    query = (
+        select(table.name, table.rank, func.sum(table.sum) / func.sum(table.count))
+        .where(table.job_id == job_id, table.name.in_(list(names)), table.generation == generation, table.level == LEVELS[-1])
+        .group_by(table.name, table.rank)
+        .order_by(table.name, table.rank)
+    )
+    found: dict[str, dict[int, float]] = {}
+    for name, rank, mean in await session.execute(query):
+        found.setdefault(name, {})[rank] = mean
+    return found
 
 
 async def count(session: AsyncSession, job_id: str, name: str) -> int:

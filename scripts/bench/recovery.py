@@ -13,18 +13,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scripts.bench.figures import Figure, report, summarize
 from scripts.bench.peers.table import PEER_PARTS, peer_figures, side_by_side
 from scripts.chaos import campaign
 from scripts.chaos.verdict import judge
 from scripts.faults.gang import running
-from scripts.faults.job import RANKS, gpt_job
+from scripts.faults.job import RANKS, SAVED_EVERY, gpt_job, sharded_job
 from scripts.faults.network import lacking
 from scripts.faults.rig import Rig, end_in_order, networked_rig, rig
 from scripts.faults.series import Findings, strike_repeatedly
 from scripts.steps import say
-from training.spec import LEAST_HANG_SECONDS
+from training.spec.job import LEAST_HANG_SECONDS
 
 FAULTS, QUICK_FAULTS = 12, 3
 #: Half an hour of faults, and as long without any.
@@ -42,14 +43,21 @@ class Part:
     networked: bool = False  # each node in a network namespace of its own
     silent: bool = False  # nothing breaks: those who wait have to find out
     hang_seconds: float | None = None  # None: by measured step times
+    sharded: bool = False  # it falls back to a checkpoint, in place, and is refilled in the slot of the dead
 
     def rig(self) -> AbstractContextManager[Rig]:
         agents = RANKS + self.spares
         return networked_rig(agents) if self.networked else rig(agents)
 
+    def job(self) -> dict[str, Any]:
+        return sharded_job("recovery") if self.sharded else gpt_job("recovery", spares=self.spares, hang_seconds=self.hang_seconds)
+
 
 PARTS = {
     "ranks": Part("rank_killed", "rank_killed_s", "goal 0.35 s, p95 1 s"),
+    "parts": Part(
+        "rank_killed", "fallback_s", "of a model in parts, with a new process in the slot; without the steps done again", sharded=True
+    ),
     "spares": Part("rank_killed", "spare_in_place_s", "goal 0.6 s", spares=1),
     "nodes": Part("node_killed", "node_killed_s", "goal 0.5 s, p95 1.5 s"),
     "namespaces": Part("namespace_killed", "namespace_killed_s", "a node with its network; goal 0.5 s, p95 1.5 s", networked=True),
@@ -66,7 +74,8 @@ def measure(names: Sequence[str], faults: int, kills: int) -> list[Figure]:
     found = {name: findings for stack in stacks(names) for name, findings in strike_on(stack, faults, kills)}
     ours = [figure for name, each in found.items() for figure in outage_figures(PARTS[name], each)]
     theirs = [figure for name in names if name in PEER_PARTS for figure in peer_figures(name)]
-    return ours + figures_over_all(list(found.values())) + theirs + (chaos_figures() if CHAOS in names else [])
+    closed_up = [each for name, each in found.items() if not PARTS[name].sharded]
+    return ours + figures_over_all(closed_up) + theirs + (chaos_figures() if CHAOS in names else [])
 
 
 def stacks(names: Sequence[str]) -> list[list[str]]:
@@ -82,8 +91,7 @@ def strike_on(names: Sequence[str], faults: int, kills: int) -> Iterator[tuple[s
         for name in names:
             part, count = PARTS[name], kills if name == "ranks" else faults
             say(f"{part.figure}: {count} faults")
-            job = gpt_job("recovery", spares=part.spares, hang_seconds=part.hang_seconds)
-            with running(ours.client, ours.layout, job) as gang:
+            with running(ours.client, ours.layout, part.job()) as gang:
                 yield name, strike_repeatedly(ours, gang, part.kind, count)
 
 
@@ -93,7 +101,14 @@ def outage_figures(part: Part, found: Findings) -> list[Figure]:
         limit = 3 * found.p99_step + 1
         worst = max(found.outages, default=0.0) / limit
         goal = f"under 3 x p99 step + 1 s, here {limit:.2f} s; the worst took {worst:.2f} of that"
-    return [summarize(part.figure, "s", found.outages, goal)] if found.outages else []
+    figures = [summarize(part.figure, "s", found.outages, goal)] if found.outages else []
+    return figures + ([steps_again(found)] if part.sharded else [])
+
+
+def steps_again(found: Findings) -> Figure:
+    """Of each fault: half of what lies between two checkpoints, if faults come at any step."""
+    share = found.steps_lost / max(1, found.faults)
+    return Figure("fallback_steps_again", "steps", share, share, found.faults, f"mean; a checkpoint every {SAVED_EVERY} steps")
 
 
 def figures_over_all(found: Sequence[Findings]) -> list[Figure]:

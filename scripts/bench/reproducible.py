@@ -16,14 +16,15 @@ from distributed import env
 from distributed.abort import Fence
 from distributed.process_group import Group, join
 from parallelism.apply import parallelize
-from parallelism.plan import degrees, even_deal
+from parallelism.plan import Coordinates, degrees
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.throughput import MODEL, bare_loop, seconds
 from tests.ranks import run_ranks
+from training.elastic import first_deal
 from training.link import World
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 from training.state import new_state
-from training.step import Stepper
+from training.steps.step import Stepper
 
 ROUNDS = 20
 GLOBAL_BATCH = 32
@@ -37,6 +38,7 @@ Loop = Callable[[], None]
 class NobodyAsks:
     pause_wanted: bool = False
     leave_wanted: bool = False
+    work_is_done: bool = False
     checkpoint_wanted: bool = False
 
 
@@ -52,9 +54,9 @@ def our_loop(group: Group, *, micro_batch_size: int | None = None) -> Loop:
         }
     )
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
-    deal = even_deal(spec.micro_batches, group.world_size, group.rank)
-    wrapped = parallelize(state.task.model, degrees("ddp", group.world_size), state.device, group, reproducible=True)
-    stepper = Stepper(spec, state, group, wrapped, deal)
+    coordinates = Coordinates(degrees("ddp", group.world_size), group.rank)
+    wrapped = parallelize(state.task.model, coordinates.degrees, state.device, group, reproducible=True)
+    stepper = Stepper(spec, state, group, wrapped, coordinates, first_deal(spec.micro_batches, coordinates, None))
     return lambda: void(stepper.run(NobodyAsks()))
 
 

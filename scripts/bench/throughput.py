@@ -13,24 +13,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from distributed import env
-from distributed.abort import Fence
 from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.parallel.ours import build
 from tests.ranks import run_ranks
-from training.agent_link import AgentLink
-from training.build import build_generation
-from training.link import RankFolder, World
+from training.link import World
 from training.models.gpt import model as gpt
-from training.spec import JobSpec
-from training.state import new_state
-from training.telemetry import Telemetry
-from training.workload import GptModel
+from training.spec.job import JobSpec
+from training.spec.workload import GptModel
 
 ROUNDS = 20
 STEPS = 2  # per round and loop
@@ -75,23 +70,13 @@ def our_loop(world: World, folder: Path) -> Callable[[], None]:
             },
         }
     )
-    state = new_state(spec, torch.device("cpu"), env.cache_directory())
-    telemetry = Telemetry(world, spec, RankFolder.at(folder), AgentLink(str(folder / "no-agent"), world))
-    generation = build_generation(spec, world, state, telemetry, Fence())
-    telemetry.joined(0, state.total_steps, state.task.tokens_per_sample, state.feed.epoch_samples)
-
-    def step() -> None:
-        telemetry.step(generation.stepper.run(telemetry.link))
-
-    return step
+    return build(world, folder, env.cache_directory(), spec).step
 
 
 def compare(world: World, folder: Path) -> list[float]:
     """Ratios of a rank; both ranks measure the same rounds."""
     torch.set_num_threads(1)
-    own = folder / str(world.rank)
-    own.mkdir()
-    ours = our_loop(msgspec.structs.replace(world, checkpoint_directory=str(folder)), own)
+    ours = our_loop(world, folder)
     bare = bare_loop(world.world_size)
     with contextlib.redirect_stdout(io.StringIO()):  # progress lines are part of the work, not of the table
         seconds(ours), seconds(bare)  # warm up

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from distributed import env
 from training.data import stdlib_text
 from training.models.gpt import model as gpt
-from training.workload import GptModel, StdlibText
+from training.spec.workload import GptModel, StdlibText
 
 BATCH = 16
 FIRST_STEP = "first step committed"

@@ -9,6 +9,14 @@ GLOBAL_BATCH = 6
 RANKS = 3
 #: More than any run takes: a job is cancelled when enough has been seen.
 STEPS = 1_000_000
+#: How far a model in parts goes back at most: the price of a fault, beside the time that it takes.
+SAVED_EVERY = 20
+
+
+def sharded_job(name: str) -> dict[str, Any]:
+    """The same, in parts: each fault takes one with it, and counts as a restart."""
+    spec = gpt_job(name, max_restarts=1000)
+    return spec | {"parallelism": {"strategy": "fsdp"}, "checkpoint": {"every_steps": SAVED_EVERY}}
 
 
 def gpt_job(name: str, *, spares: int = 0, steps: int = STEPS, **fault_tolerance: Any) -> dict[str, Any]:

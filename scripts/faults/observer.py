@@ -23,6 +23,10 @@ class HangError(TimeoutError):
     """A gang does not go on."""
 
 
+class BlindError(RuntimeError):
+    """What ranks write down can no longer be read: that says nothing about them."""
+
+
 class Source(Protocol):
     def read(self) -> Iterable[Commit]:
         """What has been written since the last call."""
@@ -37,6 +41,7 @@ class Observer:
         self.commits: list[Commit] = []
         self._source = source
         self._news = threading.Condition()
+        self._broken: Exception | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -88,11 +93,22 @@ class Observer:
         return generation
 
     def _until(self, answer: Callable[[Sequence[Commit]], T], timeout: float) -> T | None:
-        """The first truthy answer; None after `timeout` seconds without one."""
+        """The first truthy answer; None after `timeout` seconds without one. Raises BlindError."""
         with self._news:
-            return self._news.wait_for(lambda: answer(self.commits[-RECENT:]), timeout) or None
+            found = self._news.wait_for(lambda: self._broken or answer(self.commits[-RECENT:]), timeout)
+        if self._broken is not None:
+            raise BlindError(f"the observer broke after step {self.newest_step}: {self._broken!r}") from self._broken
+        return found or None  # type: ignore[return-value]  # an exception was raised above
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+            with self._news:
+                self._broken = error
+                self._news.notify_all()
+
+    def _watch(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
             found = list(self._source.read())
             if found:

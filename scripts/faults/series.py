@@ -50,7 +50,7 @@ def strike_repeatedly(rig: Rig, gang: Gang, kind: str, count: int) -> Findings:
             outage, joined = _recover(rig, gang, fault)
         except HangError as hang:
             findings.hangs += 1
-            say(f"  HANG after {fault}: {hang}; {gang.job()}")
+            say(f"  HANG after {fault}: {hang}; the job is {gang.job().state} at step {gang.job().progress.step}")
             break
         findings.outages.append(outage)
         findings.joins += joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +49,12 @@ class Tails:
             tail.file.close()
 
     def _list(self) -> set[Path]:
-        """Opens what is new; returns what has been removed, whose end is now to be read."""
+        """Opens what is new; returns what has been removed, whose end is now to be read.
+
+        Hazard: `Path.glob` raises where a folder goes while it is looked into.
+        """
         self._listed = time.monotonic()
-        found = set(self._root.glob(self._pattern))
+        found = {self._root / name for name in glob.glob(self._pattern, root_dir=self._root)}
         for path in sorted(found - self._tails.keys()):
             self._open(path)
         return self._tails.keys() - found

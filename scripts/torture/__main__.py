@@ -3,7 +3,7 @@
 python -m scripts.torture                    # in full: a few minutes
 python -m scripts.torture --quick            # what `make test` runs
 python -m scripts.torture --seed 7           # the same faults again, but for what the clock decides
-python -m scripts.torture kills disks        # only these
+python -m scripts.torture kills disks        # only these; "behind" is kills in saves behind other work
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ class Row:
     skipped: str | None = None  # why it was not done
 
 
-def killed(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
-    struck = Struck(folder / "random", seed)
+def killed(folder: Path, amount: Amount, seed: int, *, behind: bool = False) -> Iterator[Row]:
+    how = ", behind" if behind else ""
+    struck = Struck(folder / "random", seed, behind=behind)
     struck.killed_at_random(amount.kills)
-    yield row("kill -9 at a random moment", struck)
+    yield row(f"kill -9 at a random moment{how}", struck)
     every = 1 if amount.every_call else SAMPLED_CALLS
-    yield from traced(folder, "kill -9 before a call", every, seed, partial(Struck.killed_before_calls, every=every))
+    strikes = {f"kill -9 before a call{how}": partial(Struck.killed_before_calls, every=every)}
     for error in ("EIO", "ENOSPC", "EROFS"):
-        yield from traced(folder, f"{error} from a call", every, seed, partial(Struck.refused_at_calls, error=error, every=every))
+        strikes[f"{error} from a call{how}"] = partial(Struck.refused_at_calls, error=error, every=every)
+    for name, strike in strikes.items():
+        yield traced(name, every, Struck(folder / name, seed, behind=behind), strike)
 
 
-def traced(folder: Path, name: str, every: int, seed: int, strike: Callable[[Struck], None]) -> Iterator[Row]:
+def traced(name: str, every: int, struck: Struck, strike: Callable[[Struck], None]) -> Row:
     reason = kills.why_no_tracer()
     if reason is not None:
-        yield Row(name, 0, "", (), reason)
-        return
-    struck = Struck(folder / name, seed)
+        return Row(name, 0, "", (), reason)
     strike(struck)
-    yield row(f"{name}, {'each' if every == 1 else f'each {every}th'}", struck)
+    return row(f"{name}, {'each' if every == 1 else f'each {every}th'}", struck)
 
 
 def damaged(folder: Path, amount: Amount, seed: int) -> Iterator[Row]:
@@ -110,6 +111,7 @@ def row(name: str, struck: Struck) -> Row:
 
 TORTURES: dict[str, Callable[[Path, Amount, int], Iterator[Row]]] = {
     "kills": killed,
+    "behind": partial(killed, behind=True),
     "damage": damaged,
     "disks": on_disks,
     "power": without_power,

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 from distributed.process_group import SoloGroup
 from scripts.torture.saver import digest, state_at, vault_at
-from tests.ranks import make_world
-from training import build, checkpoint
-from training import manifest as manifests
+from training import build
 from training.errors import CheckpointCorruptError, NoUsableCheckpointError
-from training.telemetry import Telemetry
-from training.vault import open_vault
+from training.reporting.telemetry import Telemetry
+from training.saving import checkpoint
+from training.saving import manifest as manifests
+from training.saving.vault import open_vault
 
 OLDER, NEWEST = 10, 20
 PAGE_BYTES = 4096
@@ -195,9 +195,8 @@ class Spoiler:
     def restore(self, *candidates: Path) -> tuple[Said, str]:
         """What was said, and the state afterwards."""
         said, state = Said(), state_at(0)
-        world = make_world(0, 1, 0, self.vault.directory, restore_from=tuple(map(str, candidates)), restore_required=True)
         try:
-            build.restore(self.vault, world, state, cast("Telemetry", said))
+            build.restore(self.vault, candidates, state, cast("Telemetry", said), required=True)
         except NoUsableCheckpointError:
             said.lines.append("nothing usable")
         return said, digest(state)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from scripts.torture.kills import Struck, look
 from scripts.torture.saver import state_at, vault_at
-from training import checkpoint
 from training.errors import CheckpointSaveError
-from training.vault import open_vault
+from training.saving import checkpoint
+from training.saving.vault import open_vault
 
 MEBIBYTE = 1 << 20
 ROOM_MEBIBYTES = 8  # for five checkpoints of `state_at`

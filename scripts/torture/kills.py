@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distributed.process_group import SoloGroup
-from scripts.torture.saver import KEPT, WAIT_SECONDS, Saver, digest, newest_first, state_at, vault_at, wait_until
-from training import checkpoint
-from training import manifest as manifests
+from scripts.torture.saver import KEPT, WAIT_SECONDS, Lifetime, Saver, digest, newest_first, state_at, vault_at, wait_until
 from training.errors import CheckpointError
-from training.vault import SIGN, open_vault
+from training.saving import checkpoint
+from training.saving import manifest as manifests
+from training.saving.vault import SIGN, open_vault
 
 #: A few saves long, so that kills fall anywhere in one, and in the deletions between two.
 LONGEST_LIFE_SECONDS = 0.2
@@ -81,10 +81,10 @@ def debris_after_cleaning(directory: Path, generation: int) -> list[str]:
 
 
 class Struck:
-    """One job's directory, in which saver after saver is struck."""
+    """One job's directory, in which saver after saver is struck. `behind`: they write behind other work."""
 
-    def __init__(self, folder: Path, seed: int, directory: Path | None = None) -> None:
-        self.folder, self.directory = folder, directory or folder / "checkpoints"
+    def __init__(self, folder: Path, seed: int, directory: Path | None = None, *, behind: bool = False) -> None:
+        self.folder, self.directory, self.behind = folder, directory or folder / "checkpoints", behind
         self.chance = random.Random(seed)
         self.generation = self.step = 0
         self.finds: list[Find] = []
@@ -99,10 +99,11 @@ class Struck:
             self._after(saver)
 
     def killed_before_calls(self, every: int = 1) -> None:
-        """One save and the deletion of the oldest, ended before each of the calls that they make, or one in so many."""
+        """One save and the deletion of the oldest, ended before each of the calls that they make, or one in so many; behind other work only
+        those of the thread that writes."""
         for call, number in self._calls()[self.chance.randrange(every) :: every]:
             saver = self._saver(saves=1)
-            with Tracer(saver.pid, f"inject={call}:signal=SIGKILL:when={number}"):
+            with Tracer(saver.journal.thread, f"inject={call}:signal=SIGKILL:when={number}"):
                 saver.go()
                 self._after(saver)
 
@@ -110,7 +111,7 @@ class Struck:
         """An error in the place of the kill: that save fails or does not mind, and the very next one works."""
         for call, number in self._calls()[self.chance.randrange(every) :: every]:
             saver, step = self._saver(saves=2), self.step + 1
-            with Tracer(saver.pid, f"inject={call}:error={error}:when={number}"):
+            with Tracer(saver.journal.thread, f"inject={call}:error={error}:when={number}"):
                 saver.go()
                 code = self._after(saver)
             self._judge(f"{call} {number} {error}", saver, step, code)
@@ -119,7 +120,7 @@ class Struck:
         """What an undisturbed save asks of the system, as (call, how often until then)."""
         self._undisturbed(KEPT)
         saver = self._saver(saves=1)
-        with Tracer(saver.pid) as tracer:
+        with Tracer(saver.journal.thread) as tracer:
             saver.go()
             self._after(saver)
         self.finds.clear()
@@ -147,7 +148,7 @@ class Struck:
 
     def _saver(self, saves: int = UNENDING) -> Saver:
         self.generation += 1
-        return Saver(self.folder, self.directory, self.generation, self.step + 1, saves)
+        return Saver(self.folder, self.directory, Lifetime(self.generation, self.step + 1, saves, self.behind))
 
     def _after(self, saver: Saver) -> int:
         code = saver.end()
@@ -170,28 +171,28 @@ class Struck:
 
 
 class Tracer:
-    """strace on a process; with a rule, it changes what one of the process's calls does."""
+    """strace on one thread of a process; with a rule, it changes what one of the thread's calls does."""
 
-    def __init__(self, pid: int, rule: str | None = None) -> None:
-        self._pid, self._log = pid, ""
+    def __init__(self, thread: int, rule: str | None = None) -> None:
+        self._thread, self._log = thread, ""
         self._rule = [] if rule is None else ["-e", rule]
 
     @property
     def calls(self) -> list[str]:
-        return re.findall(r"^(?:\[pid +\d+\] )?(\w+)\(", self._log, re.MULTILINE)
+        return re.findall(r"^(\w+)\(", self._log, re.MULTILINE)
 
     def __enter__(self) -> Tracer:
-        command = ["strace", "-f", "-q", "-e", f"trace={CHANGING}", *self._rule, "-p", str(self._pid)]
+        command = ["strace", "-q", "-e", f"trace={CHANGING}", *self._rule, "-p", str(self._thread)]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        wait_until(lambda: is_traced(self._pid), "strace")
+        wait_until(lambda: is_traced(self._thread), "strace")
         return self
 
     def __exit__(self, *raised: object) -> None:
         _, self._log = self._process.communicate(timeout=WAIT_SECONDS)
 
 
-def is_traced(pid: int) -> bool:
-    found = re.search(r"TracerPid:\t(\d+)", Path(f"/proc/{pid}/status").read_text())
+def is_traced(thread: int) -> bool:
+    found = re.search(r"TracerPid:\t(\d+)", Path(f"/proc/{thread}/status").read_text())
     return found is not None and found[1] != "0"
 
 

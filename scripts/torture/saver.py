@@ -8,9 +8,11 @@ import os
 import signal
 import struct
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,15 +22,19 @@ from torch import nn
 from cluster.agent import checkpoints as deletion
 from cluster.protocol import CheckpointToDelete
 from distributed.process_group import SoloGroup
-from training import checkpoint
-from training import manifest as manifests
 from training.data.feed import open_feed
 from training.errors import CheckpointSaveError
-from training.shards import tensors_of
-from training.spec import JobSpec
+from training.saving import checkpoint
+from training.saving import manifest as manifests
+from training.saving.draft import draft
+from training.saving.manifest import Committed
+from training.saving.shards import tensors_of
+from training.saving.under_way import UnderWay
+from training.saving.vault import Vault, open_vault
+from training.saving.writers import AtOnce, Behind, Writer
+from training.spec.job import JobSpec
 from training.state import TrainState
 from training.task import Batch, Task
-from training.vault import Vault, open_vault
 
 WIDTH = 192
 KEPT = 2
@@ -81,7 +87,7 @@ def vault_at(directory: Path, generation: int) -> Vault:
 class Journal:
     """What a saver says, in memory that outlives it and that is written without asking the system for anything."""
 
-    _FIELDS = struct.Struct("<QQQQ")
+    _FIELDS = struct.Struct("<QQQQQ")
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -99,6 +105,7 @@ class Journal:
     go = property(lambda self: self._get(1), lambda self, value: self._put(1, value))
     committed = property(lambda self: self._get(2), lambda self, value: self._put(2, value))
     failed = property(lambda self: self._get(3), lambda self, value: self._put(3, value))
+    thread = property(lambda self: self._get(4), lambda self, value: self._put(4, value))  # that writes, by the system's number
 
 
 def warm_up() -> None:
@@ -108,8 +115,23 @@ def warm_up() -> None:
         checkpoint.save(vault_at(Path(folder), 1), state_at(1), {})
 
 
-def be_a_saver(directory: Path, journal: Journal, generation: int, first: int, saves: int) -> None:
+def save(vault: Vault, state: TrainState, metrics: dict[str, float], writer: Writer) -> Committed:
+    """Behind other work the state is lost to that at once."""
+    under_way = UnderWay(vault.group, draft(vault, state, metrics, writer.take), writer)
+    if not writer.waits:
+        for parameter in state.task.model.parameters():
+            parameter.data.zero_()
+    while (committed := under_way.advance()) is None:
+        pass
+    return committed
+
+
+def be_a_saver(directory: Path, journal: Journal, life: Lifetime) -> None:
     """Wait for `go`, save `saves` steps from `first` on, keep the newest few."""
+    generation, first, saves = life.generation, life.first, life.saves
+    writer = Behind(1, print) if life.behind else AtOnce()
+    writer.take({})
+    journal.thread = writer.submit(threading.get_native_id).result()
     vault, states = vault_at(directory, generation), [state_at(first)]
     open_vault(vault, ())
     folders = newest_first(directory)
@@ -118,7 +140,7 @@ def be_a_saver(directory: Path, journal: Journal, generation: int, first: int, s
     for step in range(first, first + saves):
         state = states.pop() if states else state_at(step)
         try:
-            folders.insert(0, checkpoint.save(vault, state, {"loss": 1.0 / step}).directory)
+            folders.insert(0, save(vault, state, {"loss": 1.0 / step}, writer).directory)
         except CheckpointSaveError:
             journal.failed = step
             continue
@@ -137,23 +159,33 @@ def newest_first(directory: Path) -> list[Path]:
     return [folder for _, _, folder in sorted(found, reverse=True)]
 
 
+@dataclass(frozen=True)
+class Lifetime:
+    """What a saver is to do, unless it is struck."""
+
+    generation: int
+    first: int
+    saves: int
+    behind: bool = False  # written by a thread of its own, from copies
+
+
 class Saver:
     """One such process, forked from this one, and its journal."""
 
-    def __init__(self, folder: Path, directory: Path, generation: int, first: int, saves: int = 1_000_000) -> None:
+    def __init__(self, folder: Path, directory: Path, life: Lifetime) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.journal = Journal(folder / f"journal.{generation}")
+        self.journal = Journal(folder / f"journal.{life.generation}")
         self.pid = os.fork()
         if self.pid == 0:
-            self._live(directory, generation, first, saves)
+            self._live(directory, life)
         self._code: int | None = None
         wait_until(lambda: bool(self.journal.ready) or self.has_ended(), "a saver")
         if not self.journal.ready:
             raise RuntimeError(f"a saver ended with exit code {self._code} before it was asked to save")
 
-    def _live(self, directory: Path, generation: int, first: int, saves: int) -> NoReturn:
+    def _live(self, directory: Path, life: Lifetime) -> NoReturn:
         try:
-            be_a_saver(directory, self.journal, generation, first, saves)
+            be_a_saver(directory, self.journal, life)
             os._exit(0)
         except BaseException:  # noqa: BLE001 - the border of the process
             traceback.print_exc()

@@ -74,12 +74,12 @@ async def test_a_body_that_is_no_spec(client: httpx.AsyncClient, body: str, cont
 
 
 async def test_each_wrong_field_is_pointed_at(client: httpx.AsyncClient) -> None:
-    wrong = document() | {"precision": "fp16", "model": {"kind": "mlp", "hidden": [0]}}
+    wrong = document() | {"checkpoint": {"directory": "here"}, "model": {"kind": "mlp", "hidden": [0]}}
     answer = await client.post(JOBS, json=wrong)
     assert code(answer) == (422, "invalid_spec")
     errors = {error["pointer"]: error for error in answer.json()["errors"]}
-    assert errors["/precision"]["code"] == "not_available_yet"
-    assert errors["/precision"]["hint"] == "use bf16 or fp32"
+    assert errors["/checkpoint"]["code"] == "inconsistent_spec"
+    assert errors["/checkpoint"]["message"] == "checkpoint.directory=here is not an absolute path"
     assert "/model/hidden/0" in errors
 
 
@@ -197,6 +197,17 @@ async def test_a_job_shows_its_ranks_and_generations(client: httpx.AsyncClient, 
     assert [(rank["rank"], rank["node_name"], rank["state"], rank["pid"]) for rank in found["ranks"]] == [(0, "node-a", "running", 1000)]
     assert [generation["generation"] for generation in found["generations"]] == [1]
     assert found["as_of_seq"] == row.seq
+
+
+async def test_each_rank_shows_its_place_in_the_mesh(client: httpx.AsyncClient, services: Services) -> None:
+    spec = factories.job_spec(parallelism={"strategy": "fsdp", "replicate": 2}, resources={"nodes": 1, "slots_per_node": 4})
+    async with services.write() as session:
+        node, _ = await factories.create_node(session, slots=4)
+        job = await factories.create_running_job(session, node, spec=spec)
+    found = (await client.get(f"{JOBS}/{job.id}")).json()
+    assert found["strategy"] == "fsdp, shard 2 x replicate 2"
+    places = [(rank["place"]["replicate"], rank["place"]["shard"]) for rank in found["ranks"]]
+    assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 async def test_a_resting_job_that_you_have_is_not_sent_again(client: httpx.AsyncClient, services: Services) -> None:

@@ -13,9 +13,10 @@ from api.services.performance import utilization
 from db.models.jobs import JobRow
 from monitoring.points import STEP_PARTS, MetricRecord, RankBatch
 from tests import factories
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 
 GPT: dict[str, Any] = {"model": {"kind": "gpt"}, "data": {"kind": "stdlib_text"}, "precision": "bf16"}
+HF_FOLDER: dict[str, Any] = GPT | {"model": {"kind": "hf", "path": "/models/mine"}}
 H100 = {"index": 0, "uuid": "GPU-0", "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 1}
 
 
@@ -54,6 +55,26 @@ async def test_rates_are_of_the_newest_steps_and_parts_add_up(app: FastAPI, serv
     assert found["peak_memory"] == [{"rank": 0, "bytes": 60.0}, {"rank": 1, "bytes": 99.0}]
 
 
+async def test_bytes_are_those_of_the_rank_that_sends_most(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
+    job = await running(services, factories.job_spec(**GPT))
+    told = [step(1, 1.0, world_sent_bytes=240.0, tensor_sent_bytes=10.0), step(2, 3.0, world_sent_bytes=240.0, tensor_sent_bytes=30.0)]
+    sent = {"step_seconds": 1.0, "tensor_sent_bytes": 50.0, "world_sent_bytes": 240.0}
+    other = [MetricRecord(seq=1, step=1, time=0.0, values=sent)]
+    for rank, records in enumerate((told, other)):
+        await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=rank, metrics=records)])
+    assert (await ask(client, job))["traffic"] == [
+        {"axis": "tensor", "rank": 1, "bytes_per_step": 50.0, "bytes_per_second": 25.0},
+        {"axis": "world", "rank": 0, "bytes_per_step": 240.0, "bytes_per_second": 120.0},
+    ]
+
+
+async def test_what_is_overlapped_is_a_share_of_the_steps_that_tell(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
+    job = await running(services, factories.job_spec(**GPT))
+    told = [step(1, 1.0, overlapped_communication_seconds=0.5), step(2, 3.0, overlapped_communication_seconds=0.5), step(3, 9.0)]
+    await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=told)])
+    assert (await ask(client, job))["overlapped_communication"] == pytest.approx(0.25)
+
+
 async def test_mfu_comes_with_its_formula_and_the_peak(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
     job = await running(services, factories.job_spec(**GPT), device="cuda", inventory={"gpus": [H100]})
     await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=[step(1, 8 / 1000)])])
@@ -64,10 +85,32 @@ async def test_mfu_comes_with_its_formula_and_the_peak(app: FastAPI, services: S
     assert (mfu["devices"], mfu["sources"]) == (["NVIDIA H100 80GB HBM3"], ["NVIDIA H100 datasheet, SXM5"])
 
 
+async def test_what_a_rank_has_counted_stands_in_for_a_formula(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
+    job = await running(services, factories.job_spec(**HF_FOLDER), device="cuda", inventory={"gpus": [H100]})
+    await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=[step(1, 8 / 1000, flops_per_sample=6e9)])])
+    mfu = (await ask(client, job))["mfu"]
+    assert (mfu["flops_per_sample"], mfu["flops_per_second"]) == (6e9, pytest.approx(6e12))
+    assert mfu["value"] == pytest.approx(6e12 / 989.5e12)
+    assert mfu["formula"] == "as torch counts it on the built model, forward and backward"
+
+
+async def test_a_pipeline_s_bubble_stands_beside_its_formula(app: FastAPI, services: Services, client: httpx.AsyncClient) -> None:
+    length = {"steps": 9, "global_batch_size": 8, "micro_batch_size": 1}
+    spec = factories.job_spec(parallelism={"pipeline": 2}, resources={"nodes": 2}, training=length)
+    job = await running(services, spec)
+    told = [step(1, 1.0, pipeline_bubble=0.5), step(2, 3.0, pipeline_bubble=0.1)]
+    await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=told)])
+    bubble = (await ask(client, job))["bubble"]
+    assert bubble["measured"] == pytest.approx(0.2)
+    assert bubble["formula"] == pytest.approx(1 / 9)
+    assert bubble["text"] == "1f1b, 8 micro-batches through 2 stages on 2 ranks"
+
+
 async def test_before_the_first_step_nothing_is_claimed(services: Services, client: httpx.AsyncClient) -> None:
     found = await ask(client, await running(services, factories.job_spec()))
     assert (found["steps"], found["step_seconds"], found["exposed_communication"], found["parts"]) == (0, None, None, [])
-    assert found["mfu"]["value"] is None
+    assert (found["overlapped_communication"], found["traffic"]) == (None, [])
+    assert (found["mfu"]["value"], found["bubble"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +119,16 @@ async def test_before_the_first_step_nothing_is_claimed(services: Services, clie
         (GPT, ["cpu"], "n/a: nobody states the peak of a CPU"),
         (GPT, ["NVIDIA H200", "NVIDIA Test 80GB"], "n/a: the peak of NVIDIA Test 80GB in bf16 is not known"),
         (GPT, [], "n/a: it has no ranks yet"),
-        ({"model": None, "data": None, "entrypoint": "a:b"}, ["NVIDIA H200"], "n/a: what a model of your own computes is not known"),
+        (
+            HF_FOLDER,
+            ["NVIDIA H200"],
+            "n/a: what this model computes is counted on its ranks: no step is done yet, or their output says why not",
+        ),
+        (
+            {"model": None, "data": None, "entrypoint": "a:b"},
+            ["NVIDIA H200"],
+            "n/a: what a model of your own computes is not known; give Task.flops_per_sample",
+        ),
     ],
 )
 def test_what_is_not_known_is_said_not_guessed(spec: dict[str, Any], devices: list[str], words: str) -> None:

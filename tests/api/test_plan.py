@@ -18,6 +18,13 @@ DDP = {
 }
 
 
+SPLIT = {
+    "parallelism": {"pipeline": 2},
+    "resources": {"nodes": 2},
+    "training": {"steps": 100, "global_batch_size": 8, "micro_batch_size": 8},
+}
+
+
 async def plan(client: httpx.AsyncClient, **changes: Any) -> dict[str, Any]:
     answer = await client.post(PLAN, json=factories.job_spec(**changes).model_dump(mode="json"))
     assert answer.status_code == 200, answer.text
@@ -31,8 +38,8 @@ async def test_a_plan_tells_the_placement_and_the_arithmetic(client: httpx.Async
         b, _ = await factories.create_node(session, name="b")
     found = await plan(client, **DDP)
     assert found["placement"] == [
-        {"rank": 0, "node_id": a.id, "node_name": "a", "slot": 0},
-        {"rank": 1, "node_id": b.id, "node_name": "b", "slot": 0},
+        {"rank": 0, "node_id": a.id, "node_name": "a", "slot": 0, "place": {"replicate": 0}},
+        {"rank": 1, "node_id": b.id, "node_name": "b", "slot": 0, "place": {"replicate": 1}},
     ]
     assert (found["world_size"], found["strategy"], found["pending"]) == (2, "ddp", None)
     assert (found["global_batch_size"], found["micro_batch_size"], found["gradient_accumulation_steps"]) == (8, 2, 2)
@@ -47,6 +54,25 @@ async def test_a_plan_tells_the_placement_and_the_arithmetic(client: httpx.Async
     assert memory["moment"] == "in the backward of layer 0"
     assert memory["made_from"].startswith("micro-batches of 2 samples in fp32, adamw, 3.5 copies of the gradients")
     assert found["spec"]["optimizer"]["betas"] == [0.9, 0.95]
+
+
+async def test_a_plan_tells_what_each_stage_has(client: httpx.AsyncClient) -> None:
+    gpt = {"model": {"kind": "gpt", "layers": 6}, "data": {"kind": "stdlib_text"}, "resources": {"nodes": 4}}
+    found = await plan(client, **gpt, parallelism={"pipeline": 2, "pipeline_schedule": "interleaved_1f1b"})
+    assert found["strategy"] == "ddp, replicate 2 x pipeline 2"
+    assert [stage["place"] for stage in found["stages"]] == [0, 1, 0, 1]
+    assert found["stages"][0]["layers"].startswith("the embedding, block")
+    assert found["stages"][-1]["layers"].endswith("the head, the loss")
+    assert (await plan(client, **DDP))["stages"] == []
+
+
+async def test_a_plan_over_two_axes_deals_to_its_data_ranks_and_shows_a_part_of_the_model(client: httpx.AsyncClient) -> None:
+    gpt = {"model": {"kind": "gpt", "layers": 2, "heads": 2, "dim": 32, "context": 16}, "data": {"kind": "stdlib_text"}}
+    whole = await plan(client, **DDP, **gpt)
+    found = await plan(client, **DDP | {"parallelism": {"tensor": 2}, "resources": {"nodes": 4}}, **gpt)
+    assert (found["world_size"], found["strategy"], found["reproducible"]) == (4, "ddp, tensor 2 x replicate 2", False)
+    assert (found["micro_batches"], found["gradient_accumulation_steps"]) == (4, 2)
+    assert found["memory_per_rank"]["parameters"] == pytest.approx(whole["memory_per_rank"]["parameters"] / 2, rel=0.01)
 
 
 async def test_a_plan_that_cannot_be_placed_says_why(client: httpx.AsyncClient, services: Services) -> None:
@@ -82,6 +108,7 @@ async def test_a_plan_changes_nothing(client: httpx.AsyncClient) -> None:
         ({"training": {"steps": 500, "global_batch_size": 8, "eval_every_steps": None}}, "there will be no best checkpoint"),
         (DDP, "must be one that they share"),
         (DDP | {"resources": {"nodes": 3}}, "4 micro-batches over 3 ranks: the others wait for those that compute 2"),
+        (SPLIT, "one micro-batch through 2 stages on 2 ranks: a rank idles for 50% of a step by the formula of 1f1b; a smaller"),
     ],
 )
 async def test_warnings(client: httpx.AsyncClient, changes: dict[str, Any], warning: str) -> None:
@@ -93,8 +120,18 @@ async def test_too_little_memory_is_warned_of(client: httpx.AsyncClient, service
     async with services.write() as session:
         await factories.create_node(session, device="cuda", inventory=inventory)
     found = await plan(client)
-    assert any("the smallest GPU here has 1,000" in text and "keeps fewer copies" in text for text in found["warnings"])
+    assert any("the smallest GPU here has 1000 B" in text and "keeps fewer copies" in text for text in found["warnings"])
     assert found["memory_per_rank"]["made_from"].endswith("CUDA kernels")
+
+
+async def test_more_than_a_slot_is_said_to_hold_is_warned_of(client: httpx.AsyncClient) -> None:
+    found = await plan(client, reproducible=False, resources={"memory_per_slot": "10kB"})
+    assert any("resources.memory_per_slot is 9.8 KiB: use strategy auto" in text for text in found["warnings"])
+
+
+async def test_a_micro_batch_that_is_to_be_found_is_not_guessed(client: httpx.AsyncClient) -> None:
+    found = await plan(client, training={"steps": 100, "global_batch_size": 8, "micro_batch_size": "auto"})
+    assert (found["micro_batch_size"], found["micro_batches"], found["memory_per_rank"]) == (None, None, None)
 
 
 async def test_a_model_of_the_user_s_own_has_no_estimate(client: httpx.AsyncClient) -> None:

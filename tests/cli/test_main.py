@@ -80,8 +80,8 @@ def test_field_errors_are_printed_with_their_hints(paceline: Paceline, coordinat
 
 
 def test_single_field_error_is_printed_once(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    fields = [{"pointer": "/precision", "code": "not_available_yet", "message": "fp16 is not yet; use bf16", "hint": "use bf16"}]
-    coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", "/precision: fp16 is not yet; use bf16", errors=fields))
+    fields = [{"pointer": "/precision", "code": "inconsistent_spec", "message": "fp16 does not fit; use bf16", "hint": "use bf16"}]
+    coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", "/precision: fp16 does not fit; use bf16", errors=fields))
     assert paceline("submit", "-", stdin="name: x").stderr.count("use bf16") == 1
 
 

@@ -70,6 +70,13 @@ def test_a_run_that_leaves_the_other_says_where() -> None:
     assert tallies.equal_steps == 498
 
 
+def test_a_run_that_differs_in_its_first_step_differs_from_the_start() -> None:
+    """Whatever is equal by chance later."""
+    tallies = losses(curve(), curve(s1=2.0))
+    assert tallies.equal_steps
+    assert sentence(DONE, DONE, tallies, None).startswith("differs from the start: loss ")
+
+
 def test_runs_that_never_agree() -> None:
     tallies = losses(curve(3), {step: loss + 1 for step, loss in curve(3).items()})
     assert verdict(DONE, DONE, tallies, None) == "different"

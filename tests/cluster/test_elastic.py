@@ -26,6 +26,7 @@ from cluster.elastic import (
 from cluster.states import EndReason, Intent, JobState, RankState
 from cluster.views import JobView
 from tests.cluster.test_decide import job, rank
+from training.spec.strategy import REPLICAS, Parallelism
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(hours=1)
@@ -55,6 +56,7 @@ def change(gang: Gang, coming: int = 0) -> tuple[tuple[int, ...], tuple[int, ...
     return (decision.survivors, decision.joining) if decision.to is JobState.RESIZING else decision.to.value
 
 
+PAIRS = Parallelism(strategy="fsdp", shard=2)  # worlds of two, four, six ranks
 TWO = (member(0), member(1))
 GOING = (member(0, leaving=True), member(1))
 
@@ -87,6 +89,15 @@ GOING = (member(0, leaving=True), member(1))
         (gang(member(0, leaving=True), parked=(warm(1, leaving=True),), target=1), "stopping"),
         (gang(member(0, leaving=True), member(1, leaving=True), parked=(warm(2), warm(3)), ceiling=2), ((0,), (2,))),
         (gang(member(0, leaving=True), member(1), member(2)), ((1, 2), ())),
+        # groups of two ranks
+        (gang(*TWO, parked=(warm(2),), target=4, plan=PAIRS), None),
+        (gang(*TWO, parked=(warm(2), warm(3), warm(4)), target=6, plan=PAIRS), ((0, 1), (2, 3))),
+        (gang(*GOING, member(2), member(3), target=4, plan=PAIRS), ((1, 2), ())),
+        (gang(*GOING, member(2), member(3), parked=(warm(4),), target=4, plan=PAIRS), ((1, 2, 3), (4,))),
+        (gang(*GOING, member(2), member(3), parked=(cold(4),), target=4, plan=PAIRS), None),
+        (gang(*GOING, least=2, plan=PAIRS), "stopping"),
+        (gang(*GOING, parked=(warm(2),), least=2, plan=PAIRS), ((1,), (2,))),  # from what is saved first
+        (gang(*TWO, member(2), member(3), member(4), target=3, plan=PAIRS), ((0, 1), ())),
     ],
 )
 def test_the_next_membership(known: Gang, expected: Any) -> None:
@@ -150,12 +161,14 @@ SINCE = st.sampled_from([None, NOW, NOW - timedelta(seconds=GATHER_SECONDS / 2),
 
 @st.composite
 def gangs(draw: st.DrawFn) -> Gang:
-    size, waiting = draw(st.integers(1, 5)), draw(st.integers(0, 4))
+    plan = draw(st.sampled_from([REPLICAS, Parallelism(strategy="fsdp"), PAIRS]))
+    unit = 2 if plan == PAIRS else 1
+    size, waiting = unit * draw(st.integers(1, 5)), draw(st.integers(0, 4))
     members = tuple(Seat(number, draw(st.sampled_from("abc")), number, draw(st.booleans())) for number in range(size))
     parked = tuple(
         Seat(size + number, draw(st.sampled_from("abc")), size + number, draw(st.booleans()), draw(SINCE)) for number in range(waiting)
     )
-    target = draw(st.integers(1, 5))
+    target = unit * draw(st.integers(1, 5))
     return Gang(
         "job",
         "cpu",
@@ -164,8 +177,9 @@ def gangs(draw: st.DrawFn) -> Gang:
         parked,
         least=draw(st.integers(1, target)),
         target=target,
-        most=draw(st.integers(target, 6)),
-        ceiling=draw(st.integers(max(size, target), 8)),
+        most=target + unit * draw(st.integers(0, 2)),
+        ceiling=draw(st.integers(max(size, target), 12)),
+        plan=plan,
         spares=draw(st.integers(0, 2)),
         yields=draw(st.booleans()),
     )
@@ -182,6 +196,7 @@ def test_whatever_the_gang_a_change_is_one(known: Gang, coming: int) -> None:
     assert all(everyone[rank].ready_since is not None and not everyone[rank].leaving for rank in decision.joining)
     assert set(decision.survivors) != {seat.rank for seat in known.members} or decision.joining, "nothing would change"
     size = len(decision.survivors) + len(decision.joining)
+    assert known.plan.misfit(size) is None
     assert size <= max(known.ceiling, len(known.members))
     assert size <= max(known.limit + len(known.leaving), len(known.members))
 

@@ -57,6 +57,18 @@ def test_steps_done_again_after_a_restart_count_once() -> None:
     assert sum(result.parts.values()) == result.wall == 15.0
 
 
+def test_a_step_whose_record_died_with_its_rank_is_a_step_nevertheless() -> None:
+    """The survivors go on from step 4: they have it, though rank 0 was killed before it could tell."""
+    facts = replace(
+        QUIET,
+        memberships=[Membership(1, 0, 0.0, 7.0, placed=True), Membership(2, 4, 7.0, None, placed=False)],
+        stretches=[*QUIET.stretches, stretch(2, 5, 7.0, 7.5)],
+        faults=[Fault("a", 1, 2, began=6.75, ended=7.5)],
+    )
+    result = account(facts)
+    assert (result.useful_steps, result.redone_steps) == (5, 0)
+
+
 def test_paused_time_is_its_users() -> None:
     paused = [Stay(0.0, JobState.STARTING), Stay(2.0, JobState.RUNNING), Stay(6.5, JobState.STOPPING, pausing=True)]
     facts = replace(QUIET, stays=[*paused, Stay(7.0, JobState.PAUSED), Stay(107.0, JobState.QUEUED)], now=109.0)

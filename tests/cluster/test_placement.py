@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cluster.placement import NodeView, Pending, Placement, Request, place
+from training.spec.strategy import Parallelism
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 
@@ -120,6 +121,12 @@ def test_a_job_that_may_be_smaller_reserves_what_it_starts_with() -> None:
     assert placed(place([elastic, request("small")], [*nodes[:3], node("d", 1, free=0)])) == {}
 
 
+def test_a_job_in_groups_of_ranks_starts_with_whole_groups() -> None:
+    pairs = replace(request("job", 6), min_nodes=2, plan=Parallelism(strategy="fsdp", shard=2))
+    assert placed(place([pairs], [node(name) for name in "abcde"])) == {"job": ["a", "b", "c", "d"]}
+    assert placed(place([pairs], [node("a")])) == {}
+
+
 NODES = st.lists(
     st.builds(
         lambda slots, free, device, schedulable: (slots, min(slots, free), device, schedulable),
@@ -175,22 +182,23 @@ def test_the_first_in_line_is_placed_whenever_it_fits(queue: list[Request], node
 
 @given(QUEUES, NODES)
 def test_nobody_starves_while_small_jobs_keep_coming(queue: list[Request], nodes: list[NodeView]) -> None:
-    """Each round places what it can and ends one running gang; fresh small jobs arrive all the time."""
     nodes = [NodeView(each.id, each.name, each.device, each.slots, tuple(range(each.slots)), True) for each in nodes]
     possible = [each for each in queue if isinstance(place([each], nodes)[0], Placement)]
-    if not possible:
-        return
-    wide = possible[0]
-    running: list[Placement] = []
-    for arrivals in range(1, 60):
-        waiting = [request(f"s{arrivals}", priority=wide.priority, age=-arrivals), wide]
-        for verdict in place(waiting, [_without(each, running) for each in nodes]):
-            if isinstance(verdict, Placement):
-                running.append(verdict)
-                if verdict.job_id == wide.job_id:
-                    return
-        if running:
-            running.pop(0)
+    assume(possible)
+    assert _rounds_until_placed(possible[0], nodes) <= sum(each.slots for each in nodes)
+
+
+def _rounds_until_placed(wide: Request, nodes: list[NodeView]) -> int:
+    """In a cluster full of small jobs, of which the oldest ends in each round, while more come than there is room for."""
+    slots = sum(each.slots for each in nodes)
+    running = [each for each in place([request(f"old{n}") for n in range(slots)], nodes) if isinstance(each, Placement)]
+    for rounds in range(1, 2 * slots + 1):
+        running.pop(0)
+        younger = [request(f"young{rounds}.{n}", priority=wide.priority, age=-rounds) for n in range(slots)]
+        placements = [each for each in place([wide, *younger], [_without(each, running) for each in nodes]) if isinstance(each, Placement)]
+        if any(each.job_id == wide.job_id for each in placements):
+            return rounds
+        running += placements
     raise AssertionError(f"{wide} starved")
 
 

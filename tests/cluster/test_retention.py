@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.retention import CheckpointView, best, to_delete, to_delete_next
 from cluster.states import CheckpointState
-from training.spec import CheckpointPolicy
+from training.spec.job import CheckpointPolicy
 
 KEEP_TWO = CheckpointPolicy(keep_last=2, keep_best=1)
 DAMAGED = CheckpointState.DAMAGED

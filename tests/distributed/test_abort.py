@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import socket
+import threading
 
 import pytest
 import torch
@@ -49,3 +51,22 @@ def test_a_promise_that_gloo_forgets_is_broken_by_the_strike() -> None:
         promised.wait()
     with pytest.raises(RuntimeError, match="generation is over"):
         fence.guard(Silent(), fence.calls.begin("sum")).wait()  # after the strike nobody begins to wait
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_nobody_stays_with_a_thread_of_a_generation_that_is_over(early: bool) -> None:
+    fence, never = Fence(), concurrent.futures.Future[int]()
+    threading.Thread(target=fence.strike).start()
+    if early:
+        fence.struck.wait()
+    with pytest.raises(RuntimeError, match="generation is over"):
+        fence.attend(never)
+
+
+def test_a_thread_is_attended_until_its_end_well_or_not() -> None:
+    fence, well, ill = Fence(), concurrent.futures.Future[int](), concurrent.futures.Future[int]()
+    threading.Thread(target=well.set_result, args=[7]).start()
+    fence.attend(well)
+    assert well.done()
+    ill.set_exception(OSError("no space"))
+    fence.attend(ill)

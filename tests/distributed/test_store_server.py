@@ -29,8 +29,14 @@ from distributed.store_wire import (
     decode_reply,
     encode,
 )
+from tests.waiting import until
 
 TIMEOUT_SECONDS = 10.0
+
+
+async def until_somebody_waits(condition: asyncio.Condition) -> None:
+    """The server has read the request: it does not tell its client so."""
+    await until(lambda: condition._waiters, "a wait in the store", seconds=TIMEOUT_SECONDS)
 
 
 class Client:
@@ -139,7 +145,7 @@ async def test_generations_do_not_see_each_others_keys(server: StoreServer, conn
 async def test_a_newer_generation_fences_off_the_older_even_where_it_waits(server: StoreServer, connect: Connect) -> None:
     old = await member(server, connect, 3)
     waiting = asyncio.create_task(old.ask(Get("never", 60.0)))
-    await asyncio.sleep(0)
+    await until_somebody_waits(server._namespaces["job"][3].changed)
     await server.admit("job", 4, "newer")
     assert await waiting == Refused("job job: stale generation 3; the current one is 4")
     assert await old.ended()
@@ -182,7 +188,7 @@ async def test_the_token_is_checked(server: StoreServer, connect: Connect) -> No
 async def test_a_rank_may_be_quicker_than_the_news_of_its_generation(server: StoreServer, connect: Connect) -> None:
     client = await connect()
     hello = asyncio.create_task(client.ask(Hello("job", 7, "secret", 5.0)))
-    await asyncio.sleep(0)
+    await until_somebody_waits(server._admitted)
     await server.admit("job", 7, "secret")
     assert await hello == Ok()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from scripts.browser import chromium, chromium_executable
 from tests.e2e.stack import ROOT, Stack
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="module")

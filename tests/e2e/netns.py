@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from scripts.faults.network import Network, lacking
-from tests.e2e.conftest import free_port
 from tests.e2e.stack import ROOT, Stack, wait_until
+from tests.ports import free_port
 
 Cable = Literal["control", "data"]
 CABLES: tuple[Cable, ...] = ("control", "data")

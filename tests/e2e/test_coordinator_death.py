@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.conftest import free_port
 from tests.e2e.stack import Stack, wait_until
 from tests.faults import faulty_job, slow_down
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

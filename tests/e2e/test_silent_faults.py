@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.conftest import free_port
 from tests.e2e.stack import Stack, wait_until
 from tests.faults import Fault, faulty_job, go_on
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

@@ -39,6 +39,7 @@ FULL = """gpus 2
 0.uuid GPU-0
 0.memory_total 85899345920
 0.memory_used 1073741824
+0.memory_reserved 500000000
 0.utilization 97
 0.temperature 61
 0.power_milliwatts 350500

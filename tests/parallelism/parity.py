@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ from torch import Tensor, nn
 from distributed.abort import Fence
 from distributed.process_group import join
 from parallelism import mesh
-from parallelism.apply import parallelize
-from parallelism.plan import even_deal
+from parallelism.plan import Coordinates
+from tests import parity_table
+from tests.parity_table import largest_difference
 from tests.ranks import run_ranks
-from training.build import choices_of
+from training.build import choices_of, make_ready
+from training.elastic import first_deal
 from training.link import World
-from training.shards import tensors_of
-from training.spec import JobSpec
-from training.state import follow_model, new_state
-from training.step import Stepper
+from training.saving.shards import tensors_of
+from training.spec.job import JobSpec
+from training.state import building, follow_model, make_optimizer, new_state
+from training.steps.loss_scale import LossScale, Unscaled
 from training.task import Batch, Loss, Task
 
 STEPS = 20
@@ -33,7 +36,7 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class NothingAsked:
-    pause_wanted = checkpoint_wanted = leave_wanted = False
+    pause_wanted = checkpoint_wanted = leave_wanted = work_is_done = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,9 @@ class Trained:
     losses: list[float]
     norms: list[float]
     evaluation: dict[str, float]
-    parameters: dict[str, list[float]]  # and running statistics; whole
+    parameters: dict[str, list[float]]  # and running statistics; whole; of a pipeline, those of this rank's stages
+    skipped: list[int]  # steps whose update was
+    scale: Unscaled  # after the last step
 
 
 def tiny_task() -> dict[str, Any]:
@@ -89,23 +94,50 @@ def make_task(spec: JobSpec) -> Task:
     return Task(Odd(), Numbers(), squared_error, evaluation=Numbers())
 
 
-def train(world: World, document: dict[str, Any], cache: str, least_in_unit: int = 1, steps: int = STEPS) -> Trained:
-    """Some steps, and an evaluation; by default each block is sharded by itself, however small."""
+def train(
+    world: World,
+    document: dict[str, Any],
+    cache: str,
+    least_in_unit: int = 1,
+    steps: int = STEPS,
+    frozen: tuple[str, ...] = (),
+    scale: float | None = None,
+) -> Trained:
+    """Some steps, and an evaluation; by default each block is sharded by itself, however small. Parameters of the names in `frozen` are not
+    trained. `scale`: that fp16's losses begin with, in the place of the usual one."""
     spec = JobSpec.model_validate(document)
-    state = new_state(spec, CPU, Path(cache))
+    state = new_state(spec, CPU, Path(cache), building(spec))
+    for name in frozen:
+        state.task.model.get_parameter(name).requires_grad_(False)
+    state.take_optimizer(make_optimizer(spec, state.task))
+    state.scale = state.scale if scale is None else LossScale(scale)
     sizes = spec.parallelism.degrees(world.world_size)
     group = join(world, Fence(), mesh.lines(sizes))
+    coordinates = Coordinates(sizes, group.rank)
     choices = dataclasses.replace(choices_of(spec), least_in_unit=least_in_unit)
-    wrapped = parallelize(state.task.model, sizes, CPU, group, reproducible=spec.is_reproducible, choices=choices)
+    steps_from = make_ready(spec, state, group, coordinates, choices)
     follow_model(state, spec)
-    stepper = Stepper(spec, state, group, wrapped, even_deal(spec.micro_batches, group.world_size, group.rank))
+    stepper = steps_from(spec, first_deal(spec.micro_batches, coordinates, None))
     reports = [stepper.run(NothingAsked()) for _ in range(steps)]
     evaluation = stepper.evaluate()
     whole = {
         name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in tensors_of(state)["model"].items()
     }
     parameters = {name: tensor.flatten().tolist() for name, tensor in whole.items()}
-    return Trained([report.loss for report in reports], [report.gradient_norm for report in reports], evaluation, parameters)
+    skipped = [report.step for report in reports if not report.applied]
+    norms = [report.gradient_norm for report in reports]
+    return Trained([report.loss for report in reports], norms, evaluation, parameters, skipped, state.scale)
+
+
+#: What one process made of a document, by what it was asked: many plans are compared with it.
+_alone: dict[str, Trained] = {}
+
+
+def one_process(document: dict[str, Any], cache: Path, frozen: tuple[str, ...] = ()) -> Trained:
+    asked = json.dumps([document, frozen], sort_keys=True)
+    if asked not in _alone:
+        (_alone[asked],) = run_ranks(train, 1, document, str(cache), 1, STEPS, frozen)
+    return _alone[asked]
 
 
 def assert_parity(
@@ -118,19 +150,34 @@ def assert_parity(
     relative: float = RELATIVE,
     losses_only: bool = False,
     statistics: bool = True,
+    frozen: tuple[str, ...] = (),
 ) -> None:
     """`spec` under `plan` on `world_size` ranks, beside one process; without `statistics`, running ones and what is evaluated with them."""
     alone = spec | {"parallelism": {"strategy": "single"}, "resources": {"nodes": 1}, "reproducible": False}
-    (expected,) = run_ranks(train, 1, alone, str(cache))
+    expected = one_process(alone, cache, frozen)
     together = spec | {"parallelism": plan, "resources": {"nodes": world_size}}
-    for found in run_ranks(train, world_size, together, str(cache), least_in_unit):
+    ranks = run_ranks(train, world_size, together, str(cache), least_in_unit, STEPS, frozen)
+    assert {name for found in ranks for name in found.parameters} == set(expected.parameters)
+    for found in ranks:
         assert found.losses == pytest.approx(expected.losses, rel=relative)
         if losses_only:
             continue
         assert found.norms == pytest.approx(expected.norms, rel=relative)
         if statistics:
             assert found.evaluation == pytest.approx(expected.evaluation, rel=relative)
-        for name, values in expected.parameters.items():
+        for name, values in found.parameters.items():
             if statistics or not name.endswith(STATISTICS):
-                scale = max(map(abs, values))
-                assert found.parameters[name] == pytest.approx(values, rel=relative, abs=relative * scale), name
+                wanted = expected.parameters[name]
+                assert values == pytest.approx(wanted, rel=relative, abs=relative * max(map(abs, wanted))), name
+    publish(together, relative, expected, *ranks, losses_only=losses_only)
+
+
+def publish(document: dict[str, Any], bound: float, expected: Trained, *ranks: Trained, losses_only: bool = False) -> None:
+    found = ranks[0]
+    losses = largest_difference(expected.losses, found.losses)
+    if losses_only:
+        parity_table.add(document, bound, losses)
+        return
+    trained = [(name, values) for each in ranks for name, values in each.parameters.items() if not name.endswith(STATISTICS)]
+    parameters = max(largest_difference(expected.parameters[name], values) for name, values in trained)
+    parity_table.add(document, bound, losses, largest_difference(expected.norms, found.norms), parameters)

@@ -15,7 +15,7 @@ from tests.parallelism.parity import train
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
 from training.models.gpt.model import build
-from training.workload import GptModel
+from training.spec.workload import GptModel
 
 STEPS = 4
 

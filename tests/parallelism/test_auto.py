@@ -7,9 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parallelism.auto import Candidate, Supported, Wanted, all_degrees, budget_of, choose, setups
+from parallelism.estimate import Memory, Setup, memory
 from parallelism.plan import Degrees
-from parallelism.step_time import Link, Machines, line
+from parallelism.shape import CUDA, Numbers, Shape
+from parallelism.step_time import Link, Machines, line, step_time
 from tests.parallelism.shapes import decoder
+from training.models.gpt.shape import shape as gpt_shape
+from training.spec.workload import GptModel
 
 AXES = ("replicate", "shard", "tensor", "pipeline", "context")
 EVERYTHING = Supported(AXES, ("none", "selective", "full"))
@@ -34,6 +38,7 @@ machines = st.builds(
     within=st.builds(Link, st.floats(1e6, 1e12), st.floats(0, 1e-3)),
     between=st.builds(Link, st.floats(1e6, 1e12), st.floats(0, 1e-3)),
     overlaps=st.booleans(),
+    memory_bytes_per_second=st.floats(1e6, 1e12),
 )
 wanted = st.builds(
     Wanted, st.builds(decoder, st.integers(1, 4), st.booleans()), st.integers(8, 12), precision=st.sampled_from(["fp32", "bf16"])
@@ -41,17 +46,30 @@ wanted = st.builds(
 supported = st.sampled_from([EVERYTHING, DATA, Supported()])
 
 
+def needs(wanted: Wanted, setup: Setup) -> int:
+    return memory(wanted.shape, setup).total
+
+
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
 def test_what_is_chosen_fits_and_is_the_fastest_that_does(wanted: Wanted, machines: Machines, supported: Supported) -> None:
-    choice = choose(wanted, machines, supported)
-    others = [each.candidate for each in choice.rejected]
-    budget = budget_of(machines)
+    """Beside trying every plan, with its memory and its time."""
+    choice, budget = choose(wanted, machines, supported), budget_of(machines)
+    fitting = [each for each in setups(wanted, machines, supported) if needs(wanted, each) <= budget]
     if choice.best is None:
-        assert all(each.memory.total > budget for each in others)
+        assert not fitting
     else:
-        assert choice.best.memory.total <= budget
-        assert all(choice.best.time.total <= each.time.total for each in others if each.memory.total <= budget)
+        assert needs(wanted, choice.best.setup) == choice.best.memory.total <= budget
+        assert choice.best.time.total == min(step_time(wanted.shape, each, machines).total for each in fitting)
+
+
+@settings(max_examples=30, deadline=None)
+@given(wanted, machines, supported)
+def test_every_way_to_share_out_the_world_is_accounted_for(wanted: Wanted, machines: Machines, supported: Supported) -> None:
+    choice = choose(wanted, machines, supported)
+    told = [each.candidate.setup for each in choice.rejected] + ([choice.best.setup] if choice.best else [])
+    assert {each.degrees for each in told} == {each.degrees for each in setups(wanted, machines, supported)}
+    assert len({(each.degrees, each.activation_checkpointing) for each in told}) == len(told)
 
 
 @settings(max_examples=30, deadline=None)
@@ -100,7 +118,7 @@ def best(wanted: Wanted, machines: Machines, supported: Supported = DATA) -> Can
 
 def test_replicas_where_they_fit_and_shards_where_they_do_not() -> None:
     assert best(WANTED, NODE).setup.degrees == Degrees(replicate=4)
-    smallest = min(each.candidate.memory.total for each in choose(WANTED, NODE, DATA).rejected)
+    smallest = min(needs(WANTED, each) for each in setups(WANTED, NODE, DATA))
     scarce = best(WANTED, replace(NODE, memory_bytes=int(smallest / 0.9) + 2))
     assert scarce.setup.degrees.shard > 1
     assert scarce.setup.activation_checkpointing == "full"
@@ -111,9 +129,46 @@ def test_reproducible_is_promised_by_replicas_alone() -> None:
     assert {each.candidate.setup.degrees for each in choice.rejected} == {Degrees(replicate=4)}
 
 
-def test_a_micro_batch_that_is_given_is_kept() -> None:
-    choice = choose(replace(WANTED, micro_batch_size=2), NODE, DATA)
-    assert {each.candidate.setup.micro_batch_size for each in choice.rejected} == {2}
+def test_reproducible_left_open_is_promised_where_replicas_are_chosen() -> None:
+    for each in setups(replace(WANTED, reproducible=None), NODE, DATA):
+        assert each.reproducible == (each.degrees == Degrees(replicate=4))
+
+
+def test_what_is_settled_binds_the_choice() -> None:
+    assert {each.micro_batch_size for each in setups(replace(WANTED, micro_batch_size=2), NODE, DATA)} == {2}
+    assert {each.degrees for each in setups(replace(WANTED, degrees={"shard": 2}), NODE, DATA)} == {Degrees(2, 2)}
+    with pytest.raises(ValueError, match="along replicate, shard, with shard=3 as given; use 4 or more samples, or fewer slots, or leave"):
+        choose(replace(WANTED, degrees={"shard": 3}), NODE, DATA)
+
+
+def test_what_is_not_permitted_is_neither_chosen_nor_told_of() -> None:
+    halves = replace(DATA, permits=lambda setup: setup.degrees.shard == 2)
+    choice = choose(WANTED, NODE, halves)
+    assert {each.candidate.setup.degrees for each in choice.rejected} == {Degrees(2, 2)}
+
+
+def test_an_elastic_plan_fits_every_size() -> None:
+    """Replicas that add up in a tree hold more sums the fewer they are; and each of the most needs a micro-batch."""
+    elastic = replace(WANTED, reproducible=True, also_replicas=(1, 8))
+    found = best(elastic, NODE)
+    alone = replace(found.setup, degrees=Degrees(replicate=1))
+    assert found.memory.total == needs(WANTED, alone) > needs(WANTED, found.setup)
+    assert {each.micro_batch_size for each in setups(elastic, NODE, DATA)} == {1, 2}
+
+
+def test_of_a_large_world_memory_is_looked_at_where_it_decides_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are thousands of plans, and each costs a walk through all layers."""
+    looked: list[Setup] = []
+
+    def counted(shape: Shape, setup: Setup) -> Memory:
+        looked.append(setup)
+        return memory(shape, setup)
+
+    monkeypatch.setattr("parallelism.auto.memory", counted)
+    wanted = Wanted(gpt_shape(GptModel(preset="gpt-1m"), Numbers("bf16", CUDA)), 512, precision="bf16")
+    large = Machines(8, 8, 80 * 2**30, 4e14, Link(2e11, 1e-5), Link(2.5e10, 2e-5))
+    assert choose(wanted, large, EVERYTHING).best is not None
+    assert len(looked) < len(list(setups(wanted, large, EVERYTHING))) / 4
 
 
 def test_nothing_fits_says_by_how_much_and_what_would() -> None:
@@ -123,13 +178,14 @@ def test_nothing_fits_says_by_how_much_and_what_would() -> None:
     assert choice.why.startswith("Nothing fits: the smallest plan, ")
     assert "more than the 7.0 KiB there is. It would fit with full activation checkpointing or " in choice.why
     assert "slots with " in choice.why
-    assert choice.rejected[0].candidate.memory.total == min(each.candidate.memory.total for each in choice.rejected)
+    supported = Supported(("replicate", "shard"))
+    assert choice.rejected[0].candidate.memory.total == min(needs(WANTED, each) for each in setups(WANTED, tiny, supported))
 
 
 def test_more_nodes_are_a_way_out_only_where_they_help() -> None:
     alone = replace(NODE, slots_per_node=1, memory_bytes=8_000)
     assert "nodes of 1 slot" not in choose(WANTED, alone, Supported()).why  # every replica needs the same
-    needed = min(each.candidate.memory.total for each in choose(WANTED, replace(alone, nodes=4), DATA).rejected)
+    needed = min(needs(WANTED, each) for each in setups(WANTED, replace(alone, nodes=4), DATA))
     assert " 4 nodes of 1 slot or " in choose(WANTED, replace(alone, memory_bytes=int(needed / 0.9) + 2), DATA).why
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from parallelism.estimate import Checkpointing, Setup, memory, stages_of
 from parallelism.gradient_copies import in_buckets, in_place, in_tree
 from parallelism.plan import Degrees, deal_around, even_deal
+from parallelism.shape import Shape
 from tests.parallelism.shapes import BLOCK, decoder
 
 ALONE = Setup(Degrees())
@@ -74,6 +75,22 @@ def test_sharding_cuts_what_stays_and_gathers_the_unit_at_hand() -> None:
     assert zero2.buffers == 4 * (40 + 4 * 100 + fresh)
 
 
+def test_the_last_part_is_held_twice_until_the_model_returns() -> None:
+    """As it was gathered, in one buffer, and as parameters. Here all of the model is one part."""
+    found = memory(decoder(), replace(ALONE, degrees=Degrees(shard=4)))
+    assert found.moment == "at the model's outputs"
+    assert found.buffers == 2 * 4 * ELEMENTS
+    outputs = 16
+    assert found.activations == 8 + 4 * 1000 + 60 + outputs
+
+
+def test_gradients_are_exchanged_in_fp32_beside_what_the_others_send() -> None:
+    found = memory(decoder(), replace(ALONE, degrees=Degrees(shard=4), precision="bf16", micro_batch_size=0))
+    assert found.moment == "in the exchange of the last gradients"
+    assert found.buffers == 4 * (ELEMENTS + ELEMENTS * 3 // 4)
+    assert found.gradients == ELEMENTS
+
+
 def test_offloaded_state_is_on_the_host() -> None:
     sharded = replace(ALONE, degrees=Degrees(shard=4))
     on_device, offloaded = memory(decoder(), sharded), memory(decoder(), replace(sharded, cpu_offload=True))
@@ -88,10 +105,45 @@ def test_the_first_stage_of_a_pipeline_holds_as_many_micro_batches_as_there_are_
     assert found.parameters == 4 * (200 + 40)  # the embedding's own copy of the tied matrix
 
 
+def test_a_sharded_stage_gathers_its_copy_of_a_tied_matrix() -> None:
+    """Whole beside it: the gradient of the second block, in whose backward most is there."""
+    found = memory(decoder(), replace(ALONE, degrees=Degrees(pipeline=2, shard=2), micro_batches=8))
+    assert found.parameters == 4 * (200 + 40) // 2
+    assert found.buffers == 4 * (200 + 40 + 100)
+
+
 def test_stages_share_out_the_blocks() -> None:
-    stages = stages_of(decoder(blocks=5), Degrees(pipeline=3))
+    stages = stages_of(decoder(blocks=5), Setup(Degrees(pipeline=3)))
     assert [sum(layer.is_block for layer in stage) for stage in stages] == [2, 2, 1]
     assert [stages[0][0].name, stages[-1][-1].name] == ["the embedding", "the loss"]
+
+
+def test_what_a_split_backward_puts_off_counts_where_it_is_more_than_what_it_frees() -> None:
+    """Zero-bubble V on two ranks: four micro-batches are on their way through one stage each, then four have gone back through one of the second."""
+    setup = replace(ALONE, degrees=Degrees(pipeline=2), micro_batches=8, pipeline_schedule="zero_bubble_v", stages_per_rank=2)
+    assert [sum(layer.is_block for layer in stage) for stage in stages_of(decoder(), setup)] == [1, 1, 1, 1]
+    nothing, less, more = (memory(putting_off(count), setup) for count in (0, 600, 3000))
+    assert nothing.activations == less.activations > 2 * 2 * 1000
+    assert more.moment == "at the gradients of the weights of a block"
+    assert more.activations == 2 * 2 * 3000
+
+
+def putting_off(count: int) -> Shape:
+    return replace(decoder(), layers=tuple(replace(layer, put_off=count if layer.is_block else 0) for layer in decoder().layers))
+
+
+def test_the_first_stage_waits_for_nothing_and_goes_back_in_one() -> None:
+    """Zero bubble on two ranks: the first stage has no inputs that learn."""
+    setup = replace(ALONE, degrees=Degrees(pipeline=2), micro_batches=8, pipeline_schedule="zero_bubble")
+    shape = decoder()
+    small_end = replace(shape, layers=(*shape.layers[:3], *(replace(layer, saved=0, put_off=0) for layer in shape.layers[3:])))
+    stage = 8 + 2 * 1000
+    assert memory(small_end, setup).activations == stage + stage + 50
+
+
+def test_replicas_of_a_pipeline_pack_their_gradients_once() -> None:
+    setup = replace(ALONE, degrees=Degrees(pipeline=2, replicate=2), micro_batches=2, micro_batch_size=0)
+    assert memory(decoder(), setup).buffers == 4 * (200 + 40)
 
 
 @pytest.mark.parametrize("axis", ["tensor", "context"])
@@ -113,4 +165,5 @@ def test_no_rank_holds_more_copies_than_the_fullest(micro_batches: int, ranks: i
 def test_copies_of_the_gradients() -> None:
     assert [in_tree(even_deal(8, ranks)).most for ranks in (1, 2, 8)] == [5, 3 + 1 + 0.5, 1 + 1 + 7 / 8]
     assert in_tree(deal_around(8, [(0, 2, 4), ()])).most > in_tree(even_deal(8, 2)).most  # scattered shares make more subtrees
-    assert (in_place(1).before, in_place(2).before, in_buckets().before) == (0, 1, 1)
+    assert (in_place(1).before, in_place(2).before) == (0, 1)
+    assert (in_buckets(1).before, in_buckets(2).before) == (1, 2)

@@ -16,12 +16,12 @@ from parallelism.shape import Numbers
 from tests.allocations import STEPS, Noise, peak_bytes
 from tests.ranks import run_ranks
 from training.builtin import next_token_loss
-from training.estimates import setup_of, shape_of
 from training.link import World
 from training.models.gpt import model as gpt
-from training.optim import build_optimizer
-from training.spec import JobSpec
-from training.workload import GptModel
+from training.planning.estimates import setup_of, shape_of
+from training.spec.job import JobSpec
+from training.spec.workload import GptModel
+from training.steps.optim import build_optimizer
 
 TOLERANCE = 0.15
 
@@ -38,9 +38,6 @@ def spec_of(**model: Any) -> JobSpec:
             "training": {"steps": STEPS, "global_batch_size": 8, "micro_batch_size": 2},
         }
     )
-
-
-RUNS = 4
 
 
 def trained(world: World, document: dict[str, Any], reshard: bool) -> int:
@@ -74,6 +71,5 @@ def test_two_shards(model: dict[str, Any], reshard: bool) -> None:
     spec = spec_of(**model)
     assert spec.model is not None
     setup = replace(setup_of(spec), degrees=Degrees(shard=2), reshard_after_forward=reshard, least_in_unit=1)
-    # What gloo's threads still hold for a moment comes on top, now and then: the least of some runs is what is needed.
-    measured = min(max(run_ranks(trained, 2, spec.model_dump(mode="json"), reshard)) for _ in range(RUNS))
+    measured = max(run_ranks(trained, 2, spec.model_dump(mode="json"), reshard))
     assert memory(shape_of(spec.model, spec.data, Numbers()), setup).total == pytest.approx(measured, rel=TOLERANCE)

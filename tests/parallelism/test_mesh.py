@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from parallelism.mesh import lines, sizes
+from parallelism.mesh import lines
 from parallelism.plan import Degrees
 
 
 def test_axes_of_one_rank_are_left_out_and_neighbours_are_shards_of_one_replica() -> None:
-    assert sizes(Degrees(shard=2, replicate=3)) == {"replicate": 3, "shard": 2}
+    assert Degrees(shard=2, replicate=3).sizes == {"replicate": 3, "shard": 2}
     assert lines(Degrees(shard=2, replicate=3)) == {"replicate": [[0, 2, 4], [1, 3, 5]], "shard": [[0, 1], [2, 3], [4, 5]]}
     assert lines(Degrees()) == {}
 

@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallelism.plan import Degrees, WorldSizeMismatchError, deal_around, degrees, even_deal, share
+from parallelism.mesh import grid
+from parallelism.plan import (
+    AXES,
+    Coordinates,
+    Degrees,
+    Part,
+    WorldSizeMismatchError,
+    deal_around,
+    degrees,
+    even_deal,
+    parts_of,
+    share,
+)
 
 
 @given(st.integers(0, 200), st.integers(1, 20))
@@ -54,13 +66,41 @@ def test_degrees_multiply_to_the_world() -> None:
     assert degrees("single", 1).replicate == 1
 
 
+def test_what_a_micro_batch_takes_leaves_the_rest_to_the_data() -> None:
+    assert degrees("ddp", 8, tensor=2, context=2) == Degrees(replicate=2, tensor=2, context=2)
+    assert degrees("fsdp", 8, tensor=2) == Degrees(shard=4, tensor=2)
+    assert degrees("fsdp", 8, tensor=2, shard=2) == Degrees(replicate=2, shard=2, tensor=2)
+    assert degrees("ddp", 2, pipeline=2) == Degrees(pipeline=2)
+
+
 def test_what_does_not_fit_names_the_way_out() -> None:
+    with pytest.raises(
+        WorldSizeMismatchError, match="context=2 x tensor=3 does not divide world size 8; use 6 or 12 ranks, or degrees whose"
+    ):
+        degrees("ddp", 8, tensor=3, context=2)
+    with pytest.raises(WorldSizeMismatchError, match="tensor=2 does not divide world size 1; use 2 ranks"):
+        degrees("ddp", 1, tensor=2)
+    with pytest.raises(WorldSizeMismatchError, match="shard=3 does not divide world size 8 / tensor=2 = 4 data ranks; use a divisor of 4"):
+        degrees("fsdp", 8, shard=3, tensor=2)
     with pytest.raises(WorldSizeMismatchError, match="the world has 2 ranks; use ddp"):
         degrees("single", 2)
     with pytest.raises(WorldSizeMismatchError, match="replicate=any x shard=3 does not divide world size 4; use a divisor of 4"):
         degrees("fsdp", 4, shard=3)
     with pytest.raises(WorldSizeMismatchError, match="replicate=8 x shard=any does not divide world size 4"):
         degrees("fsdp", 4, replicate=8)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        (Degrees(replicate=3), [(), (), ()]),
+        (Degrees(replicate=2, shard=2), [(("shard", 0, 2),), (("shard", 1, 2),)] * 2),
+        (Degrees(context=2, tensor=2), [(("tensor", 0, 2),), (("tensor", 1, 2),)] * 2),
+        (Degrees(pipeline=2, replicate=2), [(("pipeline", 0, 2),)] * 2 + [(("pipeline", 1, 2),)] * 2),
+    ],
+)
+def test_replicas_hold_the_same_part_of_the_state(sizes: Degrees, parts: list[Part]) -> None:
+    assert list(parts_of(sizes)) == parts
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
@@ -70,3 +110,25 @@ def test_what_is_not_said_of_the_axes_follows_from_the_world(replicate: int, sha
     assert degrees("fsdp", world_size, replicate=replicate) == degrees("fsdp", world_size, shard=shard) == found
     assert degrees("fsdp", world_size, replicate=replicate, shard=shard) == found
     assert degrees("fsdp", world_size) == Degrees(shard=world_size)
+
+
+SIZES = st.builds(Degrees, *[st.integers(1, 3)] * len(AXES))
+
+
+@given(SIZES)
+def test_coordinates_are_those_of_the_mesh(sizes: Degrees) -> None:
+    mesh = grid(sizes)
+    for rank in range(sizes.world_size):
+        found = Coordinates(sizes, rank)
+        assert mesh[tuple(found.places.values())] == rank
+
+
+@given(SIZES, st.integers(0, 20))
+def test_of_each_data_rank_every_context_rank_speaks_once_in_each_stage(sizes: Degrees, batches: int) -> None:
+    ranks = [Coordinates(sizes, rank) for rank in range(sizes.world_size)]
+    for data_rank in range(sizes.data):
+        speakers = [each for each in ranks if each.speaks and each.data_rank == data_rank]
+        assert len(speakers) == sizes.context * sizes.pipeline
+    for stage in range(sizes.pipeline):
+        speakers = [each for each in ranks if each.speaks and each.along("pipeline") == stage]
+        assert sorted(index for each in speakers for index in each.evaluation_deal(batches).own) == list(range(batches))

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from parallelism.precision import autocast
+from parallelism.precision import autocast, unscale_gradients
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
 def test_matrices_are_multiplied_in_the_precision(precision: str, dtype: torch.dtype) -> None:
     layer = torch.nn.Linear(2, 2)
     with autocast(precision, CPU):  # type: ignore[arg-type]
@@ -16,6 +16,10 @@ def test_matrices_are_multiplied_in_the_precision(precision: str, dtype: torch.d
     assert layer.weight.dtype == torch.float32
 
 
-def test_fp16_is_refused() -> None:
-    with pytest.raises(ValueError, match="use bf16 or fp32"):
-        autocast("fp16", CPU)
+def test_unscaling_by_a_power_of_two_changes_no_digit() -> None:
+    first, second, unused = (torch.nn.Parameter(torch.randn(5)) for _ in range(3))
+    gradients = [torch.randn(5), torch.randn(5)]
+    first.grad, second.grad = (gradient * 2.0**16 for gradient in gradients)
+    unscale_gradients([first, unused, second], 2.0**16)
+    torch.testing.assert_close([first.grad, second.grad], gradients, rtol=0, atol=0)
+    assert unused.grad is None

@@ -8,15 +8,16 @@ import torch
 
 from distributed.process_group import SoloGroup
 from tests.gangs import Job
-from training import checkpoint
-from training import manifest as manifests
-from training.spec import JobSpec
+from training.saving import checkpoint
+from training.saving import manifest as manifests
+from training.spec.job import JobSpec
 from training.state import new_state
 
 
 def final_state(job: Job) -> dict[str, torch.Tensor]:
     """Parameters and running statistics by name."""
     folder = Path(job.newest_first()[0])
-    state = new_state(JobSpec.model_validate(job.spec), torch.device("cpu"), job.folder)
+    spec = JobSpec.model_validate(job.spec | {"compile": False})  # it is only looked at
+    state = new_state(spec, torch.device("cpu"), job.folder)
     checkpoint.load(SoloGroup(), state, folder, manifests.read(folder))
     return dict(state.task.model.state_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,20 @@ import torch
 from distributed.abort import Fence
 from distributed.process_group import SoloGroup, join
 from parallelism import mesh
-from parallelism.apply import parallelize
-from parallelism.plan import even_deal
+from parallelism.plan import Coordinates
 from tests.gangs import Job
 from tests.ranks import run_ranks
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training import checkpoint
-from training import manifest as manifests
-from training.build import choices_of
+from training.build import make_ready
+from training.elastic import first_deal
 from training.link import World
-from training.shards import tensors_of
-from training.spec import JobSpec
+from training.saving import checkpoint
+from training.saving import manifest as manifests
+from training.saving.shards import tensors_of
+from training.saving.vault import Vault
+from training.spec.job import JobSpec
 from training.state import follow_model, new_state
-from training.step import Stepper
-from training.vault import Vault
 
 CPU = torch.device("cpu")
 PLANS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -34,16 +34,31 @@ PLANS: dict[str, tuple[int, dict[str, Any]]] = {
     "fsdp on 2": (2, {"strategy": "fsdp"}),
     "fsdp on 4": (4, {"strategy": "fsdp"}),
     "2 x 2": (4, {"strategy": "fsdp", "replicate": 2}),
+    "pipeline 2": (2, {"pipeline": 2}),
+    "pipeline 4": (4, {"pipeline": 4}),
+    "pipeline 2 x replicate 2": (4, {"pipeline": 2, "pipeline_schedule": "zero_bubble_v"}),
 }
+#: Parts of rows and columns: those of three shards of two tensor parts do not divide evenly.
+CUT: dict[str, tuple[int, dict[str, Any]]] = {
+    "tensor 2": (2, {"strategy": "ddp", "tensor": 2}),
+    "context 2 x replicate 2": (4, {"strategy": "ddp", "context": 2}),
+    "tensor 2 x shard 2": (4, {"strategy": "fsdp", "tensor": 2}),
+    "tensor 2 x shard 3": (6, {"strategy": "fsdp", "tensor": 2}),
+    "tensor 2 x context 2 x replicate 2": (8, {"strategy": "ddp", "tensor": 2, "context": 2}),
+    "pipeline 2 x tensor 2": (4, {"strategy": "ddp", "pipeline": 2, "tensor": 2}),
+    "pipeline 2 x shard 2 x tensor 2": (8, {"strategy": "fsdp", "pipeline": 2, "tensor": 2}),
+}
+EVERY = PLANS | CUT
 
 
 class NothingAsked:
-    pause_wanted = checkpoint_wanted = leave_wanted = False
+    pause_wanted = checkpoint_wanted = leave_wanted = work_is_done = False
 
 
 def under(plan: str, steps: int = 12) -> dict[str, Any]:
-    world_size, parallelism = PLANS[plan]
-    return tiny_gpt(world_size, steps=steps) | {"parallelism": parallelism, "reproducible": False}
+    world_size, parallelism = EVERY[plan]
+    document = tiny_gpt(world_size, steps=steps) | {"parallelism": parallelism, "reproducible": False}
+    return document | {"model": document["model"] | {"layers": 2}}
 
 
 def saved(world: World, plan: str, source: str | None, folder: str) -> str:
@@ -51,10 +66,11 @@ def saved(world: World, plan: str, source: str | None, folder: str) -> str:
     spec = JobSpec.model_validate(under(plan))
     state, sizes = new_state(spec, CPU, Path(folder)), spec.parallelism.degrees(world.world_size)
     group = join(world, Fence(), mesh.lines(sizes))
-    wrapped = parallelize(state.task.model, sizes, CPU, group, reproducible=False, choices=choices_of(spec))
+    coordinates = Coordinates(sizes, group.rank)
+    steps_from = make_ready(spec, state, group, coordinates)
     follow_model(state, spec)
     if source is None:
-        stepper = Stepper(spec, state, group, wrapped, even_deal(spec.micro_batches, group.world_size, group.rank))
+        stepper = steps_from(spec, first_deal(spec.micro_batches, coordinates, None))
         for _ in range(2):
             stepper.run(NothingAsked())
     else:
@@ -72,22 +88,48 @@ def everything(folder: Path) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("source", ["fsdp on 2", "2 x 2", "single"])
-def test_any_plan_loads_it_to_the_last_bit(tmp_path: Path, source: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "targets"),
+    [
+        ("fsdp on 2", PLANS),
+        ("2 x 2", PLANS),
+        ("single", EVERY),
+        ("pipeline 2", EVERY),
+        ("tensor 2 x shard 2", ("ddp on 2", "tensor 2")),
+        ("tensor 2 x shard 3", ("fsdp on 4", "tensor 2 x shard 2")),
+        ("tensor 2 x context 2 x replicate 2", ("2 x 2", "tensor 2 x shard 3")),
+        ("pipeline 2 x tensor 2", ("tensor 2", "fsdp on 2", "pipeline 2")),
+        ("pipeline 2 x shard 2 x tensor 2", ("ddp on 2", "pipeline 2 x tensor 2", "tensor 2 x shard 3")),
+    ],
+)
+def test_any_plan_loads_it_to_the_last_bit(tmp_path: Path, source: str, targets: Iterable[str]) -> None:
     first = tmp_path / "first"
     first.mkdir()
-    (fingerprint, *others) = run_ranks(saved, PLANS[source][0], source, None, str(first))
+    (fingerprint, *others) = run_ranks(saved, EVERY[source][0], source, None, str(first))
     assert set(others) <= {fingerprint}
     (folder,) = first.glob("step-2.*")
     expected = everything(folder)
     assert len(expected) > 20
-    for number, plan in enumerate(PLANS):
+    for number, plan in enumerate(targets):
         again = tmp_path / str(number)
         again.mkdir()
-        assert set(run_ranks(saved, PLANS[plan][0], plan, str(folder), str(again))) == {fingerprint}
+        assert set(run_ranks(saved, EVERY[plan][0], plan, str(folder), str(again))) == {fingerprint}
         found = everything(next(iter(again.glob("step-2.*"))))
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_through_five_plans_in_a_row_nothing_changes(tmp_path: Path) -> None:
+    fingerprints, source = set(), None
+    for number, plan in enumerate(("pipeline 2", "single", "pipeline 4", "fsdp on 2", "pipeline 2 x replicate 2")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        fingerprints |= set(run_ranks(saved, PLANS[plan][0], plan, source, str(folder)))
+        source = str(next(iter(folder.glob("step-2.*"))))
+    assert len(fingerprints) == 1
+    first, last = everything(next(iter((tmp_path / "0").glob("step-2.*")))), everything(Path(str(source)))
+    assert last.keys() == first.keys()
+    assert all(torch.equal(last[name], first[name]) for name in first)
 
 
 def train_to(job: Job, world_size: int, *restore_from: str) -> dict[int, Any]:
@@ -97,11 +139,24 @@ def train_to(job: Job, world_size: int, *restore_from: str) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("ddp on 2", "fsdp on 2"), ("fsdp on 4", "fsdp on 2"), ("fsdp on 2", "single"), ("2 x 2", "ddp on 2")]
+    ("before", "after"),
+    [
+        ("ddp on 2", "fsdp on 2"),
+        ("fsdp on 4", "fsdp on 2"),
+        ("fsdp on 2", "single"),
+        ("2 x 2", "ddp on 2"),
+        ("pipeline 2", "single"),
+        ("single", "pipeline 4"),
+        ("pipeline 4", "fsdp on 2"),
+        ("fsdp on 2", "pipeline 2 x replicate 2"),
+        ("single", "tensor 2 x shard 2"),
+        ("tensor 2 x shard 2", "ddp on 2"),
+        ("context 2 x replicate 2", "tensor 2"),
+    ],
 )
 def test_the_curve_goes_on_under_another_plan(make_job: MakeJob, before: str, after: str) -> None:
     straight = make_job(under(before) | {"checkpoint": {"every_steps": 6}}, "straight")
-    curve = train_to(straight, PLANS[before][0])
+    curve = train_to(straight, EVERY[before][0])
     (halfway,) = straight.checkpoints.glob("step-6.*")
-    continued = train_to(make_job(under(after), "continued"), PLANS[after][0], str(halfway))
+    continued = train_to(make_job(under(after), "continued"), EVERY[after][0], str(halfway))
     assert continued == pytest.approx({step: loss for step, loss in curve.items() if step > 6}, rel=1e-5)

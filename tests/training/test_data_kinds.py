@@ -13,8 +13,8 @@ from tests.training.conftest import MakeJob
 from tests.training.data.token_sets import make
 from tests.training.specs import tiny_gpt
 from tests.training.test_reproducible import digest, run
-from training import manifest as manifests
 from training.link import Broken
+from training.saving import manifest as manifests
 
 pytestmark = pytest.mark.timeout(400)  # on a machine that is busy with other things
 STEPS = 12

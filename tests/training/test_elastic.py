@@ -8,16 +8,18 @@ import pytest
 import torch
 
 from distributed.abort import Fence
-from distributed.process_group import Group, SoloGroup, join
+from distributed.process_group import join
+from parallelism.plan import Coordinates, Degrees
 from parallelism.tree import Node
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt
 from training import elastic
 from training.elastic import Standing, Transfer, agree
 from training.link import World
-from training.shards import tensors_of
-from training.spec import JobSpec
+from training.saving.shards import tensors_of
+from training.spec.job import JobSpec
 from training.state import StepReport, TrainState, new_state
+from training.steps.loss_scale import LossScale
 
 
 def report(step: int, time: float = 0.0) -> StepReport:
@@ -38,7 +40,7 @@ def report(step: int, time: float = 0.0) -> StepReport:
 
 
 def at(step: int, *, begun: bool = True, led: bool = False, unsettled: StepReport | None = None, kept: tuple[Node, ...] = ()) -> Standing:
-    return Standing(begun, step, None, unsettled, tuple(report(each) for each in range(1, step + 1)), led, kept)
+    return Standing(begun, step, None, LossScale(2.0**step), unsettled, tuple(report(each) for each in range(1, step + 1)), led, kept)
 
 
 def test_where_nobody_has_begun_there_is_nothing_to_agree_on() -> None:
@@ -60,6 +62,7 @@ def test_the_most_advanced_state_is_the_truth(standings: list[Standing], step: i
     agreement = agree(standings)
     assert agreement is not None
     assert (agreement.step, agreement.transfers) == (step, transfers)
+    assert agreement.scale == LossScale(2.0**step)
 
 
 PAIR, LAST = (Node(1, 0),), (Node(0, 3),)
@@ -81,15 +84,9 @@ def test_what_is_computed_of_the_next_step_stays_where_it_is(
     agreement = agree(standings)
     assert agreement is not None
     assert agreement.kept == kept
-    deals = [elastic.first_deal(4, place(rank, len(standings)), agreement) for rank in range(len(standings))]
+    deals = [elastic.first_deal(4, Coordinates(Degrees(replicate=len(standings)), rank), agreement) for rank in range(len(standings))]
     assert {deal.shares for deal in deals} == {shares}
     assert [deal.own for deal in deals] == list(shares)
-
-
-def place(rank: int, world_size: int) -> Group:
-    group = SoloGroup()
-    group.rank, group.world_size = rank, world_size
-    return group
 
 
 def test_a_partial_step_is_dropped_with_what_is_not_wanted_of_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import yaml
 from tests.training.conftest import MakeJob
 from training.entrypoint import load_entrypoint, own_optimizer
 from training.errors import InvalidInputError
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 from training.task import Task
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -103,6 +103,7 @@ def load(folder: Path, body: str, name: str = "make") -> Task:
         ("task(loss=lambda model: 0)", "Task.loss cannot be called as"),
         ("task(sample=lambda: '')", r"Task.sample cannot be called as Task.sample\(model, tokens\)"),
         ("task(optimizer=SGD(linear().parameters(), lr=1.0))", "Task.optimizer is an optimizer already; give a function that makes it"),
+        ("task(flops_per_sample=0)", "Task.flops_per_sample is 0; give the operations of a sample, forward and backward, or leave it out"),
         ("task(optimizer=nothing)", r"Task.optimizer cannot be called as Task.optimizer\(model\)"),
     ],
 )

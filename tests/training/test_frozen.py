@@ -12,9 +12,9 @@ import torch
 from tests.gangs import Job
 from tests.training.conftest import MakeJob
 from tests.training.states import final_state
-from training.optim import set_learning_rates
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 from training.state import new_state
+from training.steps.optim import set_learning_rates
 
 SOURCE = """
 import torch

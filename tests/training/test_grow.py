@@ -15,14 +15,14 @@ from tests.gangs import Job, RunningGang
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_resnet, write_batches
 from tests.waiting import wait_until
-from training import manifest as manifests
 from training.link import Broken, Parked, PauseRequest, Progress, RankHello, Release, ToRank
-from training.manifest import File
 from training.rehearsal import rehearse
-from training.shards import tensors_of
-from training.spec import JobSpec
+from training.saving import manifest as manifests
+from training.saving.manifest import File
+from training.saving.shards import tensors_of
+from training.saving.vault import SIGN
+from training.spec.job import JobSpec
 from training.state import new_state
-from training.vault import SIGN
 
 STEPS = 60
 HOLD_TIMEOUT_SECONDS = 60.0
@@ -66,6 +66,7 @@ OPTIMIZERS = {
     "momentum": {"optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}},
     "plain": {"optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.0}},
     "bf16": {"precision": "bf16"},
+    "fp16": {"precision": "fp16"},
 }
 
 

@@ -17,10 +17,11 @@ from tests.training.states import final_state
 from training.builtin import builtin_task
 from training.errors import InvalidInputError
 from training.models.hf import model as hf
-from training.shards import tensors_of
-from training.spec import JobSpec
+from training.planning.flops import flops_of
+from training.saving.shards import tensors_of
+from training.spec.job import JobSpec
+from training.spec.workload import HfModel, StdlibText
 from training.state import new_state
-from training.workload import HfModel, StdlibText
 
 WITHOUT = "transformers is not installed"
 LLAMA = {
@@ -101,6 +102,15 @@ def test_a_folder_gives_its_weights_in_fp32_and_the_same_loss(folder: Path, tmp_
     task = builtin_task(HfModel(path=str(folder), context=16), StdlibText(), tmp_path)
     loss, _ = task.loss(task.model, task.train.batch(torch.arange(4), None))
     assert loss.item() == pytest.approx(5.5, abs=0.3)  # about ln 256: it has learnt nothing yet
+
+
+def test_what_a_folder_s_model_computes_is_counted_on_the_rank(make_job: MakeJob, folder: Path) -> None:
+    """As the formula has it, which the coordinator cannot apply to what it does not see."""
+    job = training(LLAMA) | {"model": {"kind": "hf", "path": str(folder), "context": 16}}
+    counted = set(make_job(job).run(1)[0].curve("flops_per_sample").values())
+    formula = flops_of(HfModel(config=LLAMA, context=16), None)
+    assert formula is not None
+    assert counted == {pytest.approx(formula.per_sample, rel=0.05)}
 
 
 def spoil(folder: Path, what: str) -> None:

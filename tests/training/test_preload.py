@@ -15,8 +15,9 @@ print(threading.active_count(), len(os.listdir("/proc/self/task")), torch.cuda.i
 pid = os.fork()
 if pid == 0:
     modules = set(sys.modules)
-    from training.optim import build_optimizer, clip_gradients
-    from training.workload import AdamW
+    from parallelism.pipelines.stage import Stage
+    from training.steps.optim import build_optimizer, clip_gradients
+    from training.spec.workload import AdamW
     model = torch.nn.Linear(2, 2)
     model(torch.ones(1, 2)).sum().backward()
     clip_gradients(model.parameters(), 1.0)

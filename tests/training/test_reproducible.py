@@ -14,7 +14,7 @@ from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
 from tests.training.states import final_state
 
-CURVES = ("loss", "gradient_norm", "learning_rate", "eval_loss", "eval_accuracy")
+CURVES = ("loss", "gradient_norm", "learning_rate", "eval_loss", "eval_accuracy", "loss_scale", "skipped_updates")
 STEPS = 12
 
 
@@ -46,9 +46,10 @@ def test_one_to_five_ranks_give_the_same_bits(make_job: MakeJob) -> None:
     assert len(digests) == 1
 
 
-def test_batch_norm_augmentation_and_bf16_do_too(make_job: MakeJob, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_batch_norm_augmentation_and_half_precision_do_too(make_job: MakeJob, tmp_path: Path, precision: str) -> None:
     write_batches(tmp_path)
-    spec = tiny_resnet(tmp_path, precision="bf16")
+    spec = tiny_resnet(tmp_path, precision=precision)
     digests = {run(make_job(spec, f"world{size}"), size) for size in (1, 2, 3)}
     assert len(digests) == 1
 

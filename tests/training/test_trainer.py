@@ -7,7 +7,7 @@ import torch
 
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 from training.state import StepReport, make_task
 from training.trainer import Due, due
 

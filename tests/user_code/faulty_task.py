@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,13 +26,14 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from distributed.process_group import WorldGroup
-from training import manifest
+from parallelism.mesh import local_part
 from training.builtin import next_token_loss
 from training.data.sampler import Portions, Sampler
 from training.models.gpt.model import build
-from training.spec import JobSpec, TrainingLength
+from training.saving import manifest
+from training.spec.job import JobSpec, TrainingLength
+from training.spec.workload import GptModel
 from training.task import Batch, Loss, Task
-from training.workload import GptModel
 
 if TYPE_CHECKING:
     from tests.faults import Moment
@@ -85,12 +87,13 @@ class Progress:
         self._transfers += 1
         return TRANSFERS[self._transfers - 1] if self._transfers <= len(TRANSFERS) else None
 
-    def due(self, moment: Moment | None) -> Planned | None:
-        here = (fault for fault in self._faults if (fault.step, fault.moment) == (self.step, moment))
+    def due(self, moment: Moment | None, saved: int | None = None) -> Planned | None:
+        """`saved`: the step that is being saved, perhaps behind others."""
+        here = (fault for fault in self._faults if (fault.step, fault.moment) == (saved or self.step, moment))
         return next((fault for fault in here if fault.micro_batch in (None, self.micro_batch) and not fault.mark.exists()), None)
 
-    def strike(self, moment: Moment | None) -> None:
-        if fault := self.due(moment):
+    def strike(self, moment: Moment | None, saved: int | None = None) -> None:
+        if fault := self.due(moment, saved):
             fault.mark.write_text(str(os.getpid()))
             break_by(fault.kind, fault.mark)
 
@@ -204,7 +207,7 @@ def places(spec: JobSpec) -> dict[tuple[int, ...], tuple[int, int]]:
 
 
 def watch_saves(progress: Progress) -> None:
-    strike_around(progress, FileSystemWriter, "prepare_local_plan", "plan")
+    strike_around(progress, FileSystemWriter, "set_up_storage_writer", "plan")
     strike_around(progress, FileSystemWriter, "write_data", "write")
     strike_around(progress, manifest, "describe", "hash")
     strike_around(progress, manifest, "publish", "publish", "published")
@@ -214,20 +217,31 @@ def strike_around(progress: Progress, owner: object, name: str, before: Moment, 
     call = getattr(owner, name)
 
     def struck(*arguments: Any) -> Any:
-        progress.strike(before)
+        step = step_in(arguments[0])
+        progress.strike(before, step)
         answer = call(*arguments)
-        progress.strike(after)
+        progress.strike(after, step)
         return answer
 
     setattr(owner, name, struck)
+
+
+def step_in(place: FileSystemWriter | Path) -> int:
+    """What is saved there: a checkpoint's folder, or a file of one."""
+    path = Path(place.checkpoint_id) if isinstance(place, FileSystemWriter) else place
+    name = manifest.NAME.fullmatch(path.name) or manifest.NAME.fullmatch(path.parent.name)
+    assert name is not None, place
+    return int(name["step"])
 
 
 def watch_updates(progress: Progress, model: nn.Module) -> None:
     def before(*_: object) -> None:
         progress.strike("update")
 
+    built = weakref.ref(model)  # one in parts is built anew for each generation
+
     def after(*_: object) -> None:
-        if progress.step:
+        if progress.step and (model := built()) is not None:
             note("states", progress.step, digest(model))
 
     register_optimizer_step_pre_hook(before)
@@ -237,7 +251,7 @@ def watch_updates(progress: Progress, model: nn.Module) -> None:
 def digest(model: nn.Module) -> str:
     found = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode() + value.contiguous().numpy().tobytes())
+        found.update(name.encode() + local_part(value).contiguous().numpy().tobytes())
     return found.hexdigest()
 
 
@@ -245,9 +259,9 @@ def watch_transfers(progress: Progress) -> None:
     group: Any = WorldGroup
     transfer, start_sum = group.transfer, group.start_sum
 
-    def striking_transfer(self: WorldGroup, operations: list[P2POp]) -> None:
+    def striking_transfer(self: WorldGroup, operations: list[P2POp], **options: Any) -> None:
         progress.strike(progress.next_transfer())
-        transfer(self, operations)
+        transfer(self, operations, **options)
 
     def striking_sum(self: WorldGroup, values: Tensor) -> Callable[[], Tensor]:
         if not progress.due("news"):

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from training.data.digits import Images
 from training.errors import InvalidInputError
+from training.spec.workload import Cifar10
 from training.task import Batch
-from training.workload import Cifar10
 
 TRAIN_FILES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_FILES = ("test_batch",)

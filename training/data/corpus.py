@@ -11,8 +11,8 @@ from training.data import stdlib_text, tokens
 from training.data.token_set import TokenSet
 from training.data.tokenizer import ByteTokenizer, tokenizer_of
 from training.errors import InvalidInputError
+from training.spec.workload import StdlibText, Tokens
 from training.task import Dataset
-from training.workload import StdlibText, Tokens
 
 BYTES = 256
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from training.data.sampler import derive_seed
 from training.errors import InvalidInputError
+from training.spec.workload import Digits
 from training.task import Batch
-from training.workload import Digits
 
 SPLIT_SEED = 1_797
 LARGEST_PIXEL = 16.0

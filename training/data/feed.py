@@ -6,7 +6,7 @@ from typing import Protocol
 
 from training.data.sampler import Portions, Sampler, data_generator
 from training.data.streaming import StreamFeed
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 from training.task import Batch, Dataset, Stream
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from training.errors import InvalidInputError
-from training.spec import TrainingLength
+from training.spec.job import TrainingLength
 
 _MASK = (1 << 64) - 1
 
@@ -59,6 +59,10 @@ class Portions:
     def size(self, index: int) -> int:
         """Samples in micro-batch `index` of any step: the last one may be smaller."""
         return min(self.micro_batch_size, self.global_batch_size - index * self.micro_batch_size)
+
+    def weight(self, index: int) -> float:
+        """Of micro-batch `index` in the mean over the global batch."""
+        return self.size(index) / self.global_batch_size
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from training.data.sampler import derive_seed
 from training.errors import InvalidInputError
+from training.spec.workload import StdlibText
 from training.task import Batch
-from training.workload import StdlibText
 
 EXCLUDED = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 FORMAT = b"1"

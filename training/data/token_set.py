@@ -17,7 +17,7 @@ import numpy as np
 
 from monitoring.files import write_durably
 from training.errors import InvalidInputError
-from training.manifest import File, describe, is_sealed, sealed
+from training.saving.manifest import File, describe, is_sealed, sealed
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"

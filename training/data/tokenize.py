@@ -31,7 +31,7 @@ from training.data.documents import Portion, documents
 from training.data.token_set import TOKENIZER, Shard, TokenSet, dtype_of, shard_names
 from training.data.tokenizer import BYTES, Tokenizer, open_tokenizer
 from training.errors import InvalidInputError, TokenSetExistsError, WorkerLostError
-from training.manifest import File, describe
+from training.saving.manifest import File, describe
 
 PLAN = "unfinished.json"
 

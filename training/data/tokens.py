@@ -19,8 +19,8 @@ from torch import Tensor
 from training.data import token_set
 from training.data.token_set import Shard, TokenSet
 from training.errors import InvalidInputError
+from training.spec.workload import Tokens
 from training.task import Batch
-from training.workload import Tokens
 
 
 @dataclass(frozen=True)

@@ -1003,6 +1003,50 @@ export interface components {
             state: "arriving" | "ready" | "failed";
         };
         /**
+         * AxisTraffic
+         * @description What one rank sends to others, as the algorithms that carry it send it.
+         */
+        AxisTraffic: {
+            /**
+             * Axis
+             * @description of the mesh; world: losses, requests and norms, between all ranks
+             */
+            axis: string;
+            /**
+             * Bytes Per Second
+             * @description of the step: a link that carries just that much is never idle
+             */
+            bytes_per_second: number | null;
+            /**
+             * Bytes Per Step
+             * @description that it sends, in the mean of the generation's steps
+             */
+            bytes_per_step: number;
+            /**
+             * Rank
+             * @description the one that sends most along this axis
+             */
+            rank: number;
+        };
+        /**
+         * Bubble
+         * @description What a pipeline idles, as a share of a step.
+         */
+        Bubble: {
+            /**
+             * Formula
+             * @description of its schedule, were all stages and passes equally long and transfers free
+             */
+            formula: number;
+            /**
+             * Measured
+             * @description in which its ranks computed nothing, in the mean; null: no step is done yet
+             */
+            measured: number | null;
+            /** Text */
+            text: string;
+        };
+        /**
          * Cause
          * @enum {string}
          */
@@ -1051,6 +1095,16 @@ export interface components {
             parameters_sha256: string | null;
             /** Pinned */
             pinned: boolean;
+            /**
+             * Slowdown
+             * @description how many times as long steps took while it was written; null where none did, or none to compare
+             */
+            slowdown: number | null;
+            /**
+             * Stall Seconds
+             * @description that training waited for it; null where nobody lived to tell what it cost
+             */
+            stall_seconds: number | null;
             state: components["schemas"]["CheckpointState"];
             /** Step */
             step: number;
@@ -1059,12 +1113,18 @@ export interface components {
              * @description jobs that were started from it and have not ended
              */
             used_by: components["schemas"]["CheckpointUser"][];
+            /**
+             * Write Seconds
+             * @description until the slowest rank had its part on disk, hashed
+             */
+            write_seconds: number | null;
         };
         /** CheckpointPolicy */
         CheckpointPolicy: {
             /**
              * Asynchronous
-             * @default false
+             * @description training goes on while a checkpoint is written, from a copy in the host's memory; false: it waits
+             * @default true
              */
             asynchronous: boolean;
             /**
@@ -1403,9 +1463,10 @@ export interface components {
         };
         /**
          * FaultTolerance
-         * @description After a fault. `close_up`: the other ranks of a ddp job go on in the same processes from the newest committed step, and replacements
-         *     join them. `restart`, also where nobody is left to go on or the code itself is broken: all ranks, from the newest verified
-         *     checkpoint, at most `max_restarts` times.
+         * @description After a fault. `close_up`: the other ranks go on in the same processes, and replacements join them; from the newest committed step
+         *     where they hold all of the state between them, else (fsdp) from the newest verified checkpoint. `restart`, also where nobody is left to
+         *     go on or the code itself is broken: all ranks are started again, from the newest verified checkpoint. What goes back to a checkpoint
+         *     happens at most `max_restarts` times.
          */
         FaultTolerance: {
             /**
@@ -1706,9 +1767,10 @@ export interface components {
         Incident: {
             /**
              * Action
+             * @description fell_back: to a checkpoint, in the processes that had survived; restarted: in new ones
              * @enum {string}
              */
-            action: "closed_up" | "restarted" | "gave_up";
+            action: "closed_up" | "fell_back" | "restarted" | "gave_up";
             /**
              * Age Seconds
              * @description from the fault until it was over, or until now
@@ -1822,6 +1884,8 @@ export interface components {
              * @description the events stream continues from here
              */
             as_of_seq: number;
+            /** @description where strategy auto was asked for: what stands in its place in the spec, and why */
+            choice: components["schemas"]["PlanChoice"] | null;
             /**
              * Created At
              * Format: date-time
@@ -1949,7 +2013,7 @@ export interface components {
         JobSpec: {
             /**
              * @default {
-             *       "asynchronous": false,
+             *       "asynchronous": true,
              *       "every_steps": 100,
              *       "keep_best": 1,
              *       "keep_last": 3,
@@ -1958,6 +2022,12 @@ export interface components {
              *     }
              */
             checkpoint: components["schemas"]["CheckpointPolicy"];
+            /**
+             * Compile
+             * @description torch.compile of the model's blocks: faster steps, equal to rounding, after a first one that takes a minute or so. Every node needs a C++ compiler, or Triton for its GPUs
+             * @default false
+             */
+            compile: boolean;
             /** Data */
             data?: (components["schemas"]["StdlibText"] | components["schemas"]["Tokens"] | components["schemas"]["Digits"] | components["schemas"]["Cifar10"]) | null;
             /**
@@ -1984,6 +2054,11 @@ export interface components {
              *     }
              */
             fault_tolerance: components["schemas"]["FaultTolerance"];
+            /**
+             * Initial Weights
+             * @description safetensors that the model starts with in place of random numbers: a file, or a folder as `paceline export` and save_pretrained write it; absolute path on every node
+             */
+            initial_weights?: string | null;
             /** Labels */
             labels?: {
                 [key: string]: string;
@@ -2015,7 +2090,9 @@ export interface components {
              *       "context": 1,
              *       "cpu_offload": false,
              *       "pipeline": 1,
+             *       "pipeline_schedule": "1f1b",
              *       "reshard_after_forward": true,
+             *       "stages_by": "operations",
              *       "strategy": "ddp",
              *       "tensor": 1
              *     }
@@ -2023,6 +2100,7 @@ export interface components {
             parallelism: components["schemas"]["Parallelism"];
             /**
              * Precision
+             * @description of matrix products and activations; parameters, gradients and optimizer state stay fp32. fp16 scales the loss, and skips the update of a step whose gradients overflow
              * @default fp32
              * @enum {string}
              */
@@ -2042,7 +2120,7 @@ export interface components {
             project: string;
             /**
              * Reproducible
-             * @description losses and parameters are the same to the last bit on any number of ranks; default: true, false for script and fsdp
+             * @description losses and parameters are the same to the last bit on any number of ranks; default: true, false for script, fsdp, tensor, pipeline and context
              */
             reproducible?: boolean | null;
             /**
@@ -2448,7 +2526,9 @@ export interface components {
         /**
          * Parallelism
          * @description `single` is one process; `ddp` replicates the model on every slot; `fsdp` cuts it into `shard` parts, on each of `replicate` replicas
-         *     (HSDP where there are several). `auto` and the other degrees belong to later versions.
+         *     (HSDP where there are several). `tensor` and `context` multiply either: one replica, or one part of it, then takes that many slots.
+         *     So does `pipeline`: what is replicated, or sharded, is then each stage of a pipeline of so many ranks. `auto`: the coordinator chooses, and puts its choice
+         *     in the place of whatever is not given here.
          */
         Parallelism: {
             /**
@@ -2460,6 +2540,7 @@ export interface components {
             activation_checkpointing: "none" | "selective" | "full";
             /**
              * Context
+             * @description ranks that have a part of every sequence each, and attend to all of it (gpt)
              * @default 1
              */
             context: number;
@@ -2471,9 +2552,17 @@ export interface components {
             cpu_offload: boolean;
             /**
              * Pipeline
+             * @description ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other
              * @default 1
              */
             pipeline: number;
+            /**
+             * Pipeline Schedule
+             * @description pipeline: in which order a rank computes forwards and backwards
+             * @default 1f1b
+             * @enum {string}
+             */
+            pipeline_schedule: "gpipe" | "1f1b" | "interleaved_1f1b" | "zero_bubble" | "zero_bubble_v";
             /**
              * Replicate
              * @description fsdp: replicas of the whole model; default: one, or what shard leaves
@@ -2491,6 +2580,18 @@ export interface components {
              */
             shard?: number | null;
             /**
+             * Stages By
+             * @description pipeline: what makes stages equal: operations counted, or the time that rank 0 measures as the job starts
+             * @default operations
+             * @enum {string}
+             */
+            stages_by: "operations" | "time";
+            /**
+             * Stages Per Rank
+             * @description pipeline: stages that each rank has, where the schedule takes several; default: the fewest
+             */
+            stages_per_rank?: number | null;
+            /**
              * Strategy
              * @default ddp
              * @enum {string}
@@ -2498,6 +2599,7 @@ export interface components {
             strategy: "single" | "ddp" | "fsdp" | "auto";
             /**
              * Tensor
+             * @description ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan
              * @default 1
              */
             tensor: number;
@@ -2526,6 +2628,8 @@ export interface components {
         };
         /** Performance */
         Performance: {
+            /** @description null: the job is no pipeline */
+            bubble: components["schemas"]["Bubble"] | null;
             /**
              * Exposed Communication
              * @description share of a step in which rank 0 waited for others and computed nothing
@@ -2536,6 +2640,11 @@ export interface components {
             /** Job Id */
             job_id: string;
             mfu: components["schemas"]["Utilization"];
+            /**
+             * Overlapped Communication
+             * @description share of a step in which something was under way while rank 0 computed; null: nobody tells, as on GPUs and in pipelines
+             */
+            overlapped_communication: number | null;
             /**
              * Parts
              * @description measured on rank 0; they add up to step_seconds
@@ -2559,6 +2668,11 @@ export interface components {
             steps: number;
             /** Tokens Per Second */
             tokens_per_second: number | null;
+            /**
+             * Traffic
+             * @description by axis of the mesh, the outermost first; empty where there is one rank
+             */
+            traffic: components["schemas"]["AxisTraffic"][];
         };
         /** Phase */
         Phase: {
@@ -2581,6 +2695,8 @@ export interface components {
          * @description What a spec would do if it were submitted now.
          */
         Plan: {
+            /** @description what strategy auto chose, and why */
+            choice: components["schemas"]["PlanChoice"] | null;
             /** Global Batch Size */
             global_batch_size: number | null;
             /**
@@ -2589,7 +2705,10 @@ export interface components {
              */
             gradient_accumulation_steps: number | null;
             memory_per_rank: components["schemas"]["MemoryEstimate"] | null;
-            /** Micro Batch Size */
+            /**
+             * Micro Batch Size
+             * @description null for scripts, and where the job is to find it
+             */
             micro_batch_size: number | null;
             /**
              * Micro Batches
@@ -2612,8 +2731,14 @@ export interface components {
              * @description losses and parameters are the same to the last bit on any number of ranks
              */
             reproducible: boolean;
-            /** @description the effective spec: every default filled in */
+            /** @description the effective spec: every default filled in, and what strategy auto chose */
             spec: components["schemas"]["JobSpec"];
+            /**
+             * Stages
+             * @description of a pipeline, first to last; none where only a rank can tell
+             * @default []
+             */
+            stages: components["schemas"]["PlannedStage"][];
             /** Strategy */
             strategy: string;
             /**
@@ -2623,6 +2748,85 @@ export interface components {
             warnings: string[];
             /** World Size */
             world_size: number;
+        };
+        /** PlanChoice */
+        PlanChoice: {
+            /**
+             * Asked
+             * @description what the spec said of it, as in `parallelism.strategy: auto`
+             */
+            asked: string[];
+            /**
+             * Assumed
+             * @description what the estimates go by that nobody has measured
+             */
+            assumed: string;
+            /**
+             * Budget Bytes
+             * @description what a plan may need: of a slot's memory all but a tenth
+             */
+            budget_bytes: number;
+            chosen: components["schemas"]["PlanOption"];
+            /**
+             * Not Told
+             * @description further rejected plans, which are left out
+             */
+            not_told: number;
+            /**
+             * Rejected
+             * @description those that fit first, the fastest first, then those that do not, the smallest first
+             */
+            rejected: components["schemas"]["PlanOption"][];
+            /**
+             * Why
+             * @description two sentences
+             */
+            why: string;
+        };
+        /** PlanOption */
+        PlanOption: {
+            /** Activation Checkpointing */
+            activation_checkpointing: string;
+            /**
+             * Axes
+             * @description `shard 4 x replicate 2`
+             */
+            axes: string;
+            /**
+             * Memory Bytes
+             * @description of one rank at its fullest moment, estimated
+             */
+            memory_bytes: number;
+            /** Micro Batch Size */
+            micro_batch_size: number;
+            /**
+             * Name
+             * @description `shard 4 x replicate 2, full activation checkpointing, micro-batches of 2`
+             */
+            name: string;
+            /**
+             * Step Seconds
+             * @description estimated: to rank plans by, not a promise
+             */
+            step_seconds: number;
+            /**
+             * Why
+             * @description why it was not chosen; empty for the one that was
+             */
+            why: string;
+        };
+        /** PlannedStage */
+        PlannedStage: {
+            /**
+             * Layers
+             * @description in words
+             */
+            layers: string;
+            /**
+             * Place
+             * @description along the pipeline: of the rank, or in each replica the rank, that has it
+             */
+            place: number;
         };
         /**
          * Problem
@@ -2746,6 +2950,14 @@ export interface components {
             parked: boolean;
             /** Pid */
             pid: number | null;
+            /**
+             * Place
+             * @description in the mesh: by axis of more than one rank, its number along it, from 0
+             * @default {}
+             */
+            place: {
+                [key: string]: number;
+            };
             /** Rank */
             rank: number;
             /** Signal */
@@ -2762,6 +2974,14 @@ export interface components {
             node_id: string;
             /** Node Name */
             node_name: string;
+            /**
+             * Place
+             * @description as of `Rank`
+             * @default {}
+             */
+            place: {
+                [key: string]: number;
+            };
             /** Rank */
             rank: number;
             /** Slot */
@@ -2835,8 +3055,13 @@ export interface components {
              */
             max_nodes?: number | null;
             /**
+             * Memory Per Slot
+             * @description what a rank may hold on its device, in bytes or as 512MiB: strategy auto and micro_batch_size auto keep within it; default: what the device has
+             */
+            memory_per_slot?: number | string | null;
+            /**
              * Min Nodes
-             * @description how many nodes' worth of ranks a job that closes up starts with and goes on with; default: nodes, and one rank
+             * @description how many nodes' worth of ranks a job that closes up starts with and goes on with; default: nodes, and the ranks of one replica
              */
             min_nodes?: number | null;
             /**
@@ -3163,9 +3388,9 @@ export interface components {
             gradient_clip_norm: number | null;
             /**
              * Micro Batch Size
-             * @description samples per forward; default: global batch / 8 (not reproducible: / world size), rounded up
+             * @description samples per forward; default: global batch / 8 (not reproducible: / world size; pipeline: / 4 for each rank), rounded up; auto: the most that fit a slot's memory, found by trying real steps before the first one
              */
-            micro_batch_size?: number | null;
+            micro_batch_size?: number | string | null;
             /**
              * Seed
              * @default 0
@@ -3226,6 +3451,11 @@ export interface components {
             devices: string[];
             /** Flops Per Sample */
             flops_per_sample: number | null;
+            /**
+             * Flops Per Second
+             * @description that the model needed of all ranks together, whatever their peak is
+             */
+            flops_per_second: number | null;
             /**
              * Formula
              * @description how the model's arithmetic is counted, with its numbers

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { bytes, duration, measured, MISSING, si, tickLabels } from "./format";
+import { bytes, byteTicks, duration, measured, MISSING, sentence, si, tickLabels, timeTicks } from "./format";
 import { lossOfStopping } from "./jobs";
 import { jobSummary } from "@/testing/fixtures";
 
@@ -14,6 +14,22 @@ describe("formats", () => {
     expect(tickLabels([0.00029994, 0.00029996, 0.00029998])).toEqual(["2.9994e-4", "2.9996e-4", "2.9998e-4"]);
     expect(tickLabels([277_100_000, 277_150_000])).toEqual(["277.1M", "277.15M"]);
     expect(tickLabels([1, null, 10, 100, 1000])).toEqual(["1", "", "10", "100", "1k"]);
+  });
+
+  it("writes an axis of sizes with one binary prefix", () => {
+    expect(byteTicks([0, 512 * 1024 ** 2, null, 1024 ** 3])).toEqual(["0 GiB", "0.5 GiB", "", "1 GiB"]);
+    expect(byteTicks([352 * 1024 ** 2, 360 * 1024 ** 2])).toEqual(["352 MiB", "360 MiB"]);
+  });
+
+  it("writes an axis of times with one unit", () => {
+    expect(timeTicks([0, 0.2, null, 0.6])).toEqual(["0 ms", "200 ms", "", "600 ms"]);
+    expect(timeTicks([0, 2.5, 5])).toEqual(["0 s", "2.5 s", "5 s"]);
+  });
+
+  it("begins a sentence with a capital, but for a name from the spec", () => {
+    expect([sentence("rank 1 fell"), sentence("checkpoint.directory is not set"), sentence("tensor=3 does not divide"), sentence("micro_batch_size is 3")]).toEqual(
+      ["Rank 1 fell", "checkpoint.directory is not set", "tensor=3 does not divide", "micro_batch_size is 3"],
+    );
   });
 
   it("writes measured values without losing small ones", () => {

@@ -62,6 +62,18 @@ export function tickLabels(ticks: readonly (number | null)[]): string[] {
   });
 }
 
+/** An axis of sizes: all in the prefix of the largest. */
+export function byteTicks(ticks: readonly (number | null)[]): string[] {
+  const power = scale(Math.max(0, ...ticks.map((tick) => tick ?? 0)), 1024, BINARY.length);
+  return ticks.map((tick) => (tick === null ? "" : `${Number((tick / 1024 ** power).toPrecision(4))} ${BINARY[power]}`));
+}
+
+/** An axis of times: all in seconds, or all in milliseconds. */
+export function timeTicks(ticks: readonly (number | null)[]): string[] {
+  const milli = Math.max(0, ...ticks.map((tick) => tick ?? 0)) < 1;
+  return ticks.map((tick) => (tick === null ? "" : `${Number((milli ? tick * 1000 : tick).toPrecision(4))} ${milli ? "ms" : "s"}`));
+}
+
 /** A length of time: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
 export function duration(seconds: number | null | undefined): string {
   if (seconds == null || !Number.isFinite(seconds)) return MISSING;
@@ -116,7 +128,10 @@ export function title(name: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** The coordinator's texts begin in lower case, to stand behind a colon; alone, they are sentences. */
+/** A word of code, as in "checkpoint.directory is not set" or "tensor=2 does not divide". */
+const CODE_FIRST = /^[a-z]\w*(?:[._=]\w)/;
+
+/** The coordinator's texts begin in lower case, to stand behind a colon; alone, they are sentences. A name from the spec stays as it is. */
 export function sentence(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
+  return CODE_FIRST.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -15,7 +15,7 @@ export function jobSummary(part: Partial<JobSummary> = {}): JobSummary {
 
 export function job(part: Partial<Job> = {}): Job {
   const spec = { version: 1, name: "gpt-stdlib", fault_tolerance: { max_restarts: 3, recovery: "close_up" } } as unknown as Job["spec"];
-  return { ...jobSummary(), spec, revision: 7, failure: null, restored_from: null, actual_world_size: 2, ranks: [], generations: [], as_of_seq: 1, ...part };
+  return { ...jobSummary(), spec, revision: 7, failure: null, restored_from: null, choice: null, actual_world_size: 2, ranks: [], generations: [], as_of_seq: 1, ...part };
 }
 
 export function curve(part: Partial<Curve> = {}): Curve {
@@ -57,7 +57,7 @@ export function incident(part: Partial<Incident> = {}): Incident {
 
 export function goodput(part: Partial<Goodput> = {}): Goodput {
   return {
-    job_id: "job1", goodput: 0.98, text: "98.0 % of 100 s went into 980 steps that count", since: NOW, until: NOW, wall_seconds: 100, paused_seconds: 12, queued_seconds: 0.01,
+    job_id: "job1", goodput: 0.98, text: "98.0% of 100.0 s went into 980 steps that count", since: NOW, until: NOW, wall_seconds: 100, paused_seconds: 12, queued_seconds: 0.01,
     useful_steps: 980, redone_steps: 3, incidents: [], resolution_steps: 1,
     parts: [
       { cause: "stepping", seconds: 98, share: 0.98, text: "steps that count" },
@@ -69,9 +69,9 @@ export function goodput(part: Partial<Goodput> = {}): Goodput {
 
 /** On two CPUs, which have no stated peak. */
 export function performance(part: Partial<Performance> = {}): Performance {
-  const mfu = { value: null, text: "n/a: nobody states the peak of a CPU", formula: "6N per sample, N=1,000", flops_per_sample: 6000, peak_flops: null, devices: ["cpu"], sources: [] };
+  const mfu = { value: null, text: "n/a: nobody states the peak of a CPU", formula: "6N per sample, N=1,000", flops_per_sample: 6000, flops_per_second: 768_000, peak_flops: null, devices: ["cpu"], sources: [] };
   return {
-    job_id: "job1", generation: 1, ranks: 2, steps: 50, step_seconds: 0.25, samples_per_second: 128, tokens_per_second: 16_400, parts: [], exposed_communication: 0.125, mfu,
+    job_id: "job1", generation: 1, ranks: 2, steps: 50, step_seconds: 0.25, samples_per_second: 128, tokens_per_second: 16_400, parts: [], exposed_communication: 0.125, overlapped_communication: 0.034, traffic: [], bubble: null, mfu,
     peak_memory: [{ rank: 0, bytes: 400 * 1024 ** 2 }, { rank: 1, bytes: 500 * 1024 ** 2 }], ...part,
   };
 }
@@ -107,7 +107,7 @@ export function comparison(part: Partial<Comparison> = {}): Comparison {
 export function checkpoint(part: Partial<Checkpoint> = {}): Checkpoint {
   return {
     id: "c1", job_id: "job1", step: 100, generation: 1, state: "committed", directory: "/c", bytes: 2048, manifest_sha256: "00", parameters_sha256: "ab", metrics: { eval_loss: 2.4 },
-    best: true, latest: true, pinned: false, deleted_next: false, used_by: [], damage: null, created_at: NOW, ...part,
+    stall_seconds: 0.012, write_seconds: 0.41, slowdown: 1.07, best: true, latest: true, pinned: false, deleted_next: false, used_by: [], damage: null, created_at: NOW, ...part,
   };
 }
 
@@ -130,8 +130,16 @@ export const clusterSummary: ClusterSummary = {
 
 export function plan(part: Partial<Plan> = {}): Plan {
   return {
-    spec: job().spec, plan_hash: "hash-1", world_size: 2, strategy: "ddp", global_batch_size: 32, micro_batch_size: 4, micro_batches: 8, gradient_accumulation_steps: 4, reproducible: true, parameter_count: 1_000_000,
-    memory_per_rank: null, placement: [{ rank: 0, node_id: "n1", node_name: "node-a", slot: 0 }], pending: null, warnings: [], ...part,
+    spec: job().spec, plan_hash: "hash-1", world_size: 2, strategy: "ddp", global_batch_size: 32, micro_batch_size: 4, micro_batches: 8, gradient_accumulation_steps: 4, reproducible: true, parameter_count: 1_000_000, stages: [],
+    memory_per_rank: null, choice: null, placement: [{ rank: 0, node_id: "n1", node_name: "node-a", slot: 0, place: { replicate: 0 } }], pending: null, warnings: [], ...part,
+  };
+}
+
+export function planChoice(): NonNullable<Plan["choice"]> {
+  const option = (name: string, memory_bytes: number, why: string) => ({ name, axes: name, activation_checkpointing: "none", micro_batch_size: 4, memory_bytes, step_seconds: 0.041, why });
+  return {
+    asked: ["parallelism.strategy: auto"], why: "Shard 2: a rank needs 2.0 KiB. Nothing else fits.", assumed: "assumed: 1 GB/s", budget_bytes: 3072,
+    chosen: option("shard 2", 2048, ""), rejected: [option("replicate 2", 4096, "needs 4.0 KiB, 1.0 KiB more than there is")], not_told: 7,
   };
 }
 

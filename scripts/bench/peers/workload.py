@@ -17,7 +17,7 @@ from scripts.faults.history import Commit
 from scripts.faults.job import GLOBAL_BATCH, MODEL
 from training.data import stdlib_text
 from training.models.gpt import model as gpt
-from training.workload import GptModel, StdlibText
+from training.spec.workload import GptModel, StdlibText
 
 #: Variables in which a peer's worker finds where to write, and who it is.
 FOLDER, MEMBER = "BENCH_FOLDER", "BENCH_MEMBER"

@@ -15,6 +15,7 @@ from db.models.jobs import GenerationRow, JobRow
 from db.models.nodes import NodeRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import events as event_rows
+from db.repositories import jobs as job_rows
 from monitoring.points import RankBatch, RankEvent
 from tests import factories
 
@@ -63,6 +64,12 @@ async def test_a_checkpoint_is_recorded_and_shows_in_the_progress(story: Story) 
     assert job.progress == {"last_checkpoint_step": 10}
 
 
+async def test_what_a_save_cost_is_with_its_checkpoint_where_it_was_told(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED | {"stall_seconds": 0.01, "write_seconds": 0.4, "slowdown": None})
+    row = await story.checkpoint()
+    assert (row.stall_seconds, row.write_seconds, row.slowdown) == (0.01, 0.4, None)
+
+
 async def test_a_fenced_off_generation_leaves_debris(story: Story) -> None:
     await story.tell("checkpoint_committed", SAVED, generation=1)
     assert (await story.checkpoint()).state is CheckpointState.DELETING
@@ -106,3 +113,26 @@ async def test_an_unreadable_event_is_noted_and_holds_up_nothing(story: Story) -
     ((type, cause),) = await story.events()
     assert type == "rank.event_unreadable"
     assert "step" in cause
+
+
+FOUND = {"size": 4, "peak_bytes": 7 * 2**20, "limit_bytes": 9 * 2**20, "tried": {"1": 2**20, "4": 7 * 2**20}}
+
+
+async def stored_micro_batch(story: Story) -> Any:
+    async with story.services.control.read() as session:
+        job = await job_rows.get(session, story.job.id)
+        assert job is not None
+        return job.spec["training"]["micro_batch_size"]
+
+
+async def test_the_micro_batch_that_was_found_stands_in_the_spec_from_then_on(services: Services) -> None:
+    length = {"steps": 100, "global_batch_size": 8, "micro_batch_size": "auto"}
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, spec=factories.job_spec(training=length))
+    story = Story(services, node, job)
+    await story.tell("micro_batch_found", FOUND, generation=1)
+    assert await stored_micro_batch(story) == 4
+    await story.tell("micro_batch_found", FOUND | {"size": 8}, generation=1)  # by a generation that had not heard of it
+    assert await stored_micro_batch(story) == 4
+    assert await story.events() == [("job.micro_batch", "training.micro_batch_size: auto")]

@@ -13,7 +13,8 @@ from redis.asyncio import Redis
 from api.services import redis_bus
 from api.services.bus import Bus
 from api.services.redis_bus import CHANNEL, MOST_TOPICS, Outbox, RedisBus
-from tests.private_redis import HOST, PrivateRedis, free_port
+from tests.ports import HOST, free_port
+from tests.private_redis import PrivateRedis
 from tests.waiting import until
 
 ARRIVES_SECONDS = 5.0

@@ -101,6 +101,16 @@ def test_queued_job_has_no_time_to_its_first_step(paceline: Paceline, coordinato
     assert re.search(r"^first step +none yet$", paceline("show", ID).stdout, re.MULTILINE)
 
 
+def test_ranks_stand_in_a_mesh_where_it_has_more_than_replicas(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def header_of(*places: dict[str, int]) -> str:
+        ranks = [{"rank": rank, "node_name": "a", "slot": rank, "state": "running", "place": place} for rank, place in enumerate(places)]
+        coordinator.on("GET", ONE, Answer(200, job(ranks=ranks)))
+        return " ".join(next(line for line in paceline("show", ID).stdout.splitlines() if line.startswith("RANK")).split())
+
+    assert header_of({"replicate": 0}, {"replicate": 1}).startswith("RANK NODE")
+    assert header_of({"shard": 0, "tensor": 0}, {"shard": 0, "tensor": 1}).startswith("RANK SHARD TENSOR NODE")
+
+
 def test_table_shows_nan_and_units_without_colour(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", "/training/jobs", Answer(200, {"items": [job()], "next_cursor": None}))
     done = paceline("jobs")
@@ -184,6 +194,30 @@ def test_plan_tells_memory_by_part(paceline: Paceline, coordinator: FakeCoordina
     assert rows["memory"].strip() == "520 kB a rank in the backward of the loss"
     assert rows["of which"].strip() == "activations 500 kB, parameters 4 kB, gradients 8 kB, optimizer 8 kB"
     assert rows["estimated"].strip() == "from micro-batches of 4 samples in fp32"
+
+
+def test_plan_tells_what_was_chosen_and_what_became_of_the_other_plans(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    option = {"name": "shard 2, micro-batches of 4", "memory_bytes": 3_000_000, "step_seconds": 0.0412}
+    larger = {"name": "replicate 2, micro-batches of 4", "memory_bytes": 5_000_000, "step_seconds": 0.03, "why": "needs 4.8 MiB"}
+    choice = {"asked": ["parallelism.strategy: auto"], "why": "Shard 2: it fits.", "assumed": "assumed: links", "budget_bytes": 4_000_000}
+    choice |= {"chosen": option, "rejected": [larger], "not_told": 3}
+    coordinator.on("POST", "/training/plan", Answer(200, {"plan_hash": "h1", "world_size": 2, "strategy": "fsdp", "choice": choice}))
+    done = paceline("plan", "-", stdin=SPEC)
+    assert done.returncode == 0, done.stderr
+    rows = dict(line.split("  ", 1) for line in done.stdout.splitlines() if "  " in line)
+    assert (rows["asked for"].strip(), rows["chosen"].strip()) == ("parallelism.strategy: auto", "Shard 2: it fits.")
+    table = done.stdout.split("\n\n")[1].splitlines()
+    assert [line.split("  ")[0] for line in table] == ["PLAN", option["name"], larger["name"], "and 3 more"]
+    assert table[2].endswith("5 MB           0.03 s    needs 4.8 MiB")
+
+
+def test_plan_tells_what_each_stage_of_a_pipeline_has(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    stages = [{"place": 0, "layers": "the embedding, blocks 0 to 2"}, {"place": 1, "layers": "block 3, the head, the loss"}]
+    answer = {"plan_hash": "h1", "world_size": 2, "strategy": "ddp, pipeline 2", "stages": stages}
+    coordinator.on("POST", "/training/plan", Answer(200, answer))
+    rows = dict(line.split("  ", 1) for line in paceline("plan", "-", stdin=SPEC).stdout.splitlines() if "  " in line)
+    assert rows["stage 0"].strip() == "the embedding, blocks 0 to 2 (place 0)"
+    assert rows["stage 1"].strip() == "block 3, the head, the loss (place 1)"
 
 
 def test_tail_then_follow_reads_no_line_twice(paceline: Paceline, coordinator: FakeCoordinator) -> None:

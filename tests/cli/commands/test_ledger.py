@@ -25,7 +25,7 @@ INCIDENT: dict[str, Any] = {
     "id": "01JD00000000000000000000AA",
     "outcome": "recovered",
     "what": "rank 1 on b was killed by SIGKILL",
-    "why": "rank 1: killed by SIGKILL; rank 0 of 2 close(s) up and go(es) on as generation 2",
+    "why": "rank 1: killed by SIGKILL; rank 0 of 2 closes up and goes on as generation 2",
     "done": "rank 0 went on as generation 2 from step 7; no step was lost",
     "step": 7,
     "steps_lost": 0,
@@ -55,7 +55,13 @@ PERFORMANCE = {
     "steps": 50,
     "step_seconds": 0.25,
     "exposed_communication": 0.125,
-    "mfu": {"text": "n/a: nobody states the peak of a CPU", "formula": "6N per sample, N=1,000"},
+    "overlapped_communication": 0.03,
+    "traffic": [
+        {"axis": "pipeline", "rank": 1, "bytes_per_step": 1.5e6, "bytes_per_second": 6e6},
+        {"axis": "world", "rank": 0, "bytes_per_step": 240.0},
+    ],
+    "bubble": {"measured": 0.15, "formula": 0.111, "text": "1f1b, 8 micro-batches through 2 stages on 2 ranks"},
+    "mfu": {"text": "n/a: nobody states the peak of a CPU", "formula": "6N per sample, N=1,000", "flops_per_second": 768_000.0},
     "peak_memory": [{"rank": 0, "bytes": 4e8}, {"rank": 1, "bytes": 5e8}],
 }
 
@@ -83,11 +89,24 @@ def test_show_tells_the_truth_about_a_failure_first(paceline: Paceline, coordina
     assert "goodput 90.0% of 20.0 s went into 7 steps that count" in lines
     assert "the rest: evaluating and saving 1.4 s (7%), starting 0.6 s (3%)" in lines
     assert "MFU n/a: nobody states the peak of a CPU" in lines
-    assert "exposed comm. 12.5% of a step of 0.250 s waits for other ranks" in lines
+    assert "model FLOP/s 768 kFLOP/s, forward and backward, on all ranks" in lines
+    sending = lines.index("exposed comm. 12.5% of a step of 0.250 s waits for other ranks; 3.0% more passes while rank 0 computes")
+    assert lines[sending + 1 : sending + 3] == ["sent pipeline: 1.5 MB a step from rank 1, 6 MB/s", "world: 240 B a step from rank 0"]
+    assert "bubble 15.0% of a step, 11.1% by the formula: 1f1b, 8 micro-batches through 2 stages on 2 ranks" in lines
     assert "peak memory 500 MB, rank 1" in lines
     row = next(line for line in lines if "recovered" in line)
     for part in ("0.31 s", "0 steps, 0.0 s", INCIDENT["what"], INCIDENT["done"]):
         assert part in row
+
+
+def test_show_says_what_the_newest_save_cost(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    newest = {"id": "C", "step": 6, "state": "committed", "bytes": 1, "best": True, "latest": True, "pinned": False}
+    newest |= {"created_at": "2026-11-20T12:00:05Z", "stall_seconds": 0.0123, "write_seconds": 0.41, "slowdown": 1.068}
+    coordinator.on("GET", ONE, Answer(200, job(progress={"step": 7, "total_steps": 10, "last_checkpoint_step": 6})))
+    coordinator.on("GET", f"/checkpoints/jobs/{ID}", Answer(200, {"items": [newest], "next_cursor": None}))
+    done = paceline("show", ID)
+    assert done.returncode == 0, done.stderr
+    assert "step 6: training waited 0.012 s, written in 0.410 s, steps meanwhile x 1.07" in done.stdout
 
 
 def test_show_of_a_healthy_job_asks_for_no_incidents(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -16,16 +16,11 @@ import pytest
 from cli.local.layout import Layout
 from cli.local.processes import find, marked, recorded
 from tests.cli.conftest import ROOT, Paceline
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 WAIT_S = 60
 NO_AGENTS = ("--agents", "0")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

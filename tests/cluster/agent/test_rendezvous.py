@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from distributed.errors import StoreRefusedError
 from distributed.store_server import StoreServer
 from tests.cluster.agent.conftest import world
 from training.link import World
+
+TIMEOUT_SECONDS = 10.0
 
 
 @pytest.fixture
@@ -41,10 +44,19 @@ async def test_an_older_generation_gets_none(store: StoreServer) -> None:
         await master_port(member(port, 0, generation=1))
 
 
-async def test_a_store_that_comes_later_is_waited_for(store: StoreServer) -> None:
-    port = free_port("127.0.0.1")
+async def test_a_store_that_comes_later_is_waited_for(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    port, refused, connect = free_port("127.0.0.1"), asyncio.Event(), asyncio.open_connection
+
+    async def notice_refusals(*where: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            return await connect(*where)
+        except OSError:
+            refused.set()
+            raise
+
+    monkeypatch.setattr(asyncio, "open_connection", notice_refusals)
     waiting = asyncio.create_task(master_port(member(port, 0)))
     await store.admit("job", 2, "token")
-    await asyncio.sleep(0)
+    await asyncio.wait_for(refused.wait(), TIMEOUT_SECONDS)
     await store.start("127.0.0.1", port)
     assert await waiting > 0

@@ -17,6 +17,7 @@ from cluster.agent.uploader import MAX_RECORDS, Uploader, UploadFailedError
 from monitoring.points import MetricRecord
 from monitoring.spool import SpoolWriter
 from tests.cluster.agent.coordinator import CREDENTIAL, Coordinator
+from tests.waiting import until
 from training.link import RankFolder
 
 TIMEOUT_SECONDS = 20.0
@@ -144,7 +145,7 @@ async def test_uploads_do_not_wait_out_their_pause_when_the_coordinator_is_back(
 async def test_a_nudge_is_sent_at_once(setup: Setup, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploader_module, "POLL_SECONDS", 3600.0)
     running = asyncio.create_task(setup.uploader.run())
-    await asyncio.sleep(0)
+    await until(lambda: setup.uploader._news._waiters, "the wait for news")
     setup.rank(steps=1)
     setup.uploader.nudge()
     await coordinator.until(lambda c: c.of("job").streams["metrics"])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.spec import JobSpec
+from training.spec.job import JobSpec
 from training.task import Batch, Loss, Task
 
 

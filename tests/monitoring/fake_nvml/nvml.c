@@ -82,9 +82,23 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **out) {
 int nvmlDeviceGetName(Device *device, char *out, unsigned size) { return field(device, "name", out, size); }
 int nvmlDeviceGetUUID(Device *device, char *out, unsigned size) { return field(device, "uuid", out, size); }
 
-int nvmlDeviceGetMemoryInfo(Device *device, unsigned long long out[3]) {
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory;
+
+int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory *out) {
+    int status = number(device, "memory_total", &out->total);
+    out->reserved = 0;
+    if (status == SUCCESS) status = number(device, "memory_reserved", &out->reserved); /* drivers before 510 cannot tell */
+    if (status == SUCCESS) status = number(device, "memory_used", &out->used);
+    if (status == SUCCESS) out->free = out->total - out->reserved - out->used;
+    return status;
+}
+
+int nvmlDeviceGetMemoryInfo(Device *device, unsigned long long out[3]) { /* total, free, used: what is reserved counts as used */
+    unsigned long long reserved = 0;
     int status = number(device, "memory_total", &out[0]);
     if (status == SUCCESS) status = number(device, "memory_used", &out[2]);
+    number(device, "memory_reserved", &reserved);
+    out[2] += reserved;
     if (status == SUCCESS) out[1] = out[0] - out[2];
     return status;
 }

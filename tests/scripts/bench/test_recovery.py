@@ -26,6 +26,12 @@ def test_a_silent_fault_is_measured_against_this_runs_own_steps() -> None:
     assert figure.reference == "under 3 x p99 step + 1 s, here 1.30 s; the worst took 0.92 of that"
 
 
+def test_what_falls_back_tells_how_many_steps_it_did_again() -> None:
+    seconds, steps = outage_figures(PARTS["parts"], Findings(outages=[1.0, 1.4], faults=2, steps_lost=19))
+    assert (seconds.figure, seconds.median) == ("fallback_s", 1.2)
+    assert (steps.figure, steps.median, steps.n) == ("fallback_steps_again", 9.5, 2)
+
+
 def test_losses_are_counted_over_all_faults() -> None:
     found = [Findings(faults=12, joins=[0.1, 0.3]), Findings(faults=3, hangs=1, steps_lost=2, split_brains=1)]
     joined, *counts = figures_over_all(found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +14,7 @@ from monitoring.points import MetricRecord
 from monitoring.spool import SpoolWriter, frame
 from scripts.faults import tails
 from scripts.faults.history import Commit
-from scripts.faults.observer import HangError, Observer
+from scripts.faults.observer import BlindError, HangError, Observer
 from scripts.faults.spools import spools
 
 TIMEOUT_S = 20.0
@@ -44,6 +46,26 @@ def test_reads_on_to_the_end_of_a_file_that_is_removed(
         spool.unlink()
         assert [commit.step for commit in source.read()] == [2]
     assert list(source.read()) == []
+    source.close()
+
+
+def test_a_folder_that_is_removed_while_it_is_looked_into_costs_nothing_else(
+    tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = spool.parents[1].with_name("g1")
+    going.mkdir()
+    spool.write_bytes(frame(record(1)))
+    scandir = os.scandir
+
+    def remove_first(path: Any = ".") -> Any:
+        if not isinstance(path, int) and Path(path).name == going.name and going.exists():
+            going.rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", remove_first)
+    source = spools(tmp_path, "job")
+    assert [commit.step for commit in source.read()] == [1]
+    assert not going.exists()
     source.close()
 
 
@@ -84,6 +106,16 @@ def test_a_gang_goes_on_once_its_next_generation_has_come_some_steps_far() -> No
         assert not observer.resumed(1, 0.2)
     with Observer(Script([step(1, 0, 5)], [step(2, 0, 6), step(2, 0, 7), step(2, 0, 8)])) as observer:
         assert observer.resumed(1, TIMEOUT_S)
+
+
+class Torn(Script):
+    def read(self) -> Iterable[Commit]:
+        raise OSError("the disk is gone")
+
+
+def test_an_observer_that_breaks_says_so_and_blames_no_gang() -> None:
+    with Observer(Torn()) as observer, pytest.raises(BlindError, match="the disk is gone"):
+        observer.whole(2, TIMEOUT_S)
 
 
 def test_a_step_that_is_never_reached_names_the_newest_one() -> None:

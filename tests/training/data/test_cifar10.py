@@ -11,7 +11,7 @@ import torch
 from tests.training.specs import PER_BATCH, write_batches
 from training.data import cifar10
 from training.errors import InvalidInputError
-from training.workload import Cifar10
+from training.spec.workload import Cifar10
 
 
 @pytest.fixture

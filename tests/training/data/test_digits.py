@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from training.data.digits import load
-from training.workload import Digits
+from training.spec.workload import Digits
 
 
 def test_all_real_digits_are_there_split_and_scaled() -> None:

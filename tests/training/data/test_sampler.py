@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from parallelism.plan import share
 from training.data.sampler import Portions, Sampler, derive_seed, epoch_order, evaluation_indices, total_steps
-from training.spec import TrainingLength
+from training.spec.job import TrainingLength
 
 
 @st.composite

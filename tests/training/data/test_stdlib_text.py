@@ -7,7 +7,7 @@ import torch
 
 from training.data import stdlib_text
 from training.errors import InvalidInputError
-from training.workload import StdlibText
+from training.spec.workload import StdlibText
 
 
 @pytest.fixture(scope="module")

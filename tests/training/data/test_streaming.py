@@ -16,7 +16,7 @@ from training.data.feed import open_feed
 from training.data.sampler import Portions, total_steps
 from training.data.streaming import StreamFeed
 from training.errors import InvalidInputError
-from training.spec import JobSpec, TrainingLength
+from training.spec.job import JobSpec, TrainingLength
 from training.task import Batch
 
 

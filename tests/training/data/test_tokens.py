@@ -16,7 +16,7 @@ from training.data import token_set, tokens
 from training.data.corpus import decode_with
 from training.data.tokens import Windows
 from training.errors import InvalidInputError
-from training.workload import Tokens
+from training.spec.workload import Tokens
 
 CONTEXT = 16
 VOCABULARY = 257

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from training.sizes import swiglu_width
-from training.workload import GptModel
+from parallelism.cut.division import why_not_divided
+from training.planning.sizes import swiglu_width
+from training.spec.workload import GptModel
 
 
 def why_not_cut(model: GptModel, *, tensor: int = 1, context: int = 1) -> str | None:
     """What does not divide, by what, and the way out; None if everything does."""
-    for name, size in divided_by_tensor(model).items():
-        if size % tensor:
-            return f"{name}={size} does not divide by tensor={tensor}; this model can be cut into tensor={spoken(tensor_degrees(model))}"
+    if reason := why_not_divided(divided_by_tensor(model), tensor):
+        return reason
     parts = tensor * (2 * context if context > 1 else 1)
     if model.context % parts:
         below, above = model.context // parts * parts, -(-model.context // parts) * parts
@@ -20,16 +20,5 @@ def why_not_cut(model: GptModel, *, tensor: int = 1, context: int = 1) -> str | 
     return None
 
 
-def tensor_degrees(model: GptModel) -> list[int]:
-    """Every degree that the matrices allow."""
-    sizes = divided_by_tensor(model).values()
-    return [degree for degree in range(1, model.heads + 1) if all(size % degree == 0 for size in sizes)]
-
-
 def divided_by_tensor(model: GptModel) -> dict[str, int]:
     return {"heads": model.heads, "feed-forward width": swiglu_width(model.dim), "vocab_size": model.vocab_size}
-
-
-def spoken(numbers: list[int]) -> str:
-    *first, last = map(str, numbers)
-    return f"{', '.join(first)} or {last}" if first else last

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.sizes import swiglu_width
-from training.workload import GptModel
+from training.planning.sizes import swiglu_width
+from training.spec.workload import GptModel
 
 
 def build(spec: GptModel) -> Gpt:

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel, SequenceParallel
 
-from parallelism.context_parallel import attend
-from parallelism.sequence import Contiguous, Cut, HeadTail, SequenceDropout
-from parallelism.tensor_parallel import EvenSequences, apply_tensor_parallel
+from distributed.lines import Line
+from parallelism.cut.context_parallel import attend
+from parallelism.cut.cut_model import CannotCutError, Cutting, all_of_it
+from parallelism.cut.sequence import Contiguous, Cut, HeadTail, SequenceDropout
+from parallelism.cut.tensor_parallel import EvenSequences, apply_tensor_parallel, give_whole_logits
+from parallelism.data_parallel import OwnPart
+from parallelism.pipelines.chain import has_parameters
 from training.models.gpt.limits import why_not_cut
 from training.models.gpt.model import CausalAttention, Gpt, rotate
-from training.task import Batch, Loss
 
 
-class CannotCutError(ValueError):
-    """A model whose sizes do not divide by the degrees."""
+def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: Line | None = None) -> Cutting:
+    """Cut a plain GPT in place over one or two axes; `tensor` is 1-D. Every rank must hold the same parameters; nothing is sent.
 
-
-def shard(model: Gpt, *, tensor: DeviceMesh | None = None, context: DeviceMesh | None = None) -> None:
-    """Cut a plain model in place over one or two 1-D meshes. Every rank must hold the same parameters; nothing is sent.
-
-    Over `context` the model is trained on what `on_own_chunks` cuts out of a batch. In evaluation mode it takes whole sequences and
-    gives whole logits, as the plain model does: over `tensor` all ranks together, over `context` each rank for itself.
+    Over `context` the model is trained on `own_part` of a batch of windows (batch, time + 1): this rank's chunks of them. The mean
+    over all tokens is the mean of the ranks' losses, since chunks are of equal length. In evaluation mode it takes whole sequences and gives
+    whole logits, as the plain model does: over `tensor` all ranks together, over `context` each rank for itself.
     """
-    if reason := why_not_cut(model.spec, tensor=size(tensor), context=size(context)):
+    assert isinstance(model, Gpt)
+    ranks = 1 if tensor is None else tensor.size()
+    if reason := why_not_cut(model.spec, tensor=ranks, context=context.size if context else 1):
         raise CannotCutError(reason)
-    cuts: list[Cut] = []
+    chunks: tuple[Cut, ...] = ()
+    own_part: OwnPart = all_of_it
     if context is not None:
-        cuts.append(cut_attention(model, context, size(tensor)))
+        layout = HeadTail(context.size, context.rank, multiple=ranks)
+        cut_attention(model, layout, context)
+        chunks, own_part = (layout,), own_windows(layout)
+    runs: tuple[Cut, ...] = ()
+    even: EvenSequences | None = None
     if tensor is not None:
-        cuts.append(Contiguous(tensor.size(), tensor.get_local_rank()))
-        apply_tensor_parallel(model, tensor, tensor_plan(len(model.blocks)))
-        EvenSequences(tensor.size()).attach(model)
-    if cuts:
-        cut_dropout(model, cuts)
+        runs, even = cut_matrices(model, tensor)
+    cut_dropout(model, (*chunks, *runs))
+    return Cutting(own_part, training=(*chunks, *runs), evaluation=runs, even=even)
 
 
-def size(mesh: DeviceMesh | None) -> int:
-    return 1 if mesh is None else mesh.size()
+def cut_matrices(model: Gpt, tensor: DeviceMesh) -> tuple[tuple[Cut, ...], EvenSequences]:
+    """(what a rank has of the sequence between them, what makes it divide)"""
+    plan = {name: style for name, style in tensor_plan(len(model.blocks)).items() if has_parameters(model.get_submodule(name))}
+    apply_tensor_parallel(model, tensor, plan)
+    even = EvenSequences(tensor.size())
+    even.attach(model)
+    model.head.register_forward_hook(give_whole_logits)
+    return (Contiguous(tensor.size(), tensor.get_local_rank()),), even
+
+
+def own_windows(layout: HeadTail) -> OwnPart:
+    return lambda batch: tuple(map(layout.own_windows, batch))
 
 
 def tensor_plan(layers: int) -> dict[str, ParallelStyle]:
@@ -74,15 +87,13 @@ def block_plan() -> dict[str, ParallelStyle]:
     }
 
 
-def cut_attention(model: Gpt, context: DeviceMesh, multiple: int) -> HeadTail:
-    layout = HeadTail(context.size(), context.get_local_rank(), multiple)
+def cut_attention(model: Gpt, layout: HeadTail, context: Line) -> None:
     for name, module in list(model.named_modules()):
         if isinstance(module, CausalAttention):
-            model.set_submodule(name, ContextParallelAttention(layout, context.get_group()))
-    return layout
+            model.set_submodule(name, ContextParallelAttention(layout, context))
 
 
-def cut_dropout(model: Gpt, cuts: list[Cut]) -> None:
+def cut_dropout(model: Gpt, cuts: Sequence[Cut]) -> None:
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.Dropout) and module.p > 0:
             model.set_submodule(name, SequenceDropout(module.p, cuts))
@@ -91,9 +102,9 @@ def cut_dropout(model: Gpt, cuts: list[Cut]) -> None:
 class ContextParallelAttention(CausalAttention):
     """In training mode, of the chunks that `HeadTail.own` gives this rank."""
 
-    def __init__(self, layout: HeadTail, group: ProcessGroup) -> None:
+    def __init__(self, layout: HeadTail, line: Line) -> None:
         super().__init__()
-        self.layout, self.group = layout, group
+        self.layout, self.line = layout, line
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """(2 * batch, heads, chunk, head size) each."""
@@ -103,19 +114,4 @@ class ContextParallelAttention(CausalAttention):
         cosine, sine = cosine[positions][:, None, None], sine[positions][:, None, None]
         query, key, value = (tensor.view(2, -1, *tensor.shape[1:]) for tensor in (query, key, value))
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
-        return attend(query, key, value, self.layout, self.group).flatten(0, 1)
-
-
-def on_own_chunks(
-    loss: Callable[[nn.Module, Batch], Loss], context: DeviceMesh, tensor: DeviceMesh | None = None
-) -> Callable[[nn.Module, Batch], Loss]:
-    """A loss over windows (batch, time + 1) made to see this rank's chunks of them while the model trains.
-
-    The mean over all tokens is the mean of the ranks' losses, since chunks are of equal length.
-    """
-    layout = HeadTail(context.size(), context.get_local_rank(), size(tensor))
-    return functools.partial(loss_of_chunks, loss, layout)
-
-
-def loss_of_chunks(loss: Callable[[nn.Module, Batch], Loss], layout: HeadTail, model: nn.Module, batch: Batch) -> Loss:
-    return loss(model, tuple(map(layout.own_windows, batch)) if model.training else batch)
+        return attend(query, key, value, self.layout, self.line).flatten(0, 1)

@@ -6,7 +6,7 @@ import functools
 
 from torch import Tensor
 
-from parallelism.chain import Unit
+from parallelism.pipelines.chain import Unit
 from training.models.gpt.model import Block, Gpt
 
 
@@ -20,6 +20,5 @@ def units(model: Gpt) -> list[Unit]:
 
 
 def run_block(model: Gpt, block: Block, hidden: Tensor) -> Tensor:
-    time = hidden.shape[1]
-    output: Tensor = block(hidden, model.cosine[:time], model.sine[:time])
+    output: Tensor = block(hidden, model.cosine, model.sine)
     return output

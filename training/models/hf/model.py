@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from pydantic import JsonValue
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from training.errors import InvalidInputError
-from training.workload import HfModel
+from training.spec.workload import HfModel
 
 REQUIREMENT = "transformers==5.23.0"
 #: Of what a message quotes: some of the package's list every model that there is.
@@ -39,6 +42,21 @@ def build(spec: HfModel) -> nn.Module:
     except (ValueError, TypeError, LookupError, OSError, ImportError, StrictDataclassError, SafetensorError) as error:
         raise InvalidInputError(f"model kind hf, {source_of(spec)}: {beginning_of(error)}") from error
     return model.train()
+
+
+def flops_per_sample(model: nn.Module, context: int) -> float | None:
+    """Forward and backward, as torch counts them on a copy of the model without numbers; a multiply-add as two, attention as plain products.
+    None: experts, whose products torch does not count, and what cannot be computed without numbers; the job's output says so."""
+    config: Any = model.config
+    try:
+        if any(name.endswith("experts") for name, _ in model.named_modules()):
+            raise NotImplementedError("torch does not count the products of experts")
+        with FakeTensorMode(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            new_model(config)(torch.zeros(1, context, dtype=torch.int64)).logits.sum().backward()
+    except Exception as error:  # noqa: BLE001 - of any model that there is; it trains all the same
+        print(f"no MFU: what {config.model_type} computes is not counted: {beginning_of(error)}", flush=True)
+        return None
+    return float(counter.get_total_flops())
 
 
 def vocabulary_of(model: nn.Module) -> int:

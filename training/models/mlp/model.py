@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from training.workload import MlpModel
+from training.spec.workload import MlpModel
 
 
 def build(spec: MlpModel, inputs: int, classes: int) -> Mlp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from parallelism.shape import MASTER_BYTES, Layer, Numbers, Shape
-from training.workload import MlpModel
+from training.spec.workload import MlpModel
 
 CLASS_ID_BYTES = 8
 
@@ -27,6 +27,7 @@ def _hidden(fan_in: int, fan_out: int, dropout: float, numbers: Numbers, number:
         matrices=(fan_in + 1) * fan_out,
         saved=element * fan_out,
         working=2 * numbers.compute * fan_out,
+        put_off=numbers.compute * (fan_in + fan_out),
         input=numbers.compute * fan_in,
         checkpoint=element * fan_out,  # ReLU and dropout are no part of the block, which is the product alone
         flops=2 * fan_in * fan_out,
@@ -40,6 +41,7 @@ def head(fan_in: int, classes: int, numbers: Numbers) -> Layer:
         parameters=(fan_in + 1) * classes,
         matrices=(fan_in + 1) * classes,
         working=numbers.compute * (classes + fan_in),
+        put_off=numbers.compute * (fan_in + classes),
         input=numbers.compute * fan_in,
         flops=2 * fan_in * classes,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parallelism.chain import Unit, sequential_units
+from parallelism.pipelines.chain import Unit, sequential_units
 from training.models.mlp.model import Mlp
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.workload import ResnetModel
+from training.spec.workload import ResnetModel
 
 CLASSES = 10
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from parallelism.shape import MASTER_BYTES, Layer, Numbers, Shape
 from training.models.mlp.shape import CLASS_ID_BYTES, head, loss
-from training.sizes import convolution
-from training.workload import ResnetModel
+from training.planning.sizes import convolution
+from training.spec.workload import ResnetModel
 
 SIDE = 32
 COLOURS = 3
@@ -41,6 +41,7 @@ def _stretch(name: str, channels: tuple[int, ...], width: int, side: int, inputs
         matrices=sum(9 * each * width for each in channels),
         saved=numbers.compute * 2 * len(channels) * elements,
         working=numbers.compute * 4 * elements,  # gradients of the shortcut, of both sides of batch norm, and one made row-major
+        put_off=numbers.compute * 2 * len(channels) * elements,
         reordered=numbers.compute * 2 * 9 * width**2,  # a convolution's weights and their gradient, in the kernel's layout
         input=numbers.compute * inputs,
         checkpoint=numbers.compute * elements,  # what its last ReLU made, which is the next one's input

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.nn import functional as F
 
-from parallelism.chain import Unit, sequential_units
+from parallelism.pipelines.chain import Unit, sequential_units
 from training.models.resnet.model import Resnet
 
 

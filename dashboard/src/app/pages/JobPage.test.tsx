@@ -3,7 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import type { Job } from "@/lib/types";
 import { FakeSocket } from "@/testing/fakeSocket";
-import { checkpoint, failure, job, metrics, page } from "@/testing/fixtures";
+import { checkpoint, failure, job, metrics, page, planChoice } from "@/testing/fixtures";
 import { mockApi, ok, problem } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -48,6 +48,14 @@ describe("the job page", () => {
     renderApp("/jobs/job1");
     await liveCurves();
     expect(seen.filter(({ path }) => path === "/api/v1/metrics/jobs/job1").map(({ url }) => url.searchParams.get("names"))).toContain("forward_seconds,perplexity");
+  });
+
+  it("tells with the spec which plan stands in the place of auto, and why", async () => {
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ choice: planChoice() })) });
+    renderApp("/jobs/job1?tab=spec");
+    const chosen = await screen.findByRole("region", { name: "Plan that was chosen" });
+    expect(chosen).toHaveTextContent("Asked for: parallelism.strategy: auto.");
+    expect(within(chosen).getByRole("table")).toHaveTextContent("replicate 24.0 KiB41 msneeds 4.0 KiB, 1.0 KiB more than there is");
   });
 
   it("cancels with If-Match, after naming the job and the loss", async () => {
@@ -113,6 +121,15 @@ describe("the job page", () => {
     expect(dialog).toHaveTextContent("1 unfinished job started from it: gpt-again");
     await userEvent.click(within(dialog).getByRole("button", { name: "Delete checkpoint" }));
     await waitFor(() => expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("confirm")).toBe("true"));
+  });
+
+  it("says what a save cost the steps around it, and nothing where nobody told", async () => {
+    mockApi({ "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint(), checkpoint({ id: "c0", step: 50, stall_seconds: null, write_seconds: null, slowdown: null })])) });
+    renderApp("/jobs/job1?tab=checkpoints");
+    const told = (await screen.findByRole("button", { name: "Delete the checkpoint of step 100" })).closest("tr")!;
+    expect(told).toHaveTextContent("12 ms");
+    expect(told).toHaveTextContent("0.41 s, steps × 1.07");
+    expect(screen.getByRole("button", { name: "Delete the checkpoint of step 50" }).closest("tr")).not.toHaveTextContent("×");
   });
 
   it("confirms what the dialog said of a pinned checkpoint, which the coordinator would otherwise refuse for ever", async () => {

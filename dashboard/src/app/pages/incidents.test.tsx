@@ -27,6 +27,15 @@ describe("the incident ledger", () => {
     expect(within(row).getByRole("img")).toHaveAccessibleName("Outage of 0.35 s: detect 20 ms, decide 30 ms, fence 0.1 s, rebuild 50 ms, transfer 50 ms, first step 0.1 s");
   });
 
+  it("tells a fall-back in place from a restart, and to which step", async () => {
+    withIncidents(incident({ action: "fell_back", resumed_step: 120, steps_lost: 14 }), incident({ id: "i2", action: "restarted", resumed_step: 100, steps_lost: 3 }));
+    renderApp("/jobs/job1?tab=incidents");
+    const [anew, inPlace] = (await screen.findAllByText("Rank 1 on node-b was killed by SIGKILL")).map((cell) => cell.closest("tr")!);
+    expect(inPlace).toHaveTextContent("fell backto step 120, in place");
+    expect(within(inPlace!).getByText("14")).toBeVisible();
+    expect(anew).toHaveTextContent("restartedto step 100, in new processes");
+  });
+
   it("unfolds to its phases and to the ranks that were dragged down, which stay folded", async () => {
     withIncidents(incident());
     renderApp("/jobs/job1?tab=incidents");

@@ -19,12 +19,44 @@ describe("the performance of a job", () => {
   });
 
   it("shows MFU beside its formula and the peak", async () => {
-    const mfu = { value: 0.412, text: "41.2% of NVIDIA H100 in bf16", formula: "6N per sample, N=1,000", flops_per_sample: 6000, peak_flops: 989.5e12, devices: ["NVIDIA H100"], sources: ["NVIDIA H100 datasheet, SXM5"] };
+    const mfu = { value: 0.412, text: "41.2% of NVIDIA H100 in bf16", formula: "6N per sample, N=1,000", flops_per_sample: 6000, flops_per_second: 768_000, peak_flops: 989.5e12, devices: ["NVIDIA H100"], sources: ["NVIDIA H100 datasheet, SXM5"] };
     mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ mfu })) });
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
     expect(await within(panel).findByText("41.2 %")).toBeVisible();
     expect(panel).toHaveTextContent("The model's arithmetic: 6N per sample, N=1,000. Peak: NVIDIA H100 datasheet, SXM5.");
+  });
+});
+
+describe("the bubble of a pipeline", () => {
+  it("stands beside what the formula says", async () => {
+    const bubble = { measured: 0.15, formula: 0.111, text: "1f1b, 8 micro-batches through 2 stages on 2 ranks" };
+    mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ bubble })) });
+    renderApp("/jobs/job1?tab=performance");
+    const panel = await screen.findByRole("region", { name: "Performance" });
+    expect(await within(panel).findByText("15.0 %")).toBeVisible();
+    expect(panel).toHaveTextContent("11.1 % by the formula: 1f1b, 8 micro-batches through 2 stages on 2 ranks");
+  });
+});
+
+describe("what the ranks of a job send", () => {
+  it("stands by axis of the mesh, beside what goes on meanwhile", async () => {
+    const traffic = [{ axis: "tensor", rank: 1, bytes_per_step: 3 * 1024 ** 2, bytes_per_second: 12 * 1024 ** 2 }, { axis: "world", rank: 0, bytes_per_step: 240, bytes_per_second: null }];
+    mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ traffic })) });
+    renderApp("/jobs/job1?tab=performance");
+    const panel = await screen.findByRole("region", { name: "Performance" });
+    const table = await within(panel).findByRole("table", { name: "Bytes sent by axis" });
+    expect(within(table).getAllByRole("row").slice(1).map((row) => row.textContent)).toEqual(["tensor3.0 MiB12.0 MiB/s1", "all ranks240 B–0"]);
+    expect(panel).toHaveTextContent("Overlapped communication3.4 %");
+  });
+
+  it("is no table where there is one rank, and no claim where nobody tells", async () => {
+    mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ overlapped_communication: null })) });
+    renderApp("/jobs/job1?tab=performance");
+    const panel = await screen.findByRole("region", { name: "Performance" });
+    expect(await within(panel).findByText("Exposed communication")).toBeVisible();
+    expect(within(panel).queryByRole("table", { name: "Bytes sent by axis" })).toBeNull();
+    expect(panel).not.toHaveTextContent("Overlapped");
   });
 });
 

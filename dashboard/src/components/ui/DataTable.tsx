@@ -15,6 +15,8 @@ export interface Column<Row> {
   /** Sortable by this value. */
   value?(row: Row): string | number;
   numeric?: boolean;
+  /** Whole sentences, or lists: they wrap; everything else stays on its line. */
+  prose?: boolean;
   width?: number;
 }
 
@@ -53,7 +55,7 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, row
           {shown.map((row) => (
             <tr key={row.id} {...flags(rowProps?.(row.original))}>
               {columns.map((column) => (
-                <td key={column.id} data-numeric={column.numeric || undefined}>{column.cell(row.original)}</td>
+                <td key={column.id} data-numeric={column.numeric || undefined} data-prose={column.prose || undefined}>{column.cell(row.original)}</td>
               ))}
             </tr>
           ))}

@@ -9,19 +9,21 @@ import classes from "./Panel.module.css";
 
 interface PanelProps {
   title?: ReactNode;
+  /** Of the values shown, beside the title. */
+  unit?: string;
   label?: string;
   actions?: ReactNode;
   flush?: boolean;
   children: ReactNode;
 }
 
-export function Panel({ title, label, actions, flush = false, children }: PanelProps) {
+export function Panel({ title, unit, label, actions, flush = false, children }: PanelProps) {
   const name = label ?? (typeof title === "string" ? title : undefined);
   return (
     <section className={classes.panel} aria-label={name}>
       {(title || actions) && (
         <header className={classes.header}>
-          {typeof title === "string" ? <h2 className={classes.title}>{title}</h2> : <div className={classes.tools}>{title}</div>}
+          {typeof title === "string" ? <h2 className={classes.title}>{title}{unit && <span className={classes.unit}>{unit}</span>}</h2> : <div className={classes.tools}>{title}</div>}
           <div className={classes.actions}>{actions}</div>
         </header>
       )}

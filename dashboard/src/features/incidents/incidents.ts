@@ -1,6 +1,6 @@
 /** What the ledger derives from an incident: its words, its phases, whether it is over. Pure. */
 import { whatHappened } from "@/lib/failures";
-import { plural, sentence, shortTime } from "@/lib/format";
+import { count, plural, sentence, shortTime } from "@/lib/format";
 import type { Incident, Job } from "@/lib/types";
 
 export type PhaseName = Incident["phases"][number]["name"];
@@ -21,8 +21,8 @@ export const PHASES: Record<PhaseName, PhaseLook> = {
   first_step: { label: "First step", color: "--series-6", meaning: "until the next step was finished" },
 };
 
-const DONE = { closed_up: "closed up", restarted: "restarted", gave_up: "gave up" } as const;
-const DOING = { closed_up: "closing up", restarted: "restarting", gave_up: "giving up" } as const;
+const DONE = { closed_up: "closed up", fell_back: "fell back", restarted: "restarted", gave_up: "gave up" } as const;
+const DOING = { closed_up: "closing up", fell_back: "falling back", restarted: "restarting", gave_up: "giving up" } as const;
 const CUT_SHORT: Partial<Record<Incident["outcome"], string>> = { overtaken: "overtaken by the next fault", stopped: "stopped before its next step" };
 
 /** Its recovery is under way. */
@@ -35,6 +35,12 @@ export function actionWords(incident: Incident): string {
   return (isOpen(incident) ? DOING : DONE)[incident.action];
 }
 
+/** "to step 120, in place": where a fault threw the job back to, if to a checkpoint. */
+export function backTo({ action, resumed_step: step }: Incident): string | undefined {
+  if (step === null || !(action === "fell_back" || action === "restarted")) return undefined;
+  return `to step ${count(step)}, ${action === "fell_back" ? "in place" : "in new processes"}`;
+}
+
 /** Why a recovery did not come to its first step, or nothing. */
 export function cutShort({ outcome, action }: Incident): string | undefined {
   return action === "gave_up" ? undefined : CUT_SHORT[outcome];
@@ -43,7 +49,7 @@ export function cutShort({ outcome, action }: Incident): string | undefined {
 /** The fault since which a job has had fewer ranks than it should: the one that ended its last whole generation. */
 export function faultBehind(incidents: readonly Incident[], { generations, world_size: world }: Job): Incident | undefined {
   const whole = generations?.findLast(({ world_size: size }) => size >= world)?.generation;
-  return incidents.find(({ generation, action }) => generation === whole && action === "closed_up");
+  return incidents.find(({ generation, action }) => generation === whole && (action === "closed_up" || action === "fell_back"));
 }
 
 /** "1 of 2": how many ranks went on, of how many there were. */

@@ -1,9 +1,11 @@
 /** Which charts a job page shows, in which order. Names and units follow the coordinator's list of metrics. */
+import type { Unit } from "./units";
+
 export interface ChartSpec {
   readonly id: string;
   readonly title: string;
   readonly names: readonly string[];
-  readonly unit: string;
+  readonly unit: Unit;
   /** "less" or "more": which way is better, for the summary sentence. */
   readonly better?: "less" | "more";
 }
@@ -12,17 +14,23 @@ export const STEP_PARTS = [
   "data_seconds", "forward_seconds", "backward_seconds", "communication_seconds", "optimizer_seconds", "other_seconds",
 ] as const;
 
+const SENT = ["pipeline", "replicate", "shard", "context", "tensor", "world"].map((axis) => `${axis}_sent_bytes`);
+
 const KNOWN: readonly ChartSpec[] = [
   { id: "loss", title: "Loss", names: ["loss", "eval_loss"], unit: "nats", better: "less" },
   { id: "throughput", title: "Throughput", names: ["tokens_per_second"], unit: "tokens/s", better: "more" },
   { id: "samples", title: "Throughput", names: ["samples_per_second"], unit: "samples/s", better: "more" },
-  { id: "mfu", title: "MFU", names: ["mfu"], unit: "", better: "more" },
+  { id: "mfu", title: "MFU", names: ["mfu"], unit: "share", better: "more" },
+  { id: "pipeline_bubble", title: "Pipeline bubble", names: ["pipeline_bubble"], unit: "share", better: "less" },
   { id: "learning_rate", title: "Learning rate", names: ["learning_rate"], unit: "" },
   { id: "gradient_norm", title: "Gradient norm", names: ["gradient_norm"], unit: "" },
-  { id: "eval_accuracy", title: "Evaluation accuracy", names: ["eval_accuracy"], unit: "", better: "more" },
+  { id: "loss_scale", title: "Loss scale", names: ["loss_scale"], unit: "" },
+  { id: "skipped_updates", title: "Skipped updates", names: ["skipped_updates"], unit: "" },
+  { id: "eval_accuracy", title: "Evaluation accuracy", names: ["eval_accuracy"], unit: "share", better: "more" },
+  { id: "sent", title: "Bytes sent", names: SENT, unit: "B" },
   { id: "memory", title: "Memory", names: ["memory_bytes", "peak_memory_bytes"], unit: "B" },
 ];
-const ELSEWHERE = new Set<string>([...STEP_PARTS, "step_seconds", "dropped_records", "first_sample", "samples", "epoch_samples"]);
+const ELSEWHERE = new Set<string>([...STEP_PARTS, "step_seconds", "overlapped_communication_seconds", "dropped_records", "first_sample", "samples", "epoch_samples", "flops_per_sample"]);
 
 /** The charts for the metrics that a job has reported; a user's own metric gets a chart of its own. */
 export function chartsFor(reported: readonly string[]): ChartSpec[] {
@@ -30,5 +38,10 @@ export function chartsFor(reported: readonly string[]): ChartSpec[] {
   const known = KNOWN.filter((chart) => chart.names.some((name) => has.has(name))).filter((chart) => chart.id !== "samples" || !has.has("tokens_per_second"));
   const covered = new Set(KNOWN.flatMap((chart) => chart.names));
   const own = reported.filter((name) => !covered.has(name) && !ELSEWHERE.has(name));
-  return [...known, ...own.map((name) => ({ id: name, title: name, names: [name], unit: "" }))];
+  return [...known, ...own.map((name) => ({ id: name, title: name, names: [name], unit: "" as const }))];
+}
+
+/** The unit of one metric; a user's own has none. */
+export function unitOf(name: string): Unit {
+  return KNOWN.find((chart) => chart.names.includes(name))?.unit ?? (name.endsWith("_seconds") ? "s" : "");
 }

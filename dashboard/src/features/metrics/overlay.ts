@@ -1,9 +1,10 @@
 /** One metric of several runs in one chart, each run in its colour. Pure but for uPlot's types. */
 import type uPlot from "uplot";
-import { count, measured } from "@/lib/format";
+import { count } from "@/lib/format";
 import type { Curve } from "@/lib/types";
 import { fromCurve, type Series } from "./curves";
 import { fade, type Palette } from "./plot";
+import { withoutUnit, type Unit } from "./units";
 
 export interface Run {
   id: string;
@@ -35,9 +36,9 @@ export function overlaySeries(runs: readonly Run[], palette: Palette): uPlot.Ser
 }
 
 /** Where each run stands, in words. */
-export function overlaySentence(runs: readonly Run[]): string {
+export function overlaySentence(runs: readonly Run[], unit: Unit): string {
   return `${runs.map((run) => {
     const { steps, values } = lineOf(run);
-    return steps.length === 0 ? `${run.name} has not reported it` : `${run.name} ${measured(values.at(-1))} at step ${count(steps.at(-1))}`;
+    return steps.length === 0 ? `${run.name} has not reported it` : `${run.name} ${withoutUnit(values.at(-1)!, unit)} at step ${count(steps.at(-1))}`;
   }).join("; ")}.`;
 }

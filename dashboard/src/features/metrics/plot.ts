@@ -1,8 +1,9 @@
 /** uPlot options and data from series: everything about drawing that is not React. */
 import uPlot from "uplot";
-import { si, tickLabels } from "@/lib/format";
+import { si } from "@/lib/format";
 import { align, bridged, smooth, undefinedSteps, type Column, type Series } from "./curves";
 import type { Mark, Placed } from "./marks";
+import { axisOf, type Unit } from "./units";
 
 export interface DrawSettings {
   log: boolean;
@@ -72,7 +73,7 @@ function edge(): uPlot.Series {
   return { stroke: "transparent", width: 0, points: { show: false } };
 }
 
-export function baseOptions(palette: Palette, { log }: { log: boolean }, range: { from: number; to: number } | null): Omit<uPlot.Options, "width" | "height" | "series"> {
+export function baseOptions(palette: Palette, { log, unit }: { log: boolean; unit: Unit }, range: { from: number; to: number } | null): Omit<uPlot.Options, "width" | "height" | "series"> {
   const axis = { stroke: palette.text, font: "11px 'Inter Variable', sans-serif", grid: { stroke: palette.line, width: 1 }, ticks: { show: false } };
   return {
     legend: { show: false },
@@ -83,8 +84,8 @@ export function baseOptions(palette: Palette, { log }: { log: boolean }, range: 
       y: log ? { distr: 3 } : {},
     },
     axes: [
-      { ...axis, size: 26, gap: 4, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? si(tick) : "")) },
-      { ...axis, size: 56, gap: 4, values: (_, ticks) => tickLabels(ticks as (number | null)[]) },
+      { ...axis, size: 26, gap: 4, label: "step", labelSize: 15, labelGap: 0, labelFont: axis.font, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? si(tick) : "")) },
+      { ...axis, size: 56, gap: 4, ...axisOf(unit) },
     ],
   };
 }

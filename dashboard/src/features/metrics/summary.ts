@@ -1,6 +1,7 @@
-import { bytes, count, measured } from "@/lib/format";
+import { count } from "@/lib/format";
 import type { ChartSpec } from "./catalog";
 import type { Series } from "./curves";
+import { withoutUnit, withUnit } from "./units";
 
 /** One sentence that says what the chart shows, for people who do not see it and for those in a hurry. */
 export function summarize(chart: ChartSpec, series: readonly Series[]): string {
@@ -9,15 +10,10 @@ export function summarize(chart: ChartSpec, series: readonly Series[]): string {
   if (!newest || newest.steps.length === 0) return "Nothing reported yet.";
   const value = newest.last.at(-1)!;
   const now = `${withUnit(value, chart.unit)} at step ${count(newest.steps.at(-1))}`;
-  return chart.better ? `${now}; best ${best(main, chart.better)}.` : `${now}.`;
+  return chart.better ? `${now}; best ${best(main, chart)}.` : `${now}.`;
 }
 
-function withUnit(value: number, unit: string): string {
-  if (unit === "B") return bytes(value);
-  return unit ? `${measured(value)} ${unit}` : measured(value);
-}
-
-function best(series: readonly Series[], better: "less" | "more"): string {
+function best(series: readonly Series[], { better, unit }: ChartSpec): string {
   let [found, at] = [NaN, 0];
   for (const one of series) {
     const values = better === "less" ? one.minimum : one.maximum;
@@ -26,5 +22,5 @@ function best(series: readonly Series[], better: "less" | "more"): string {
       if (Number.isFinite(value) && wins) [found, at] = [value, one.steps[index]!];
     });
   }
-  return Number.isNaN(found) ? "unknown" : `${measured(found)} near step ${count(at)}`;
+  return Number.isNaN(found) ? "unknown" : `${withoutUnit(found, unit)} near step ${count(at)}`;
 }

@@ -86,7 +86,7 @@ function columnsAt(now: number, actions: (artifact: Artifact) => ReactNode): Col
   return [
     { id: "rank", header: "Rank", cell: ({ rank }) => rank, value: ({ rank }) => rank, numeric: true, width: 70 },
     { id: "steps", header: "Steps", cell: stepsOf, value: (row) => row.first_step, numeric: true },
-    { id: "state", header: "State", cell: ({ state, error }) => <span className={classes.state}><StateBadge state={state} tone={TONES[state]} />{error && <span className="muted">{error}</span>}</span> },
+    { id: "state", header: "State", prose: true, cell: ({ state, error }) => <span className={classes.state}><StateBadge state={state} tone={TONES[state]} />{error && <span className="muted">{error}</span>}</span> },
     { id: "bytes", header: "Size", cell: (row) => bytes(row.bytes), value: (row) => row.bytes, numeric: true },
     { id: "generation", header: "Generation", cell: ({ generation }) => generation, numeric: true },
     { id: "age", header: "Taken", cell: (row) => `${age(now - Date.parse(row.created_at))} ago`, value: (row) => row.created_at, numeric: true },

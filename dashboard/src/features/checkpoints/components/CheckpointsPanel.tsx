@@ -7,7 +7,7 @@ import { DataTable, type Column } from "@/components/ui/DataTable";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { asApiError } from "@/lib/errors";
-import { age, bytes, count, measured, plural } from "@/lib/format";
+import { age, bytes, count, measured, plural, shortTime } from "@/lib/format";
 import type { Checkpoint } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { checkpointsQuery, useDelete, usePin } from "../api/checkpoints";
@@ -63,12 +63,19 @@ function columnsAt(now: number, actions: (checkpoint: Checkpoint) => ReactNode):
   return [
     { id: "step", header: "Step", cell: (row) => count(row.step), value: (row) => row.step, numeric: true, width: 90 },
     { id: "state", header: "State", cell: (row) => <Marks checkpoint={row} /> },
-    { id: "metrics", header: "Metrics", cell: (row) => Object.entries(row.metrics).map(([name, value]) => `${name} ${measured(value)}`).join(", ") },
+    { id: "metrics", header: "Metrics", prose: true, cell: (row) => Object.entries(row.metrics).map(([name, value]) => `${name} ${measured(value)}`).join(", ") },
     { id: "bytes", header: "Size", cell: (row) => bytes(row.bytes), value: (row) => row.bytes, numeric: true },
+    { id: "stall", header: "Training waited", cell: (row) => shortTime(row.stall_seconds), numeric: true },
+    { id: "write", header: "Written in", cell: (row) => <WriteTime checkpoint={row} />, numeric: true },
     { id: "generation", header: "Generation", cell: (row) => row.generation, numeric: true },
     { id: "age", header: "Saved", cell: (row) => `${age(now - Date.parse(row.created_at))} ago`, value: (row) => row.created_at, numeric: true },
     { id: "actions", header: "", cell: actions, numeric: true },
   ];
+}
+
+function WriteTime({ checkpoint: { write_seconds, slowdown } }: { checkpoint: Checkpoint }) {
+  if (slowdown == null) return shortTime(write_seconds);
+  return <span title="How many times as long steps took meanwhile">{shortTime(write_seconds)}, steps × {slowdown.toFixed(2)}</span>;
 }
 
 function Marks({ checkpoint: { state, latest, best, pinned, deleted_next, damage } }: { checkpoint: Checkpoint }) {

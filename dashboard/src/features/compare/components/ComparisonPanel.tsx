@@ -56,14 +56,14 @@ const METRICS: readonly Column<MetricComparison>[] = [
   { id: "name", header: "Metric", cell: ({ name }) => name },
   { id: "equal", header: "Equal to the last bit", cell: ({ equal, compared }) => `${count(equal)} of ${count(compared)} steps`, numeric: true },
   { id: "only", header: "Steps of one only", cell: ({ only_in_one: only }) => count(only), numeric: true },
-  { id: "first", header: "First difference", cell: firstDifference },
+  { id: "first", header: "First difference", prose: true, cell: firstDifference },
   { id: "largest", header: "Largest relative difference", cell: ({ largest_relative_difference: largest }) => (largest === null ? MISSING : measured(largest)), numeric: true },
 ];
 
 function specColumns(jobs: readonly ComparedJob[]): readonly Column<SpecDifference>[] {
   return [
     { id: "path", header: "Field", cell: ({ path }) => <code>{path}</code>, value: ({ path }) => path },
-    ...jobs.map(({ id, name }, index) => ({ id, header: name, cell: ({ values }: SpecDifference) => <code>{values[index]}</code> })),
+    ...jobs.map(({ id, name }, index) => ({ id, header: name, prose: true, cell: ({ values }: SpecDifference) => <code>{values[index]}</code> })),
     { id: "matters", header: "May change the numbers", cell: ({ changes_numbers: changes }) => (changes ? "yes" : "no") },
   ];
 }

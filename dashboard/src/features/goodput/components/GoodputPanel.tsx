@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { Keyed, StackedBar } from "@/components/ui/StackedBar";
-import { count, duration, sentence } from "@/lib/format";
+import { duration, plural, sentence } from "@/lib/format";
 import { isTerminal } from "@/lib/jobs";
 import type { Goodput, Job, TimePart } from "@/lib/types";
 import { goodputQuery } from "../api/goodput";
@@ -13,7 +13,7 @@ const COLUMNS: readonly Column<TimePart>[] = [
   { id: "cause", header: "Cause", cell: ({ cause }) => <Keyed color={colorOf(cause)}>{nameOf(cause)}</Keyed> },
   { id: "time", header: "Time", cell: ({ seconds }) => timeOf(seconds), value: ({ seconds }) => seconds, numeric: true, width: 110 },
   { id: "share", header: "Share", cell: ({ share }) => shareOf(share), numeric: true, width: 90 },
-  { id: "text", header: "What it is", cell: ({ text }) => <span className="muted">{text}</span> },
+  { id: "text", header: "What it is", prose: true, cell: ({ text }) => <span className="muted">{text}</span> },
 ];
 
 /** Useful step time over wall time, and a cause for each second of the rest. */
@@ -34,9 +34,8 @@ function Account({ goodput }: { goodput: Goodput }) {
       <div className={classes.summary}>
         {goodput.goodput !== null && <div className={classes.number}>{shareOf(goodput.goodput)}</div>}
         <div className={classes.words}>
-          <p className={classes.sentence}>{sentence(goodput.text)}.</p>
+          <p className={classes.sentence}>{goodput.goodput === null ? `${sentence(goodput.text)}.` : account(goodput)}</p>
           <StackedBar parts={goodput.parts.map(({ cause, seconds }) => ({ name: cause, value: seconds, color: colorOf(cause) }))} label={accountOf(goodput)} />
-          <p className={classes.under}>{basis(goodput)}</p>
         </div>
       </div>
       <DataTable label="Where the time went" rows={goodput.parts} columns={COLUMNS} rowId={({ cause }) => cause} />
@@ -44,9 +43,9 @@ function Account({ goodput }: { goodput: Goodput }) {
   );
 }
 
-/** What the shares are of, and what is left out. */
-function basis({ wall_seconds: wall, queued_seconds: queued, paused_seconds: paused, useful_steps: useful, redone_steps: redone }: Goodput): string {
+/** Behind the share: what it is of, and what is left out. */
+function account({ wall_seconds: wall, queued_seconds: queued, paused_seconds: paused, useful_steps: useful, redone_steps: redone }: Goodput): string {
   const left = [queued > 1 && `${duration(queued)} in the queue`, paused > 0 && `${duration(paused)} paused`].filter(Boolean);
-  const steps = `${count(useful)} useful steps${redone > 0 ? `, ${count(redone)} done again` : ""}`;
-  return `Of ${duration(wall)} since it got its slots${left.length > 0 ? `, without ${left.join(" and ")}` : ""}; ${steps}.`;
+  const again = redone > 0 ? `, ${plural(redone, "step")} done again` : "";
+  return `of the ${duration(wall)} since it got its slots${left.length > 0 ? `, without ${left.join(" and ")},` : ""} went into ${plural(useful, "useful step")}${again}.`;
 }

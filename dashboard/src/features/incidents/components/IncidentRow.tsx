@@ -6,7 +6,7 @@ import { itsWords } from "@/lib/failures";
 import { clock, count, dateTime, MISSING, shortTime } from "@/lib/format";
 import type { Incident } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
-import { actionWords, cutShort, headline, isOpen, PHASES, phaseSentence, ranksAfter } from "../incidents";
+import { actionWords, backTo, cutShort, headline, isOpen, PHASES, phaseSentence, ranksAfter } from "../incidents";
 import { IncidentDetails } from "./IncidentDetails";
 import classes from "./Incidents.module.css";
 
@@ -16,7 +16,7 @@ interface Props {
   readAt: number;
 }
 
-const TONES: Record<Incident["action"], Tone> = { closed_up: "good", restarted: "neutral", gave_up: "bad" };
+const TONES: Record<Incident["action"], Tone> = { closed_up: "good", fell_back: "neutral", restarted: "neutral", gave_up: "bad" };
 
 /** A fault in one line; unfolded, everything that is known of it. */
 export function IncidentRow({ incident, readAt }: Props) {
@@ -56,9 +56,11 @@ export function IncidentRow({ incident, readAt }: Props) {
 function Action({ incident }: { incident: Incident }) {
   const open = isOpen(incident);
   const cut = cutShort(incident);
+  const back = backTo(incident);
   return (
     <>
       <StateBadge state={open ? "recovering" : incident.action} tone={open ? "warn" : TONES[incident.action]}>{actionWords(incident)}</StateBadge>
+      {back && <div className={classes.under}>{back}</div>}
       {cut && <div className={classes.under}>{cut}</div>}
     </>
   );

@@ -58,8 +58,14 @@ function trainingFacts(progress: JobProgress): Fact[] {
   return [
     { name: "Step", value: count(progress.step), hint: progress.total_steps ? `of ${count(progress.total_steps)} (${percent(shareDone(progress))})` : undefined },
     { name: "Loss", value: measured(progress.loss) },
-    { name: "Throughput", value: si(progress.tokens_per_second ?? progress.samples_per_second), hint: progress.tokens_per_second != null ? "tokens/s" : progress.samples_per_second != null ? "samples/s" : undefined },
+    { name: "Throughput", value: si(progress.tokens_per_second ?? progress.samples_per_second), hint: rateOf(progress) },
   ];
+}
+
+/** Its unit, and that it is of one step: the performance tab has the mean of many. */
+function rateOf({ tokens_per_second: tokens, samples_per_second: samples }: JobProgress): string | undefined {
+  const unit = tokens != null ? "tokens/s" : samples != null ? "samples/s" : null;
+  return unit ? `${unit}, newest step` : undefined;
 }
 
 function runFacts(job: Job, progress: JobProgress, now: number): Fact[] {

@@ -92,7 +92,7 @@ function ProgressCell({ job }: { job: JobSummary }) {
       <ProgressBar share={share} tone={progressTone(state)} label={`Progress of ${job.name}`} />
       <div className={classes.steps}>
         <span>{unknown ? MISSING : progress.total_steps ? `${count(progress.step)} / ${count(progress.total_steps)}` : plural(progress.step, "step")}</span>
-        <span>{share != null && percent(share)}</span>
+        <span className={classes.share}>{share != null && percent(share)}</span>
       </div>
     </div>
   );

@@ -1,11 +1,13 @@
 import { DataTable, type Column } from "@/components/ui/DataTable";
+import { meshColumns } from "@/components/ui/meshColumns";
 import { EmptyState } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, dateTime, duration, MISSING } from "@/lib/format";
 import type { Generation, Rank } from "@/lib/types";
 
-const RANKS: readonly Column<Rank>[] = [
-  { id: "rank", header: "Rank", cell: (rank) => rank.rank, value: (rank) => rank.rank, width: 80 },
+const RANK: Column<Rank> = { id: "rank", header: "Rank", cell: (rank) => rank.rank, value: (rank) => rank.rank, width: 80 };
+
+const FACTS: readonly Column<Rank>[] = [
   { id: "state", header: "State", cell: (rank) => <StateBadge state={rank.state} />, value: (rank) => rank.state },
   { id: "node", header: "Node", cell: (rank) => rank.node_name, value: (rank) => rank.node_name },
   { id: "slot", header: "Slot", cell: (rank) => rank.slot, value: (rank) => rank.slot, numeric: true },
@@ -35,7 +37,7 @@ function secondsBetween(from: string, to: string | null): string {
 
 export function RanksTable({ ranks }: { ranks: readonly Rank[] }) {
   if (ranks.length === 0) return <EmptyState title="No ranks yet">They appear as soon as the job holds its slots.</EmptyState>;
-  return <DataTable label="Ranks" rows={ranks} columns={RANKS} rowId={(rank) => String(rank.rank)} rowProps={(rank) => ({ "data-muted": rank.state === "exited" })} />;
+  return <DataTable label="Ranks" rows={ranks} columns={[RANK, ...meshColumns(ranks), ...FACTS]} rowId={(rank) => String(rank.rank)} rowProps={(rank) => ({ "data-muted": rank.state === "exited" })} />;
 }
 
 export function GenerationsTable({ generations }: { generations: readonly Generation[] }) {

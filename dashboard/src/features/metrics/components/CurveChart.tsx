@@ -2,12 +2,13 @@ import type uPlot from "uplot";
 import { useComputedColorScheme } from "@mantine/core";
 import { useMemo, useRef, useState } from "react";
 import { Panel } from "@/components/ui/Panel";
-import { count, measured } from "@/lib/format";
+import { count } from "@/lib/format";
 import type { ChartSpec } from "../catalog";
 import { smooth, type Series } from "../curves";
 import { baseOptions, drawUndefined, lineData, lineSeries, readPalette, structureOf, type DrawSettings } from "../plot";
 import type { MetricsStore, StepRange } from "../store";
 import { summarize } from "../summary";
+import { besideTitle, withoutUnit, type Unit } from "../units";
 import { useStoreVersion } from "../useStoreVersion";
 import classes from "./Charts.module.css";
 import { CurveTable } from "./CurveTable";
@@ -40,13 +41,13 @@ export function CurveChart({ chart, store, settings, marking, onZoom }: Props) {
   const build = (root: HTMLElement) => {
     const palette = readPalette(root);
     return {
-      options: { ...baseOptions(palette, settings, store.range), ...lineSeries(series, chart.names, palette, settings.smoothing) },
+      options: { ...baseOptions(palette, { log: settings.log, unit: chart.unit }, store.range), ...lineSeries(series, chart.names, palette, settings.smoothing) },
       onDraw: (plot: uPlot) => drawUndefined(plot, undefinedAt.current, palette),
     };
   };
   const structure = [structureOf(series), scheme, settings.log, settings.smoothing].join("|");
   return (
-    <Panel title={chart.title} label={`${chart.title} chart`} actions={<><Legend chart={chart} series={series} cursor={cursor} settings={settings} /><TableToggle pressed={asTable} onChange={setAsTable} what={chart.title} /></>} flush>
+    <Panel title={chart.title} unit={besideTitle(chart.unit)} label={`${chart.title} chart`} actions={<><Legend chart={chart} series={series} cursor={cursor} settings={settings} /><TableToggle pressed={asTable} onChange={setAsTable} what={chart.title} /></>} flush>
       {asTable ? (
         <CurveTable title={chart.title} series={series} marks={marking.marks} />
       ) : (
@@ -74,20 +75,20 @@ function Legend({ chart, series, cursor, settings }: LegendProps) {
         <span key={name} className={classes.key}>
           <span className={classes.swatch} style={{ background: `var(--series-${chart.names.indexOf(name) + 1})` }} aria-hidden />
           {(shown.length > 1 || cursor === null) && name}
-          {cursor !== null && <CursorValue series={series.filter((one) => one.name === name)} step={cursor} settings={settings} />}
+          {cursor !== null && <CursorValue series={series.filter((one) => one.name === name)} step={cursor} unit={chart.unit} settings={settings} />}
         </span>
       ))}
     </span>
   );
 }
 
-function CursorValue({ series, step, settings }: { series: readonly Series[]; step: number; settings: DrawSettings }) {
+function CursorValue({ series, step, unit, settings }: { series: readonly Series[]; step: number; unit: Unit; settings: DrawSettings }) {
   const text = useMemo(() => {
     for (const one of [...series].reverse()) {
       const at = one.steps.indexOf(step);
-      if (at >= 0) return measured(settings.smoothing > 0 ? smooth(one.last.slice(0, at + 1), settings.smoothing)[at] : one.last[at]);
+      if (at >= 0) return withoutUnit((settings.smoothing > 0 ? smooth(one.last.slice(0, at + 1), settings.smoothing) : one.last)[at]!, unit);
     }
     return "";
-  }, [series, step, settings.smoothing]);
+  }, [series, step, unit, settings.smoothing]);
   return <strong>{text}</strong>;
 }

@@ -25,7 +25,7 @@ const COLUMNS: readonly Column<Row>[] = [
 
 const MARKS: readonly Column<Mark>[] = [
   { id: "step", header: "Step", cell: (mark) => count(mark.step), value: (mark) => mark.step, numeric: true, width: 90 },
-  { id: "what", header: "What happened", cell: (mark) => mark.text },
+  { id: "what", header: "What happened", prose: true, cell: (mark) => mark.text },
 ];
 
 /** The same buckets as the chart, newest first, and the same marks. */

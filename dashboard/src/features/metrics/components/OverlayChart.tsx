@@ -8,10 +8,11 @@ import { Keyed } from "@/components/ui/StackedBar";
 import { count, measured, MISSING, title } from "@/lib/format";
 import type { JobMetrics } from "@/lib/types";
 import { overlayQuery } from "../api/overlay";
-import { chartsFor } from "../catalog";
+import { chartsFor, unitOf } from "../catalog";
 import { align } from "../curves";
 import { lineOf, overlaySentence, overlaySeries, type Run } from "../overlay";
 import { baseOptions, readPalette } from "../plot";
+import { besideTitle } from "../units";
 import classes from "./Charts.module.css";
 import { Plot } from "./Plot";
 import { TableToggle } from "./TableToggle";
@@ -29,7 +30,7 @@ export function OverlayChart({ jobs, metric, onMetric }: Props) {
   const runs = jobs.map(({ id, name }, index) => ({ id, name, curves: results[index]!.data?.curves ?? [] }));
   const names = [...new Set([metric, ...results.flatMap(({ data }) => data?.names ?? [])])];
   return (
-    <Panel label="Curves of the runs" title={<MetricSelect metric={metric} names={names} onMetric={onMetric} />} actions={<><Legend runs={runs} /><TableToggle pressed={asTable} onChange={setAsTable} what="Curves" /></>} flush>
+    <Panel label="Curves of the runs" title={<><MetricSelect metric={metric} names={names} onMetric={onMetric} /><span className="hint">{besideTitle(unitOf(metric))}</span></>} actions={<><Legend runs={runs} /><TableToggle pressed={asTable} onChange={setAsTable} what="Curves" /></>} flush>
       <PanelStates source={together(results)} what="the curves" rows={6} isEmpty={() => runs.every(({ curves }) => curves.length === 0)} empty={<EmptyState title="No curve yet">None of these jobs has reported {metric}. Choose another metric.</EmptyState>}>
         {() => (asTable ? <OverlayTable runs={runs} /> : <Overlay runs={runs} metric={metric} drawn={results.map(({ dataUpdatedAt }) => dataUpdatedAt).join()} />)}
       </PanelStates>
@@ -68,10 +69,10 @@ const HEIGHT = 300;
 
 function Overlay({ runs, metric, drawn }: { runs: readonly Run[]; metric: string; drawn: string }) {
   const scheme = useComputedColorScheme();
-  const sentence = overlaySentence(runs);
+  const sentence = overlaySentence(runs, unitOf(metric));
   const build = (root: HTMLElement) => {
     const palette = readPalette(root);
-    return { options: { ...baseOptions(palette, { log: false }, null), series: [{}, ...overlaySeries(runs, palette)] } };
+    return { options: { ...baseOptions(palette, { log: false, unit: unitOf(metric) }, null), series: [{}, ...overlaySeries(runs, palette)] } };
   };
   const read = () => {
     const { x, columns } = align(runs.map(lineOf), false);

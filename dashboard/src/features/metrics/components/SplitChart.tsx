@@ -77,8 +77,9 @@ function stackedOptions(root: HTMLElement, range: StepRange | null): Omit<uPlot.
   const lines = STEP_PARTS.map((name, index) => ({
     label: name, stroke: surface, width: 0.5, points: { show: false }, ...(index === 0 ? { fill: fade(palette.series[0]!, 0.55) } : {}),
   }));
-  const scales = { x: baseOptions(palette, { log: false }, range).scales!.x!, y: { range: (_: uPlot, __: number, high: number): [number, number] => [0, high || 1] } };
-  return { ...baseOptions(palette, { log: false }, range), scales, series: [{}, ...lines], bands };
+  const base = baseOptions(palette, { log: false, unit: "s" }, range);
+  const scales = { x: base.scales!.x!, y: { range: (_: uPlot, __: number, high: number): [number, number] => [0, high || 1] } };
+  return { ...base, scales, series: [{}, ...lines], bands };
 }
 
 function stackedData(store: MetricsStore, rank: number, smoothing: number): uPlot.AlignedData {

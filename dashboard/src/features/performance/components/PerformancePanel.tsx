@@ -2,18 +2,27 @@ import { useQuery } from "@tanstack/react-query";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
-import { bytes, count, percent, shortTime, si } from "@/lib/format";
+import { MISSING, bytes, count, percent, shortTime, si } from "@/lib/format";
 import { isTerminal } from "@/lib/jobs";
 import type { Job, Performance } from "@/lib/types";
 import { performanceQuery } from "../api/performance";
 import classes from "./Performance.module.css";
 
 type PeakMemory = Performance["peak_memory"][number];
+type AxisTraffic = Performance["traffic"][number];
 
 const COLUMNS: readonly Column<PeakMemory>[] = [
   { id: "rank", header: "Rank", cell: ({ rank }) => rank, value: ({ rank }) => rank, numeric: true, width: 90 },
   { id: "bytes", header: "Peak memory", cell: (row) => bytes(row.bytes), value: (row) => row.bytes, numeric: true },
 ];
+
+const TRAFFIC: readonly Column<AxisTraffic>[] = [
+  { id: "axis", header: "Sent along", cell: ({ axis }) => AXES[axis] ?? axis, width: 180 },
+  { id: "step", header: "Bytes a step", cell: (row) => bytes(Math.round(row.bytes_per_step)), value: (row) => row.bytes_per_step, numeric: true },
+  { id: "rate", header: "Bytes/s", cell: ({ bytes_per_second: rate }) => (rate === null ? MISSING : `${bytes(Math.round(rate))}/s`), value: (row) => row.bytes_per_second ?? 0, numeric: true },
+  { id: "rank", header: "By rank", cell: ({ rank }) => rank, value: ({ rank }) => rank, numeric: true, width: 110 },
+];
+const AXES: Readonly<Record<string, string>> = { world: "all ranks" };
 
 /** Throughput, MFU with what it was computed from, what a step waits for, and memory. */
 export function PerformancePanel({ job }: { job: Job }) {
@@ -32,17 +41,21 @@ function Figures({ performance }: { performance: Performance }) {
     <>
       <div className={classes.facts}><Facts facts={factsOf(performance)} size="sm" /></div>
       <p className={classes.basis}>{basisOf(performance)}</p>
+      {performance.traffic.length > 0 && <DataTable label="Bytes sent by axis" rows={performance.traffic} columns={TRAFFIC} rowId={({ axis }) => axis} />}
       {performance.peak_memory.length > 0 && <DataTable label="Peak memory by rank" rows={performance.peak_memory} columns={COLUMNS} rowId={({ rank }) => String(rank)} />}
     </>
   );
 }
 
-function factsOf({ tokens_per_second: tokens, samples_per_second: samples, step_seconds: step, exposed_communication: exposed, mfu }: Performance): Fact[] {
+function factsOf({ tokens_per_second: tokens, samples_per_second: samples, step_seconds: step, exposed_communication: exposed, overlapped_communication: overlapped, bubble, mfu }: Performance): Fact[] {
   return [
     { name: "Tokens/s", value: si(tokens) },
     { name: "Samples/s", value: si(samples) },
     { name: "Step", value: shortTime(step) },
     { name: "Exposed communication", value: percent(exposed, 1), hint: "of a step on rank 0, measured" },
+    ...(overlapped === null ? [] : [{ name: "Overlapped communication", value: percent(overlapped, 1), hint: "of a step, while rank 0 computed" }]),
+    ...(bubble ? [{ name: "Pipeline bubble", value: percent(bubble.measured, 1), hint: `${percent(bubble.formula, 1)} by the formula: ${bubble.text}` }] : []),
+    { name: "Model FLOP/s", value: si(mfu.flops_per_second), hint: "forward and backward, on all ranks" },
     { name: "MFU", value: mfu.value === null ? "n/a" : percent(mfu.value, 1), hint: mfu.peak_flops === null ? undefined : `of ${count(Math.round(mfu.peak_flops / 1e12))} TFLOP/s` },
   ];
 }

@@ -2,7 +2,9 @@ import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Facts, type Fact } from "@/components/ui/Facts";
+import { meshColumns } from "@/components/ui/meshColumns";
 import { EmptyState, ErrorState, LoadingState, Panel } from "@/components/ui/Panel";
+import { PlanChoice } from "@/components/ui/PlanChoice";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { bytes, count, plural, sentence, si } from "@/lib/format";
 import type { Plan, RankPlacement } from "@/lib/types";
@@ -10,10 +12,19 @@ import type { Draft } from "../useDraft";
 import { MemoryEstimate } from "./MemoryEstimate";
 import classes from "./Submit.module.css";
 
+const RANK: Column<RankPlacement> = { id: "rank", header: "Rank", cell: (row) => row.rank, value: (row) => row.rank, width: 70 };
+
 const PLACEMENT: readonly Column<RankPlacement>[] = [
-  { id: "rank", header: "Rank", cell: (row) => row.rank, value: (row) => row.rank, width: 70 },
   { id: "node", header: "Node", cell: (row) => row.node_name },
   { id: "slot", header: "Slot", cell: (row) => row.slot, numeric: true },
+];
+
+interface Stage { readonly stage: number; readonly place: number; readonly layers: string }
+
+const STAGES: readonly Column<Stage>[] = [
+  { id: "stage", header: "Stage", cell: (row) => row.stage, value: (row) => row.stage, width: 70 },
+  { id: "place", header: "Place in pipeline", cell: (row) => row.place, numeric: true },
+  { id: "layers", header: "Layers", prose: true, cell: (row) => row.layers },
 ];
 
 /** What the document would do if it were submitted now. */
@@ -64,8 +75,10 @@ function PlanFacts({ plan }: { plan: Plan }) {
       )}
       {(plan.warnings ?? []).map((warning) => <div key={warning} className={classes.alert} role="note">{sentence(warning)}</div>)}
       <Facts size="sm" facts={factsOf(plan)} />
+      {plan.choice && <PlanChoice choice={plan.choice} />}
+      {plan.stages.length > 0 && <DataTable label="Stages" rows={stagesOf(plan)} columns={STAGES} rowId={({ stage }) => String(stage)} />}
       {plan.memory_per_rank && <MemoryEstimate memory={plan.memory_per_rank} />}
-      {plan.placement && <DataTable label="Placement" rows={plan.placement} columns={PLACEMENT} rowId={(row) => String(row.rank)} />}
+      {plan.placement && <DataTable label="Placement" rows={plan.placement} columns={[RANK, ...meshColumns(plan.placement), ...PLACEMENT]} rowId={(row) => String(row.rank)} />}
       <EffectiveSpec plan={plan} />
     </div>
   );
@@ -75,11 +88,20 @@ function factsOf(plan: Plan): Fact[] {
   const { global_batch_size: batch, micro_batch_size: micro, micro_batches: parts, world_size: world } = plan;
   return [
     { name: "World", value: plural(world, "rank"), hint: plan.strategy },
-    ...(batch !== null ? [{ name: "Global batch", value: count(batch), hint: parts === 1 ? "one micro-batch" : `${count(parts)} micro-batches of ${count(micro)}` }] : []),
+    ...(batch !== null ? [{ name: "Global batch", value: count(batch), hint: batchHint(parts, micro) }] : []),
     { name: "Reproducible", value: plan.reproducible ? "to the last bit" : "to rounding", hint: plan.reproducible ? "on any number of ranks" : undefined },
     { name: "Parameters", value: plan.parameter_count === null ? "unknown" : si(plan.parameter_count), hint: plan.parameter_count === null ? "only a rank can tell" : undefined },
     ...(plan.memory_per_rank ? [{ name: "Memory per rank", value: bytes(plan.memory_per_rank.total), hint: "estimated" }] : []),
   ];
+}
+
+function batchHint(parts: number | null, micro: number | null): string {
+  if (parts === null) return "micro-batches as large as fit: the job tries";
+  return parts === 1 ? "one micro-batch" : `${count(parts)} micro-batches of ${count(micro)}`;
+}
+
+function stagesOf(plan: Plan): Stage[] {
+  return plan.stages.map(({ place, layers }, stage) => ({ stage, place, layers }));
 }
 
 function EffectiveSpec({ plan }: { plan: Plan }) {

@@ -25,3 +25,14 @@ describe("a map", () => {
     expect(written({ additionalProperties: { type: "string" } }, "DEBUG=1")).toEqual({ DEBUG: "1" });
   });
 });
+
+describe("an amount", () => {
+  const schema: Resolved = { nullable: true, anyOf: [{ type: "integer", minimum: 1 }, { type: "string" }] };
+
+  it.each([["64", 64], ["auto", "auto"], ["512MiB", "512MiB"]])("takes %s as what it is", (text, value) => {
+    const onChange = vi.fn();
+    render(<MantineProvider><SchemaField path={["amount"]} schema={schema} value={undefined} issues={[]} onChange={onChange} /></MantineProvider>);
+    fireEvent.change(screen.getByLabelText("Amount"), { target: { value: text } });
+    expect(onChange).toHaveBeenCalledWith(["amount"], value);
+  });
+});

@@ -2,7 +2,7 @@ import { Checkbox, NumberInput, Select, TextInput, Textarea } from "@mantine/cor
 import { useState } from "react";
 import { title } from "@/lib/format";
 import { issueAt } from "../issues";
-import { isRecord, pointerOf, type Issue, type Path, type Resolved } from "../schema";
+import { isRecord, pointerOf, type Issue, type Path, type Resolved, type Schema } from "../schema";
 
 /** The hint stands below its input, so that the inputs of a row are level. */
 const LABEL_FIRST: ("label" | "input" | "description" | "error")[] = ["label", "input", "description", "error"];
@@ -31,6 +31,10 @@ export function SchemaField({ path, schema, value, issues, onChange }: Props) {
   if (choices) {
     return <Select {...field} data={choices.map(String)} value={value == null ? null : String(value)} placeholder={placeholder} clearable clearButtonProps={{ "aria-label": `Clear ${common.label}` }} onChange={(next) => set(choices.find((choice) => String(choice) === next))} />;
   }
+  if (schema.anyOf) {
+    const text = value == null ? "" : String(value);
+    return <TextInput {...field} placeholder={placeholder} value={text} onChange={(event) => set(amountOf(event.currentTarget.value, schema.anyOf!))} />;
+  }
   switch (schema.type) {
     case "boolean":
       return <Checkbox {...common} mt={22} checked={Boolean(value ?? schema.default)} onChange={(event) => set(event.currentTarget.checked)} />;
@@ -44,6 +48,12 @@ export function SchemaField({ path, schema, value, issues, onChange }: Props) {
     default:
       return <TextInput {...field} placeholder={placeholder} value={typeof value === "string" ? value : value == null ? "" : String(value)} onChange={(event) => set(event.currentTarget.value || undefined)} />;
   }
+}
+
+/** Where a number or a word may stand, digits alone are the number. */
+function amountOf(text: string, options: readonly Schema[]): string | number | undefined {
+  const takesNumbers = options.some(({ type }) => type === "integer");
+  return takesNumbers && /^[0-9]+$/.test(text) ? Number(text) : text || undefined;
 }
 
 /** A yes or no that may be left to the default has three answers, so it is no checkbox. */

@@ -13,7 +13,7 @@ interface Props {
   onChange(path: Path, value: unknown): void;
 }
 
-const JOB_FIELDS = ["name", "project", "priority", "precision", "reproducible", "description", "labels"];
+const JOB_FIELDS = ["name", "project", "priority", "precision", "compile", "reproducible", "description", "labels"];
 const SECTIONS = ["resources", "training", "optimizer", "schedule", "parallelism", "checkpoint", "fault_tolerance", "environment"];
 const OPEN = new Set(["resources", "training", "optimizer"]);
 const WORKLOADS = [{ value: "model", label: "Model" }, { value: "entrypoint", label: "Entry point" }, { value: "script", label: "Script" }];

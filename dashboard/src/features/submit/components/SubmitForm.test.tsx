@@ -1,7 +1,7 @@
-import { fireEvent, screen, waitFor } from "@testing-library/react";
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
-import { job, plan } from "@/testing/fixtures";
+import { job, plan, planChoice } from "@/testing/fixtures";
 import { mockApi, ok, problem, type Routes } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -85,5 +85,15 @@ describe("the submit page", () => {
     expect(await screen.findByRole("img", { name: "Parameters 1.0 KiB, Gradients 2.0 KiB, Optimizer 3.0 KiB, Activations 4.0 KiB, Buffers 0 B" })).toBeVisible();
     expect(screen.getByText("10.0 KiB")).toBeVisible();
     expect(screen.getByText(/Most is held in the backward of the loss. Made from micro-batches of 4 samples in fp32. More comes on top./)).toBeVisible();
+  });
+
+  it("shows what strategy auto chose, and what became of the other plans", async () => {
+    await openForm({ "POST /api/v1/training/plan": () => ok(plan({ choice: planChoice() })) });
+    const chosen = await screen.findByRole("region", { name: "Plan that was chosen" });
+    expect(chosen).toHaveTextContent("Shard 2: a rank needs 2.0 KiB. Nothing else fits.");
+    expect(chosen).toHaveTextContent("Asked for: parallelism.strategy: auto. A plan may need 3.0 KiB a rank.");
+    const rows = within(chosen).getAllByRole("row").map((row) => row.textContent);
+    expect(rows.slice(1)).toEqual(["shard 22.0 KiB41 mschosen", "replicate 24.0 KiB41 msneeds 4.0 KiB, 1.0 KiB more than there is"]);
+    expect(chosen).toHaveTextContent("And 7 more.");
   });
 });

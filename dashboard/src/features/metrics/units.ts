@@ -1,0 +1,41 @@
+/** How the values of a chart are written: beside its title, in its sentence, on its axis. */
+import type uPlot from "uplot";
+import { bytes, byteTicks, measured, percent, shortTime, tickLabels, timeTicks } from "@/lib/format";
+
+export type Unit = "" | "nats" | "tokens/s" | "samples/s" | "s" | "B" | "share";
+
+type Ticks = readonly (number | null)[];
+
+/** Sizes and times have theirs on the axis. */
+export function besideTitle(unit: Unit): string {
+  return unit === "share" ? "%" : unit === "B" || unit === "s" ? "" : unit;
+}
+
+/** Sizes, times and shares are nothing without theirs. */
+export function withoutUnit(value: number, unit: Unit): string {
+  if (unit === "B") return bytes(value);
+  if (unit === "s") return shortTime(value);
+  return unit === "share" ? percent(value, 1) : measured(value);
+}
+
+export function withUnit(value: number, unit: Unit): string {
+  const has = unit === "" || unit === "B" || unit === "s" || unit === "share";
+  return has ? withoutUnit(value, unit) : `${measured(value)} ${unit}`;
+}
+
+/** Steps between two ticks of an axis of sizes. */
+const POWERS_OF_TWO = Array.from({ length: 60 }, (_, power) => 2 ** power);
+
+/** What uPlot's axis of values needs. */
+export function axisOf(unit: Unit): Pick<uPlot.Axis, "values" | "incrs"> {
+  switch (unit) {
+    case "B":
+      return { values: (_, ticks) => byteTicks(ticks as Ticks), incrs: POWERS_OF_TWO };
+    case "s":
+      return { values: (_, ticks) => timeTicks(ticks as Ticks) };
+    case "share":
+      return { values: (_, ticks) => tickLabels((ticks as Ticks).map((tick) => (tick === null ? null : tick * 100))) };
+    default:
+      return { values: (_, ticks) => tickLabels(ticks as Ticks) };
+  }
+}

@@ -1,0 +1,33 @@
+"""A sink that writes TensorBoard's event files, for training that no coordinator knows of."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from monitoring import tensorboard
+from monitoring.sinks import Measured
+
+
+class EventFile:
+    """A new file in `folder`, which is made where it is missing; TensorBoard reads what is in it while it grows."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        now = time.time()
+        self.path = folder / tensorboard.file_name(now, f"{socket.gethostname()}.{os.getpid()}")
+        self._file = open(self.path, "ab")  # noqa: SIM115 - closed by `close`
+        self._put(tensorboard.header(now))
+
+    def write(self, measurements: Iterable[Measured]) -> None:
+        self._put(b"".join(tensorboard.scalars(measured.step, measured.time, measured.values) for measured in measurements))
+
+    def _put(self, records: bytes) -> None:
+        self._file.write(records)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,91 @@
+"""One stage of a pipeline: its passes over one micro-batch after the other, in any order that a schedule asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from parallelism.pipelines.chain import Unit
+from parallelism.pipelines.put_off import Product, PutOff
+
+
+@dataclass
+class Passing:
+    """A micro-batch between its forward and the end of its backward."""
+
+    inputs: Tensor
+    outputs: Tensor | None  # None: gone back through, but for what was put off
+    put_off: list[Product]  # filled on the way back
+    gradient: Tensor | None = None  # of the outputs, until then
+
+
+class Chain(nn.Module):
+    """Units one after the other, as one module: what is called, and may be sharded. Their names are those of the model."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        super().__init__()
+        self.units = tuple(units)
+        self.parts = nn.ModuleList(module for unit in units for module in unit.modules)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for unit in self.units:
+            inputs = unit.run(inputs)
+        return inputs
+
+
+class Stage:
+    """Gradients are added up in the parameters, which `chain` has for good."""
+
+    def __init__(self, chain: Chain, put_off: PutOff) -> None:
+        """`put_off`: gradients of weights that `backward_input` leaves to `backward_weight`."""
+        self.outputs = chain
+        self.units = chain.units
+        unique = {id(parameter): parameter for unit in chain.units for parameter in unit.parameters}
+        self.parameters = list(unique.values())
+        self._put_off = put_off
+        self._passing: dict[int, Passing] = {}
+
+    def forward(self, index: int, inputs: Tensor, *, gradient: bool, head: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """What micro-batch `index` becomes here; `head` makes a loss of it, on the last stage. `gradient`: the stage before waits for one."""
+        inputs = inputs.detach().requires_grad_(gradient and torch.is_grad_enabled())
+        products: list[Product] = []
+        with self._put_off.collecting(products if inputs.requires_grad else None):  # where nobody waits, nothing is put off
+            outputs: Tensor = self.outputs(inputs)
+            outputs = outputs if head is None else head(outputs)
+        if torch.is_grad_enabled():
+            self._passing[index] = Passing(inputs, outputs, products)
+        return outputs.detach()
+
+    def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
+        """The gradient of the inputs, if someone waits for it. `gradient`: of the outputs; None where they are the loss, or nothing behind learns."""
+        found = self.backward_input(index, gradient)
+        self.backward_weight(index)
+        return found
+
+    def backward_input(self, index: int, gradient: Tensor | None) -> Tensor | None:
+        """The same without what is put off, for which `backward_weight` comes later. Where nobody waits, nothing happens yet."""
+        passing = self._passing[index]
+        passing.gradient = gradient
+        if passing.inputs.requires_grad:
+            self._go_back(passing)
+        return passing.inputs.grad
+
+    def backward_weight(self, index: int) -> None:
+        passing = self._passing.pop(index)
+        self._go_back(passing)
+        while passing.put_off:
+            passing.put_off.pop(0).add()
+
+    def _go_back(self, passing: Passing) -> None:
+        """Once."""
+        outputs, gradient, passing.outputs, passing.gradient = passing.outputs, passing.gradient, None, None
+        if outputs is not None and outputs.requires_grad:
+            with self._put_off.collecting(passing.put_off):
+                torch.autograd.backward(outputs, gradient)
+
+    def drop(self) -> None:
+        """What a step that broke off has left."""
+        self._passing.clear()

@@ -1,0 +1,35 @@
+"""Loops that take turns in the same processes, so that whatever else the machine does hits all of them alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import torch.distributed as dist
+
+#: One optimizer step of the global batch, this rank's part of it.
+Loop = Callable[[], object]
+#: Seconds of a step, by loop, in one round.
+Round = dict[str, float]
+
+STEPS = 2  # of each loop in a round
+
+
+def in_turns(loops: Mapping[str, Loop], rounds: int, *, steps: int = STEPS, together: Callable[[], object] = dist.barrier) -> list[Round]:
+    """The order rotates, so that none always runs after the same other. Every rank calls this with loops of the same names; `together`
+    waits until all that was begun anywhere is done."""
+    for loop in loops.values():
+        seconds(loop, steps, together)  # warm up
+    names = list(loops)
+    turns = (names[number % len(names) :] + names[: number % len(names)] for number in range(rounds))
+    return [{name: seconds(loops[name], steps, together) for name in turn} for turn in turns]
+
+
+def seconds(loop: Loop, steps: int, together: Callable[[], object]) -> float:
+    """Of a step, from when all ranks are ready until all are done."""
+    together()
+    started = time.perf_counter()
+    for _ in range(steps):
+        loop()
+    together()
+    return (time.perf_counter() - started) / steps

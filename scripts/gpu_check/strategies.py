@@ -1,0 +1,110 @@
+"""Small jobs under each strategy and precision, whole lives of real ranks, beside the same job in one process in fp32."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.gpu_check.machine import Machine, RowSkippedError
+from scripts.gpu_check.outcome import RowFailedError, Seen
+from tests.gangs import Job, RankEnd
+from training.spec.job import JobSpec
+
+MODEL = {"kind": "gpt", "layers": 4, "heads": 4, "dim": 256, "context": 256}
+TINY_MODEL = {"kind": "gpt", "layers": 2, "heads": 2, "dim": 32, "context": 16}
+STEPS, QUICK_STEPS = 20, 3
+BATCH = 8
+#: Losses relative to those of one process in fp32: the same sums in another order; other kernels; numbers of 8 and of 11 bits.
+ROUNDED, COMPILED, HALF = 1e-4, 1e-3, 2e-2
+#: A first compilation takes its time.
+TIMEOUT_SECONDS = 240.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    ranks: int = 1
+    parallelism: Mapping[str, Any] = field(default_factory=lambda: {"strategy": "single"})
+    changes: Mapping[str, Any] = field(default_factory=dict)  # to the spec
+    bound: float = ROUNDED
+
+    def spec(self, machine: Machine) -> dict[str, Any]:
+        """Raises RowSkippedError where this version has no such jobs."""
+        length = {"steps": QUICK_STEPS if machine.quick else STEPS, "global_batch_size": BATCH, "micro_batch_size": BATCH // 4}
+        fields = {
+            "name": "gpu-check",
+            "resources": {"nodes": self.ranks},
+            "model": TINY_MODEL if machine.quick else MODEL,
+            "data": {"kind": "stdlib_text"},
+            "parallelism": dict(self.parallelism),
+            "training": length,
+            "reproducible": False,
+        }
+        document = fields | dict(self.changes)
+        if unknown := document.keys() - JobSpec.model_fields.keys():
+            raise RowSkippedError(f"not in this version: a spec has no {', '.join(sorted(unknown))}")
+        JobSpec.model_validate(document)
+        return document
+
+
+def plan(strategy: str, ranks: int = 1, **parallelism: Any) -> Plan:
+    return Plan(ranks, {"strategy": strategy} | parallelism)
+
+
+ALONE = plan("single")
+PLANS = {
+    "single": ALONE,
+    "fsdp_of_one": plan("fsdp"),
+    "checkpointing_selective": plan("single", activation_checkpointing="selective"),
+    "checkpointing_full": plan("single", activation_checkpointing="full"),
+    "bf16": Plan(changes={"precision": "bf16"}, bound=HALF),
+    "fp16": Plan(changes={"precision": "fp16"}, bound=HALF),
+    "compile": Plan(changes={"compile": True}, bound=COMPILED),
+    "ddp": plan("ddp", 2),
+    "ddp_reproducible": Plan(2, {"strategy": "ddp"}, {"reproducible": True}),
+    "fsdp": plan("fsdp", 2),
+    "fsdp_bf16": Plan(2, {"strategy": "fsdp"}, {"precision": "bf16"}, bound=HALF),
+    "fsdp_offload": plan("fsdp", 2, cpu_offload=True),
+    "hsdp": plan("fsdp", 4, replicate=2),
+    "tensor": plan("ddp", 2, tensor=2),
+    "pipeline": plan("ddp", 2, pipeline=2),
+}
+
+
+def check(which: Plan) -> Callable[[Machine], Seen]:
+    return lambda machine: compare(which, machine)
+
+
+def compare(which: Plan, machine: Machine) -> Seen:
+    machine.require(which.ranks)
+    spec = which.spec(machine)
+    expected = lived(ALONE.spec(machine), 1, machine)[0].curve("loss")
+    ends = lived(spec, which.ranks, machine)
+    losses = ends[0].curve("loss")
+    if losses.keys() != expected.keys():
+        raise RowFailedError(f"{len(losses)} steps were recorded, {len(expected)} in one process")
+    apart = max(abs(losses[step] - expected[step]) / expected[step] for step in expected)
+    if not apart <= which.bound:
+        raise RowFailedError(f"losses are {apart:.1e} apart from those of one process, more than {which.bound:g}: {losses}, {expected}")
+    peak = max(max(end.curve("peak_memory_bytes").values()) for end in ends)
+    first, *_, last = losses.values()
+    text = f"loss {first:.3f} to {last:.3f} in {len(losses)} steps, {apart:.1e} apart from one process; at most {peak / 1e6:,.0f} MB a rank"
+    return Seen(text, {"apart": apart, "peak_bytes": peak})
+
+
+def lived(spec: dict[str, Any], ranks: int, machine: Machine) -> list[RankEnd]:
+    """From `training.main` to the last checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(Path(folder), spec)
+        try:
+            by_rank = {rank: {"slot": rank, "local_rank": rank} for rank in range(ranks)}
+            ends = job.start(ranks, by_rank=by_rank, device=machine.device).wait(TIMEOUT_SECONDS)
+        finally:
+            job.end()
+    for rank, end in enumerate(ends):
+        if end.exit_code != 0 or end.result is None:
+            told = end.result.failure.message if end.result and end.result.failure else end.output[-1000:]
+            raise RowFailedError(f"rank {rank} ended with exit code {end.exit_code}: {told}")
+    return ends

@@ -1,0 +1,80 @@
+"""What a rank counts as sent is what its sockets have carried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from distributed.abort import Fence
+from distributed.process_group import join
+from distributed.traffic import Traffic
+from parallelism.mesh import lines
+from parallelism.plan import Degrees
+from tests.ranks import run_ranks
+from tests.sockets import bytes_sent
+from training.link import World
+
+ELEMENTS = 300_000
+#: gloo's headers: some of 48 bytes for each message, of which a ring has 2 (n - 1).
+HEADERS = 0.01
+
+
+def counted_and_carried(world: World) -> dict[str, tuple[float, int]]:
+    """By what was asked for: bytes as counted, and through the sockets."""
+    fence, ranks = Fence(), world.world_size
+    group = join(world, fence, lines(Degrees(shard=ranks)))
+    line = group.lines["shard"]
+    part, whole = torch.ones(ELEMENTS), torch.ones(ranks * ELEMENTS)
+    ahead, behind = (world.rank + 1) % ranks, (world.rank - 1) % ranks
+
+    def pass_on() -> None:
+        operations = [dist.P2POp(dist.isend, part, ahead), dist.P2POp(dist.irecv, whole[:ELEMENTS], behind)]
+        group.end_transfers([group.start_transfer(operations, along="pipeline")])
+
+    asked: dict[str, Callable[[], object]] = {
+        "sum": lambda: group.sum(part, along="replicate").wait(),
+        "sum along a line": lambda: line.sum(part),
+        "gather": lambda: line.gather(whole, part),
+        "reduce-scatter": lambda: line.scatter_sum(part, whole),
+        "transfer": pass_on,
+    }
+    found = {}
+    for name, ask in asked.items():
+        group.part()
+        before = bytes_sent(fence)
+        group.sent()
+        ask()
+        counted = sum(group.sent().by_axis.values())
+        group.part()  # what was sent has come
+        found[name] = (counted, bytes_sent(fence) - before)
+    group.close()
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_way_to_send_carries_what_is_counted(ranks: int) -> None:
+    for found in run_ranks(counted_and_carried, ranks):
+        for name, (counted, carried) in found.items():
+            assert counted == pytest.approx(carried, rel=HEADERS), name
+        assert found["gather"][0] == (ranks - 1) * 4 * ELEMENTS
+        assert found["sum"][0] == pytest.approx(2 * (ranks - 1) / ranks * 4 * ELEMENTS)
+
+
+def test_a_lap_is_what_was_sent_since_the_last_one() -> None:
+    traffic = Traffic(["shard"])
+    traffic.add("shard", 5.0)
+    with traffic.apart():
+        traffic.add("shard", 100.0)
+    traffic.add("world", 1.0)
+    assert traffic.lap() == {"shard": 5.0, "world": 1.0}
+    assert traffic.lap() == {"shard": 0.0, "world": 0.0}
+
+
+def test_an_axis_of_which_a_part_is_not_seen_is_left_out() -> None:
+    traffic = Traffic(["shard", "tensor"])
+    traffic.leave_out("tensor")
+    traffic.add("tensor", 4.0)
+    assert traffic.lap() == {"shard": 0.0}

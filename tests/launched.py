@@ -1,0 +1,22 @@
+"""Functions on real rank processes that know their place as under torchrun: by their environment, and meeting at MASTER_PORT."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from distributed.env import script_environment
+from tests.ports import free_port
+from tests.ranks import run_ranks
+from training.link import World
+
+
+def run_launched(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
+    """`function(*arguments)` in a process per rank; its results by rank. It must be importable, its values picklable."""
+    return run_ranks(take_place, world_size, free_port(), function, arguments)
+
+
+def take_place(world: World, port: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    os.environ.update(script_environment(world, port))
+    return function(*arguments)

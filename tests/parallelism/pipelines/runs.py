@@ -1,0 +1,241 @@
+"""The same training in one process and in pipelines, for tests to compare."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from distributed.abort import Fence
+from distributed.process_group import Group, SoloGroup, join
+from parallelism.mesh import lines
+from parallelism.pipelines.chain import Unit, sequential_units
+from parallelism.pipelines.pipelined import Bubble, Place, pipeline
+from parallelism.pipelines.schedules import ScheduleName
+from parallelism.plan import Degrees, even_deal
+from parallelism.precision import autocast
+from training.builtin import next_token_loss
+from training.link import World
+from training.models.gpt import model as gpt
+from training.models.gpt.stages import units as gpt_units
+from training.models.mlp import model as mlp
+from training.models.mlp.stages import units as mlp_units
+from training.models.resnet import model as resnet
+from training.models.resnet.stages import units as resnet_units
+from training.spec.workload import GptModel, MlpModel, ResnetModel
+from training.state import seed_everything
+from training.steps.optim import clip_gradients
+
+CPU = torch.device("cpu")
+CONTEXT = 8
+CLIP = 0.5  # often below the norm
+
+
+@dataclass(frozen=True)
+class Case:
+    schedule: ScheduleName = "1f1b"
+    chunks: int = 1
+    replicas: int = 1
+    model: str = "gpt"
+    samples: int = 8
+    micro_batch: int = 2
+    steps: int = 20
+    measured: bool = False
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+    @property
+    def micro_batches(self) -> int:
+        return -(-self.samples // self.micro_batch)
+
+
+class Run(NamedTuple):
+    """What one process or one rank has seen; tensors as lists, by their names in the whole model."""
+
+    losses: list[float]
+    norms: list[float]
+    state: dict[str, list[float]]
+    held_out: float
+    bubble: Bubble | None = None
+
+
+def make(case: Case) -> tuple[nn.Module, list[Unit]]:
+    torch.manual_seed(0)
+    built, units = BUILDERS[case.model]()
+    return built, units
+
+
+def make_gpt(**changes: Any) -> tuple[nn.Module, list[Unit]]:
+    fields = {"layers": 6, "heads": 2, "dim": 16, "context": CONTEXT, "vocab_size": 32, "dropout": 0.1} | changes
+    model = gpt.build(GptModel(**fields))
+    return model, gpt_units(model)
+
+
+def make_frozen() -> tuple[nn.Module, list[Unit]]:
+    """Nothing learns in the first third, and one matrix does not further behind."""
+    model, units = make_gpt(tied_embeddings=False)
+    for unit in units[:3]:
+        for parameter in unit.parameters:
+            parameter.requires_grad_(False)
+    units[5].parameters[1].requires_grad_(False)
+    return model, units
+
+
+def make_normed() -> tuple[nn.Module, list[Unit]]:
+    """With running statistics. A bias before them would have no gradient but noise, which AdamW makes large."""
+    blocks = [nn.Sequential(nn.Linear(16, 16, bias=False), nn.BatchNorm1d(16), nn.Tanh()) for _ in range(6)]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(CONTEXT + 1, 16, bias=False), *blocks, nn.Linear(16, 8))
+    return model, sequential_units(model)
+
+
+def make_mlp() -> tuple[nn.Module, list[Unit]]:
+    model = mlp.build(MlpModel(hidden=(16, 16, 16), dropout=0.2), CONTEXT + 1, 8)
+    return model, mlp_units(model)
+
+
+def make_resnet() -> tuple[nn.Module, list[Unit]]:
+    model = resnet.build(ResnetModel(depth=8, width=4))
+    return model, resnet_units(model)
+
+
+BUILDERS: dict[str, Callable[[], tuple[nn.Module, list[Unit]]]] = {
+    "gpt": make_gpt,
+    "untied": lambda: make_gpt(tied_embeddings=False, dropout=0.0),
+    "frozen": make_frozen,
+    "normed": make_normed,
+    "mlp": make_mlp,
+    "resnet": make_resnet,
+}
+
+
+class Step:
+    """`Work` of a step (from 1): made-up samples, every randomness a function of (step, micro-batch)."""
+
+    scale = 1.0
+
+    def __init__(self, case: Case, step: int) -> None:
+        self.case, self.step = case, step
+
+    def rows(self, index: int) -> int:
+        return min(self.case.micro_batch, self.case.samples - index * self.case.micro_batch)
+
+    def batch(self, index: int) -> Tensor:
+        generator = seed_everything(CPU, 7, self.step, index + 1)
+        if self.case.model == "resnet":
+            return torch.randn(self.rows(index), 3, 32, 32, generator=generator)
+        return torch.randint(0, 32, (self.rows(index), CONTEXT + 1), generator=generator)
+
+    def loss(self, model: nn.Module, index: int, batch: Tensor) -> Tensor:
+        if batch.is_floating_point() or self.case.model in ("normed", "mlp"):
+            loss: Tensor = model(batch.float()).square().mean()
+        else:
+            loss, _ = next_token_loss(model, (batch,))
+        return loss * (self.rows(index) / self.case.samples)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        return autocast(self.case.precision, CPU)
+
+
+def make_optimizer(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([parameter for parameter in parameters if parameter.requires_grad], lr=1e-3, weight_decay=0.1)
+
+
+def one_process(case: Case) -> Run:
+    """Without anything of a pipeline: the same for all of them."""
+    return _one_process(replace(case, schedule="1f1b", chunks=1, replicas=1, measured=False))
+
+
+@functools.lru_cache
+def _one_process(case: Case) -> Run:
+    model, _ = make(case)
+    optimizer, losses, norms = make_optimizer(list(model.parameters())), [], []
+    for step in range(1, case.steps + 1):
+        work, total = Step(case, step), 0.0
+        for index in range(case.micro_batches):
+            with work.autocast():
+                loss = work.loss(model, index, work.batch(index))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        norms.append(clip_gradients(model.parameters(), CLIP).item())
+        losses.append(total)
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+    work = Step(case, 0)
+    with torch.no_grad(), work.autocast():
+        held_out = sum(work.loss(model, index, work.batch(index)).item() for index in range(case.micro_batches))
+    return Run(losses, norms, state_of(model), held_out)
+
+
+def state_of(model: nn.Module) -> dict[str, list[float]]:
+    return {name: tensor.flatten().tolist() for name, tensor in model.state_dict().items()}
+
+
+def joined(world: World, fence: Fence, replicas: int) -> Group:
+    return join(world, fence, lines(Degrees(pipeline=world.world_size // replicas, replicate=replicas)))
+
+
+def trained(case: Case, group: Group) -> Run:
+    number = group.lines["replicate"].rank if "replicate" in group.lines else 0
+    model, units = make(case)
+    pipelined = pipeline(model, units, Step(case, 1), Place.of(group), case.schedule, CPU, chunks=case.chunks, measured=case.measured)
+    optimizer, losses, norms = make_optimizer(pipelined.parameters), [], []
+    for step in range(1, case.steps + 1):
+        pipelined.begin_step(even_deal(case.micro_batches, case.replicas, number), {})
+        found = pipelined.run(Step(case, step))
+        assert pipelined.finish_step() >= 0
+        norm, bubble = pipelined.clip(CLIP)
+        losses.append(total(group, list(found.values())))
+        norms.append(norm.item())
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+    pipelined.settle_buffers()
+    deal = even_deal(case.micro_batches, case.replicas, number)
+    held_out = total(group, list(pipelined.evaluate(deal, Step(case, 0)).values()))
+    return Run(losses, norms, state_of(model), held_out, bubble)
+
+
+def trained_alone(case: Case) -> Run:
+    """All stages in this process."""
+    return trained(case, SoloGroup())
+
+
+def total(group: Group, losses: Sequence[Tensor]) -> float:
+    """Over the world."""
+    return group.start_sum(torch.stack([torch.zeros((), dtype=torch.float64), *(loss.double() for loss in losses)]).sum())().item()
+
+
+def trained_all(world: World, cases: Sequence[Case]) -> list[Run]:
+    """One after the other in the same processes, as many pipelines beside each other in all of them."""
+    torch.set_num_threads(1)
+    (replicas,) = {case.replicas for case in cases}
+    group = joined(world, Fence(), replicas)
+    runs = [trained(case, group) for case in cases]
+    group.part()
+    group.close()
+    return runs
+
+
+def require_equal(case: Case, runs: Sequence[Run], bound: float) -> None:
+    """Of all ranks of a world, and one process: losses, norms and parameters, relative to what one process has. Copies are equal to the bit."""
+    expected, whole = one_process(case), dict[str, list[float]]()
+    for run in runs:
+        near(run.losses, expected.losses, bound, f"losses of {case}")
+        near(run.norms, expected.norms, bound, f"norms of {case}")
+        near([run.held_out], [expected.held_out], bound, f"held-out loss of {case}")
+        for name, values in run.state.items():
+            near(values, expected.state[name], bound, f"{name} of {case}")
+            assert values == whole.setdefault(name, values), f"copies of {name} differ in {case}"
+    assert set(whole) == set(expected.state)
+
+
+def near(found: Sequence[float], expected: Sequence[float], bound: float, what: str) -> None:
+    """By the norm of all together."""
+    mine, other = torch.tensor(found, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
+    apart = (mine - other).norm() / other.norm().clamp(min=1e-12)
+    assert apart <= bound, f"{what}: {apart:.2e} apart; {found[:3]} and {expected[:3]}"

@@ -1,0 +1,72 @@
+"""The estimate of a pipeline's fullest rank beside what real steps took from torch's allocator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from distributed.abort import Fence
+from distributed.process_group import join
+from parallelism.mesh import lines
+from parallelism.shape import CPU
+from tests.allocations import STEPS, peak_bytes, train
+from tests.ranks import run_ranks
+from training.link import World
+from training.planning.estimates import memory_of
+from training.spec.job import JobSpec
+
+TOLERANCE = 0.15
+PLANS: list[dict[str, Any]] = [
+    {"pipeline_schedule": "1f1b"},
+    {"pipeline_schedule": "1f1b", "activation_checkpointing": "full"},
+    {"pipeline_schedule": "gpipe"},
+    {"pipeline_schedule": "gpipe", "activation_checkpointing": "full"},
+    {"pipeline_schedule": "interleaved_1f1b"},
+    {"pipeline_schedule": "zero_bubble"},
+    {"pipeline_schedule": "zero_bubble_v"},
+]
+
+
+def spec_of(plan: dict[str, Any], precision: str = "fp32", **model: Any) -> JobSpec:
+    return JobSpec.model_validate(
+        {
+            "name": "staged",
+            "model": {"kind": "gpt", "layers": 6, "dim": 64, "heads": 4, "context": 64} | model,
+            "data": {"kind": "stdlib_text"},
+            "resources": {"nodes": 2},
+            "precision": precision,
+            "parallelism": {"pipeline": 2} | plan,
+            "training": {"steps": STEPS, "global_batch_size": 12, "micro_batch_size": 2},
+        }
+    )
+
+
+def peak(world: World, document: dict[str, Any]) -> int:
+    """Of one rank."""
+    torch.set_num_threads(1)
+    spec = JobSpec.model_validate(document)
+    group = join(world, Fence(), lines(spec.parallelism.degrees(world.world_size)))
+    try:
+        return peak_bytes(lambda: train(spec, group))
+    finally:
+        group.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: " ".join(plan.values()))
+def test_the_fullest_rank(plan: dict[str, Any], precision: str) -> None:
+    require_close(spec_of(plan, precision))
+
+
+@pytest.mark.parametrize("schedule", ["interleaved_1f1b", "zero_bubble", "zero_bubble_v"])
+def test_a_large_vocabulary_on_the_last_stage(schedule: str) -> None:
+    require_close(spec_of({"pipeline_schedule": schedule}, vocab_size=2000))
+
+
+def require_close(spec: JobSpec) -> None:
+    measured = max(run_ranks(peak, 2, spec.model_dump(mode="json")))
+    found = memory_of(spec, CPU)
+    assert found is not None
+    assert found.total == pytest.approx(measured, rel=TOLERANCE)

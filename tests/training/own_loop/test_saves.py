@@ -1,0 +1,182 @@
+"""Checkpoints of an own loop: any strategy loads them, and the curve goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.launched import run_launched
+from tests.training.own_loop.loops import Normed, bare, build, folder_of, optimizer_of, own_batch, train
+from training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
+from training.own_loop.trainer import Trainer
+from training.saving import checkpoint
+from training.saving import manifest as manifests
+
+UPDATES = 8
+HALFWAY = 4
+PLANS: dict[str, tuple[int, dict[str, Any]]] = {
+    "single": (1, {"strategy": "single"}),
+    "ddp on 2": (2, {"strategy": "ddp"}),
+    "fsdp on 2": (2, {"strategy": "fsdp"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("ddp on 2", "single"), ("ddp on 2", "fsdp on 2"), ("fsdp on 2", "ddp on 2"), ("fsdp on 2", "single"), ("single", "fsdp on 2")],
+)
+def test_the_curve_goes_on_under_another_strategy(tmp_path: Path, before: str, after: str) -> None:
+    expected = bare(UPDATES)
+    for plan, options in ((before, {"save_at": HALFWAY}), (after, {"load": True})):
+        world_size, strategy = PLANS[plan]
+        settings = strategy | {"checkpoint_dir": str(tmp_path), "gradient_clip_val": 0.5}
+        found = run_launched(run, world_size, settings, HALFWAY if plan == before else UPDATES, options)
+    assert len(found[0].losses) == UPDATES - HALFWAY
+    for each in found:
+        assert each.losses == pytest.approx(expected.losses[HALFWAY:], rel=1e-5)
+
+
+def run(settings: dict[str, Any], updates: int, options: dict[str, Any]) -> Any:
+    return train(settings, updates, **options)
+
+
+def test_a_manifest_says_what_was_saved(tmp_path: Path) -> None:
+    (found,) = run_launched(run, 1, {"checkpoint_dir": str(tmp_path), "gradient_accumulation_steps": 2}, 3, {"save_at": 3})
+    manifest = manifests.read(folder_of(tmp_path, 6))
+    assert (manifest.job_id, manifest.step, manifest.generation) == ("own-loop", 6, 1)
+    assert manifest.metrics == {"loss": found.losses[-1]}
+    manifests.verify(folder_of(tmp_path, 6), manifest, manifest.files)
+
+
+def test_the_newest_that_verifies_is_loaded_and_the_damaged_one_is_named(tmp_path: Path) -> None:
+    settings = {"checkpoint_dir": str(tmp_path)}
+    train(settings, 2, save_at=1)
+    train(settings, 2, save_at=2, load=True)
+    damage(folder_of(tmp_path, 2))
+    with pytest.warns(UserWarning, match=r"step-2\.g\d+ is damaged, trying an older one"):
+        found = train(settings, 3, load=True)
+    assert len(found.losses) == 2
+    damage(folder_of(tmp_path, 1))
+    with pytest.raises(CheckpointCorruptError, match="do not match"):
+        train(settings, 3, load=str(folder_of(tmp_path, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with pytest.raises(NoUsableCheckpointError, match=r"tried step-2\.g\d+, step-1\.g\d+; give another directory"):
+            train(settings, 3, load=True)
+
+
+def test_it_loads_with_another_accumulation_and_from_any_path(tmp_path: Path) -> None:
+    settings = {"gradient_clip_val": 0.5}
+    train(settings | {"gradient_accumulation_steps": 2, "checkpoint_dir": str(tmp_path)}, 3, save_at=3)
+    with Trainer(Normed(), gradient_accumulation_steps=4) as other, pytest.raises(InvalidInputError, match="does not fit"):
+        other.load_checkpoint(optimizer_of(other.model), folder_of(tmp_path, 6))
+    with Trainer(build(), gradient_accumulation_steps=4) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        assert trainer.load_checkpoint(optimizer, folder_of(tmp_path, 6)) == 6
+        updates = [trainer.train_step(own_batch(step, 4), optimizer, torch.nn.functional.mse_loss, step) for step in range(6, 10)]
+    assert [update is not None for update in updates] == [False, False, False, True]
+
+
+def test_what_overflows_in_fp16_is_skipped_and_the_scale_goes_on_after_a_load(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"mixed_precision": "fp16", "checkpoint_dir": tmp_path}
+    inputs, targets = own_batch(0, 1)
+    with Trainer(Normed(), **settings) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+        skipped = trainer.train_step((inputs, targets), optimizer, lambda outputs, _: outputs.float().mean() * torch.inf, 0)
+        assert skipped is not None
+        assert skipped.scale.metrics == {"loss_scale": 2.0**15, "skipped_updates": 1.0}
+        assert all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
+        trainer.train_step((inputs, targets), optimizer, torch.nn.functional.mse_loss, 1)
+        assert not torch.equal(trainer.model.state_dict()["head.weight"], before["head.weight"])
+        trainer.save_checkpoint(optimizer)
+    with Trainer(Normed(), **settings) as again:
+        optimizer = optimizer_of(again.model)
+        again.load_checkpoint(optimizer)
+        update = again.train_step((inputs, targets), optimizer, torch.nn.functional.mse_loss, 2)
+        assert update is not None
+        assert update.scale.metrics == {"loss_scale": 2.0**15, "skipped_updates": 1.0}
+
+
+def damage(folder: Path) -> None:
+    data = next(folder.glob("__0_*"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+
+
+def test_an_empty_directory_is_a_start(tmp_path: Path) -> None:
+    assert train({"checkpoint_dir": str(tmp_path / "new")}, 2, load=True).losses == train({}, 2).losses
+
+
+def test_nothing_saved_is_ever_overwritten(tmp_path: Path) -> None:
+    with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        for _ in range(2):
+            trainer.train_step(own_batch(0, 1), optimizer, torch.nn.functional.mse_loss, trainer.next_step)
+            trainer.save_checkpoint(optimizer)
+        with pytest.raises(CheckpointSaveError, match=r"step-2\.g1 is there already: .* train on first"):
+            trainer.save_checkpoint(optimizer)
+        assert trainer.load_checkpoint(optimizer, folder_of(tmp_path, 1)) == 1
+        trainer.train_step(own_batch(0, 1), optimizer, torch.nn.functional.mse_loss, 1)
+        trainer.save_checkpoint(optimizer)
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-1.g1", "step-2.g1", "step-2.g2"]
+
+
+def test_a_save_that_failed_leaves_nothing_and_the_next_one_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Trainer(Normed(), checkpoint_dir=tmp_path) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        trainer.train_step(own_batch(0, 1), optimizer, torch.nn.functional.mse_loss, 0)
+        with monkeypatch.context() as broken:
+            broken.setattr(checkpoint.manifests, "publish", full_disk)
+            with pytest.raises(CheckpointSaveError, match="No space left"):
+                trainer.save_checkpoint(optimizer)
+        assert list(tmp_path.glob("step-*")) == []
+        manifests.read(trainer.save_checkpoint(optimizer))
+
+
+def full_disk(*_: object) -> str:
+    raise OSError(28, "No space left on device")
+
+
+def test_in_the_middle_of_an_update_nothing_is_saved(tmp_path: Path) -> None:
+    with Trainer(Normed(), checkpoint_dir=tmp_path, gradient_accumulation_steps=2) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        with pytest.raises(InvalidInputError, match="after 0 batches nothing can be saved"):
+            trainer.save_checkpoint(optimizer)
+        trainer.train_step(own_batch(0, 2), optimizer, torch.nn.functional.mse_loss, 0)
+        with pytest.raises(InvalidInputError, match=r"after 1 batches .* every 2 of them"):
+            trainer.save_checkpoint(optimizer)
+
+
+def test_without_a_directory_the_way_out_is_told() -> None:
+    with Trainer(Normed()) as trainer, pytest.raises(InvalidInputError, match="give Trainer"):
+        trainer.load_checkpoint(optimizer_of(trainer.model))
+
+
+def test_running_statistics_are_saved_as_the_mean_of_all_ranks(tmp_path: Path) -> None:
+    own = run_launched(normed, 2, str(tmp_path))
+    (loaded,) = run_launched(statistics, 1, str(tmp_path))
+    assert own[0] != own[1]
+    assert loaded == pytest.approx([sum(values) / 2 for values in zip(*own, strict=True)], rel=1e-6)
+
+
+def normed(directory: str) -> list[float]:
+    """This rank's running mean before it was settled."""
+    with Trainer(Normed(), checkpoint_dir=directory) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        trainer.train_step(own_batch(0, 1), optimizer, torch.nn.functional.mse_loss, 0)
+        own: list[float] = trainer.model.get_buffer("norm.running_mean").tolist()
+        trainer.save_checkpoint(optimizer)
+    return own
+
+
+def statistics(directory: str) -> list[float]:
+    with Trainer(Normed(), checkpoint_dir=directory) as trainer:
+        trainer.load_checkpoint(optimizer_of(trainer.model))
+        found: list[float] = trainer.model.get_buffer("norm.running_mean").tolist()
+    return found

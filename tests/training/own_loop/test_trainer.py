@@ -1,0 +1,200 @@
+"""What a Trainer asks of its user, and what it tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from distributed.env import RANK_FOLDER
+from distributed.errors import LaunchError
+from monitoring.points import STEP_PARTS, MetricRecord
+from monitoring.spool import SpoolReader
+from tests.event_files import read_scalars
+from tests.launched import run_launched
+from tests.training.own_loop.loops import Normed, Small, optimizer_of, own_batch, train
+from training.errors import InvalidInputError
+from training.link import RankFolder
+from training.own_loop.trainer import Trainer
+
+
+def test_after_every_update_it_says_what_that_came_to() -> None:
+    with Trainer(Small(), gradient_accumulation_steps=2) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        assert trainer.train_step(own_batch(0, 2), optimizer, F.mse_loss, 0) is None
+        assert trainer.performance_metrics() == {}
+        update = trainer.train_step(own_batch(1, 2), optimizer, F.mse_loss, 1)
+        assert update is not None
+        assert (update.step, update.samples, trainer.next_step) == (2, 16, 2)
+        assert sum(update.parts.values()) == pytest.approx(update.seconds)
+        metrics = trainer.performance_metrics()
+        assert metrics["samples_per_second"] == pytest.approx(16 / update.seconds)
+        assert metrics["loss"] == update.loss
+        assert {*STEP_PARTS, "step_seconds", "memory_bytes", "peak_memory_bytes", "gradient_norm", "learning_rate"} <= metrics.keys()
+        assert not {"mfu", "tokens_per_second"} & metrics.keys(), "nobody said what a sample is"
+
+
+def test_tokens_per_second_follow_from_what_a_sample_is() -> None:
+    with Trainer(Small(), tokens_per_sample=128) as trainer:
+        trainer.train_step(own_batch(0, 1), optimizer_of(trainer.model), F.mse_loss, 0)
+        metrics = trainer.performance_metrics()
+    assert metrics["tokens_per_second"] == pytest.approx(128 * metrics["samples_per_second"])
+
+
+def test_tensorboard_reads_the_curve(tmp_path: Path) -> None:
+    losses = train({"log_dir": tmp_path}, 3).losses
+    points = read_scalars(tmp_path)
+    assert [point.step for point in points["loss"]] == [1, 2, 3]
+    assert [point.value for point in points["loss"]] == pytest.approx(losses)
+    assert "step_seconds" in points
+
+
+def test_in_a_job_every_rank_fills_its_own_spool(tmp_path: Path) -> None:
+    losses = run_launched(train_in_a_job, 2, str(tmp_path))[0]
+    for rank in range(2):
+        folder = RankFolder.at(tmp_path / str(rank))
+        records = [msgspec.json.decode(payload, type=MetricRecord) for payload in SpoolReader(folder.metrics).read()]
+        assert [record.step for record in records] == [1, 2, 3]
+        assert all("step_seconds" in record.values for record in records)
+        assert [record.values.get("loss") for record in records] == (losses if rank == 0 else [None] * 3)
+
+
+def train_in_a_job(directory: str) -> list[float]:
+    import os
+
+    folder = Path(directory) / os.environ["RANK"]
+    folder.mkdir()
+    os.environ[RANK_FOLDER] = str(folder)
+    return train({}, 3).losses
+
+
+class Named(nn.Module):
+    """As transformers' models: named arguments in, an object with the loss out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Any:
+        outputs = self.linear(inputs)
+        return type("Output", (), {"loss": None if labels is None else F.mse_loss(outputs, labels), "logits": outputs})()
+
+
+def test_a_batch_may_name_its_parts_and_a_model_may_know_its_loss() -> None:
+    inputs, labels = own_batch(0, 1)
+    model = Named()
+    expected = F.mse_loss(model.linear(inputs), labels).item()
+    with Trainer(model) as trainer:
+        optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.0)
+        update = trainer.train_step({"inputs": inputs, "labels": labels}, optimizer, None, 0)
+        assert update is not None
+        assert update.loss == pytest.approx(expected)
+        update = trainer.train_step(
+            {"inputs": inputs}, optimizer, lambda outputs, batch: (outputs.logits - batch["inputs"]).abs().mean(), 1
+        )
+        assert update is not None
+        assert update.samples == len(inputs)
+        with pytest.raises(InvalidInputError, match="give a criterion"):
+            trainer.train_step({"inputs": inputs}, optimizer, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "problem"),
+    [
+        (lambda outputs, targets: (outputs - targets).square(), r"of shape \(16, 4\); return a scalar"),
+        (lambda outputs, targets: (outputs - targets).mean().item(), "returned float"),
+        (lambda outputs, targets: (outputs - targets).mean().detach(), "without detach"),
+    ],
+)
+def test_a_loss_that_is_none_is_refused(criterion: Any, problem: str) -> None:
+    with Trainer(Small()) as trainer, pytest.raises(InvalidInputError, match=problem):
+        trainer.train_step(own_batch(0, 1), optimizer_of(trainer.model), criterion, 0)
+
+
+def test_a_step_out_of_order_is_refused() -> None:
+    with Trainer(Small()) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, 0)
+        with pytest.raises(InvalidInputError, match="was given step 0, but 1 is next"):
+            trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, 0)
+
+
+def test_an_optimizer_of_parameters_that_sharding_has_replaced_is_refused() -> None:
+    for problem in run_launched(stale_optimizer, 2):
+        assert "make it after the Trainer" in problem
+
+
+def stale_optimizer() -> str:
+    model = Small()
+    optimizer = optimizer_of(model)
+    with Trainer(model, strategy="fsdp") as trainer:
+        try:
+            trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, 0)
+        except InvalidInputError as error:
+            return str(error)
+    return "it was taken"
+
+
+def test_models_that_differ_between_ranks_are_refused_on_all_of_them() -> None:
+    for problem in run_launched(another_model, 2):
+        assert "blocks.0.0.weight is float32[4, 4] on rank 0 and float32[5, 4] on rank 1" in problem
+
+
+def another_model() -> str:
+    import os
+
+    model = Small()
+    if os.environ["RANK"] == "1":
+        model.blocks[0][0] = nn.Linear(4, 5)  # type: ignore[index]
+    try:
+        Trainer(model)
+    except InvalidInputError as error:
+        return str(error)
+    return "it was taken"
+
+
+def test_evaluation_is_without_gradients_and_training_goes_on_after_it() -> None:
+    with Trainer(Normed()) as trainer:
+        with trainer.evaluation() as model:
+            assert not model.training
+            assert not model(torch.ones(2, 4)).requires_grad
+        assert trainer.model.training
+
+
+def test_a_world_that_nobody_says_how_to_meet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(LaunchError, match="WORLD_SIZE=2 but MASTER_ADDR or MASTER_PORT is not set"):
+        Trainer(Small())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"strategy": "horovod"}, "strategy='horovod' .* use single, ddp or fsdp"),
+        ({"strategy": {"strategy": "fsdp", "tensor": 2}}, "tensor=2 needs to know the model's insides"),
+        ({"strategy": {"strategy": "fsdp", "replicas": 2}}, "replicas=2: Extra inputs"),
+        ({"strategy": "ddp", "cpu_offload": True}, "cpu_offload=true is for strategy fsdp, not ddp"),
+        ({"strategy": "fsdp", "cpu_offload": True}, "in a world of 1 each rank has all of it"),
+        ({"strategy": {"strategy": "fsdp", "replicate": 2}}, "does not divide world size 1"),
+        ({"mixed_precision": "no"}, "mixed_precision='no' is not known; use fp32, bf16 or fp16"),
+        ({"gradient_accumulation_steps": 0}, "use 1 to update after every batch"),
+        ({"gradient_clip_val": 0.0}, "use None not to clip"),
+        ({"activation_checkpointing": "some"}, "activation_checkpointing='some'"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_way_out(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        Trainer(Small(), **options)
+
+
+def test_a_model_with_nothing_to_train_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="the model has nothing to train"):
+        Trainer(nn.Linear(2, 2).requires_grad_(False))
+    with pytest.raises(InvalidInputError, match="meta device"):
+        Trainer(nn.Linear(2, 2, device="meta"))

@@ -1,0 +1,48 @@
+"""Sizes of transformers' models from their configurations alone, held to what the package builds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from training.models.hf import model as hf
+from training.planning.hf_sizes import FAMILIES
+from training.planning.sizes import parameter_count
+from training.spec.workload import HfModel
+
+TINY = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4}
+BUILT = [
+    *({"model_type": family} for family in FAMILIES),  # all of it from defaults
+    {"model_type": "llama", **TINY, "num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    {"model_type": "llama", **TINY, "head_dim": 16, "num_key_value_heads": None},
+    {"model_type": "mistral", **TINY, "num_key_value_heads": 1},
+    {"model_type": "qwen2", **TINY, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    {"model_type": "qwen3", **TINY, "num_key_value_heads": 2, "head_dim": 12, "attention_bias": True},
+    {"model_type": "gpt2", "n_embd": 32, "n_inner": 100, "n_layer": 2, "n_head": 2, "n_positions": 20, "tie_word_embeddings": False},
+    {"model_type": "gpt2", "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "max_position_embeddings": 40},
+]
+
+
+@pytest.mark.parametrize("config", BUILT, ids=lambda config: f"{config['model_type']}-{len(config)}")
+def test_the_count_is_that_of_the_built_model(config: dict[str, Any]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    spec = HfModel(config=config, context=16)
+    with torch.device("meta"):
+        model = hf.build(spec)
+    assert parameter_count(spec) == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        HfModel(path="/models/mine"),
+        HfModel(config={"model_type": "mamba"}),
+        HfModel(config={"model_type": "llama", "hidden_size": "32"}),
+        HfModel(config={"model_type": "llama", "num_hidden_layers": 0}),
+        HfModel(config={"model_type": "gpt2", "tie_word_embeddings": "yes"}),
+    ],
+)
+def test_what_cannot_be_known_is_unknown(spec: HfModel) -> None:
+    assert parameter_count(spec) is None

@@ -1,0 +1,79 @@
+"""A batch of a user's loader: to the device, through the model, to its loss.
+
+A batch that is a pair is (inputs, targets). Any other one is both: the model's inputs, and what the criterion is given besides the outputs.
+Inputs that are a mapping are named arguments of the model, a tuple positional ones, and anything else is the only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.errors import InvalidInputError
+
+#: Scalar mean over the batch from (outputs, targets); None: the outputs have it as `loss`, as those of transformers' models do.
+Criterion = Callable[[Any, Any], Tensor]
+
+
+def parts_of(batch: Any) -> tuple[Any, Any]:
+    """(inputs, targets)"""
+    return (batch[0], batch[1]) if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, batch)
+
+
+def outputs_of(model: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+
+
+def loss_of(model: nn.Module, batch: Any, criterion: Criterion | None) -> Tensor:
+    """Raises InvalidInputError where it is no scalar that gradients can be computed of."""
+    inputs, targets = parts_of(batch)
+    outputs = outputs_of(model, inputs)
+    loss: object = getattr(outputs, "loss", None) if criterion is None else criterion(outputs, targets)
+    source = "the model's outputs have no loss; give a criterion:" if criterion is None else "criterion(outputs, targets)"
+    if not isinstance(loss, Tensor):
+        raise InvalidInputError(f"{source} returned {type(loss).__name__}; return a scalar tensor, the mean over the batch")
+    if loss.numel() != 1:
+        raise InvalidInputError(f"{source} returned a tensor of shape {tuple(loss.shape)}; return a scalar, such as loss.mean()")
+    if not loss.requires_grad:
+        raise InvalidInputError(
+            f"{source} returned a loss that depends on no trainable parameter; compute it from outputs without detach()"
+        )
+    return loss.reshape(())
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Tensors wherever they are in it; what is no tensor stays as it is."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {name: to_device(value, device) for name, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        moved = [to_device(value, device) for value in batch]
+        return moved if isinstance(batch, list) else tuple(moved)
+    return batch
+
+
+def samples_in(batch: Any) -> int:
+    """Rows of its first tensor."""
+    first = next(tensors_in(batch), None)
+    if first is None or first.ndim == 0:
+        raise InvalidInputError(
+            f"a batch of type {type(batch).__name__} has no tensor with samples on dimension 0; give one, as a DataLoader does"
+        )
+    return len(first)
+
+
+def tensors_in(batch: Any) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from tensors_in(value)
+    elif isinstance(batch, tuple | list):
+        for value in batch:
+            yield from tensors_in(value)

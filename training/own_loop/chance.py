@@ -1,0 +1,20 @@
+"""Random numbers of a forward pass: a function of where it stands, so that a checkpoint needs no generator's state."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from training.data.sampler import derive_seed
+
+
+@contextlib.contextmanager
+def seeded(device: torch.device, *place: int) -> Iterator[None]:
+    """What torch draws in here depends on `place` alone; the caller's generators are left as they were."""
+    with torch.random.fork_rng([] if device.type == "cpu" else [device]):
+        torch.default_generator.manual_seed(derive_seed(*place))
+        if device.type == "cuda":
+            torch.cuda.manual_seed(derive_seed(*place))
+        yield

@@ -1,0 +1,91 @@
+"""What the updates of an own loop came to: said to whoever listens, and summed up for whoever asks."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from distributed.env import Position
+from distributed.traffic import Sent
+from monitoring.devices import model_flops_utilization
+from monitoring.points import communication
+from monitoring.recorder import Recorder
+from training.reporting.telemetry import memory_bytes, peak_memory_bytes, peak_of_device
+from training.steps.loss_scale import Unscaled
+
+#: Updates that `Meter.summary` looks back on.
+WINDOW = 100
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of the optimizer, the same on every rank but for the times."""
+
+    step: int  # batches that each rank has trained on by now: what curves and checkpoints go by
+    loss: float  # mean over the batches of all ranks in this update
+    gradient_norm: float  # of all gradients together, before clipping
+    learning_rate: float  # of the optimizer's first group
+    scale: Unscaled  # of losses, from now on; with fp16 it tells how many updates were skipped
+    samples: int  # of all ranks
+    seconds: float
+    parts: Mapping[str, float]  # STEP_PARTS; they add up to `seconds`
+    sent: Sent  # by this rank
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a sample is, as far as the user says."""
+
+    tokens: int | None
+    flops: float | None  # forward and backward
+
+
+class Meter:
+    def __init__(self, place: Position, device: torch.device, precision: str, sample: Arithmetic, recorders: Sequence[Recorder]) -> None:
+        self._place, self._device, self._sample = place, device, sample
+        self._recorders = recorders
+        self._newest: deque[Update] = deque(maxlen=WINDOW)
+        self._peak = peak_of_device(device, precision)
+
+    def note(self, update: Update) -> None:
+        self._newest.append(update)
+        values = {**update.parts, "step_seconds": update.seconds, **self._memory(), **communication(*update.sent)}
+        if self._place.rank == 0:
+            values |= told_by_one(update) | self._rates(update.samples / update.seconds)
+        for recorder in self._recorders:
+            recorder.record(update.step, dict(values))
+
+    def summary(self) -> dict[str, float]:
+        """Of the newest WINDOW updates: medians of times, rates over all of them; loss and norm are the newest's. Empty before the first."""
+        if not self._newest:
+            return {}
+        seconds = sum(update.seconds for update in self._newest)
+        times = [{"step_seconds": update.seconds, **update.parts} for update in self._newest]
+        medians = {name: statistics.median(each[name] for each in times) for name in times[0]}
+        rates = self._rates(sum(update.samples for update in self._newest) / seconds)
+        return told_by_one(self._newest[-1]) | rates | medians | self._memory()
+
+    def _rates(self, samples_per_second: float) -> dict[str, float]:
+        """What is not known is left out: MFU of a model whose arithmetic nobody says, or on a device whose peak is not listed."""
+        rates = {"samples_per_second": samples_per_second}
+        if self._sample.tokens is not None:
+            rates["tokens_per_second"] = samples_per_second * self._sample.tokens
+        if self._sample.flops is not None and self._peak is not None:
+            peak = self._peak.flops * self._place.world_size
+            rates["mfu"] = model_flops_utilization(samples_per_second, self._sample.flops, peak)
+        return rates
+
+    def _memory(self) -> dict[str, float]:
+        return {"memory_bytes": memory_bytes(self._device.type), "peak_memory_bytes": peak_memory_bytes(self._device.type)}
+
+    def flush(self) -> None:
+        for recorder in self._recorders:
+            recorder.flush()
+
+
+def told_by_one(update: Update) -> dict[str, float]:
+    return {"loss": update.loss, "gradient_norm": update.gradient_norm, "learning_rate": update.learning_rate, **update.scale.metrics}

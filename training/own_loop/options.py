@@ -1,0 +1,126 @@
+"""What a user gives a `Trainer`, checked once: the same names, values and refusals as in a job spec."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import ValidationError
+
+from parallelism.plan import Choices, Degrees, WorldSizeMismatchError
+from training.errors import InvalidInputError
+from training.spec.strategy import Parallelism
+
+Precision = Literal["fp32", "bf16", "fp16"]
+Recomputed = Literal["none", "selective", "full"]
+#: Those that need to know nothing of a model's insides.
+STRATEGIES = ("single", "ddp", "fsdp")
+#: What fsdp does by itself is its own matter; these cut a model where only its author, or a plan, knows how.
+INSIDES = ("tensor", "pipeline", "context")
+
+
+@dataclass(frozen=True)
+class Options:
+    parallelism: Parallelism
+    precision: Precision
+    accumulation: int  # batches of a rank in one update
+    clip: float | None  # norm of all gradients together
+    seed: int
+
+    @property
+    def choices(self) -> Choices:
+        return Choices(
+            precision=self.precision,
+            activation_checkpointing=self.parallelism.activation_checkpointing,
+            reshard_after_forward=self.parallelism.reshard_after_forward,
+            cpu_offload=self.parallelism.cpu_offload,
+        )
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
+    def degrees(self, world_size: int) -> Degrees:
+        try:
+            sizes = self.parallelism.degrees(world_size)
+        except WorldSizeMismatchError as error:
+            raise InvalidInputError(str(error)) from error
+        if self.parallelism.cpu_offload and sizes.shard == 1:
+            raise InvalidInputError(
+                f"cpu_offload=True is for models in parts, but in a world of {world_size} each rank has all of it; leave it out, or start more ranks"
+            )
+        return sizes
+
+
+def read_options(
+    *,
+    strategy: str | Mapping[str, object],
+    mixed_precision: str,
+    gradient_accumulation_steps: int,
+    gradient_clip_val: float | None,
+    activation_checkpointing: bool | str,
+    cpu_offload: bool,
+    seed: int,
+) -> Options:
+    """Raises InvalidInputError."""
+    return Options(
+        parallelism=read_parallelism(strategy, activation_checkpointing, cpu_offload=cpu_offload),
+        precision=read_precision(mixed_precision),
+        accumulation=read_accumulation(gradient_accumulation_steps),
+        clip=read_clip(gradient_clip_val),
+        seed=seed,
+    )
+
+
+def read_parallelism(strategy: str | Mapping[str, object], activation_checkpointing: bool | str, *, cpu_offload: bool) -> Parallelism:
+    """A strategy's name, or a spec's whole `parallelism` part; the two arguments win over what that says."""
+    given: dict[str, object] = {"strategy": strategy} if isinstance(strategy, str) else dict(strategy)
+    name = given.get("strategy", "ddp")
+    if name not in STRATEGIES:
+        raise InvalidInputError(f"strategy={name!r} is none that fits any model; use {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}")
+    for axis in INSIDES:
+        if given.get(axis, 1) != 1:
+            raise InvalidInputError(
+                f"strategy: {axis}={given[axis]} needs to know the model's insides; use fsdp, or submit a job with a model of ours"
+            )
+    if activation_checkpointing not in (False, "none"):
+        given["activation_checkpointing"] = "full" if activation_checkpointing is True else activation_checkpointing
+    if cpu_offload:
+        given["cpu_offload"] = True
+    try:
+        return Parallelism.model_validate(given)
+    except ValidationError as error:
+        raise InvalidInputError("; ".join(told(each) for each in error.errors())) from error
+
+
+def told(error: Mapping[str, object]) -> str:
+    """One finding of pydantic; ours name the field themselves."""
+    where = error["loc"]
+    assert isinstance(where, tuple)
+    return f"{'.'.join(map(str, where))}={error['input']!r}: {error['msg']}" if where else str(error["msg"])
+
+
+def read_precision(given: str) -> Precision:
+    if given not in get_args(Precision):
+        raise InvalidInputError(f"mixed_precision={given!r} is not known; use fp32, bf16 or fp16")
+    return given  # type: ignore[return-value]
+
+
+def read_accumulation(given: int) -> int:
+    if given < 1:
+        raise InvalidInputError(f"gradient_accumulation_steps={given} is less than 1; use 1 to update after every batch")
+    return given
+
+
+def read_clip(given: float | None) -> float | None:
+    if given is not None and not (given > 0 and math.isfinite(given)):
+        raise InvalidInputError(f"gradient_clip_val={given} is not a positive number; use None not to clip")
+    return given
+
+
+def read_folder(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given).expanduser().resolve()

@@ -1,0 +1,34 @@
+"""Where an own loop's numbers go: to the curves of the job that it runs in, to TensorBoard's files, or nowhere. No torch in here."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from pathlib import Path
+
+from distributed.env import Position, rank_folder
+from monitoring.event_file import EventFile
+from monitoring.recorder import Recorder, recorder_at
+from training.link import RankFolder
+
+
+@functools.cache
+def job_recorder() -> Recorder | None:
+    """Of the job that this process is a rank of; None outside one. What it was given is written when the process ends."""
+    folder = rank_folder()
+    return None if folder is None else kept_to_the_end(recorder_at(RankFolder.at(folder).metrics))
+
+
+def recorders_for(place: Position, log_folder: Path | None) -> list[Recorder]:
+    """Of every rank in a job; TensorBoard's files are written by rank 0 alone."""
+    job = job_recorder()
+    found = [] if job is None else [job]
+    if log_folder is not None and place.rank == 0:
+        found.append(kept_to_the_end(Recorder(EventFile(log_folder))))
+    return found
+
+
+def kept_to_the_end(recorder: Recorder) -> Recorder:
+    """Its thread ends with the process, whatever is queued."""
+    atexit.register(recorder.close)
+    return recorder

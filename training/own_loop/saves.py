@@ -1,0 +1,133 @@
+"""Checkpoints of an own loop: the same transactions as a job's, found by looking into their folder, since nobody keeps a record of them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from distributed.process_group import Group
+from monitoring.sinks import on_the_wire
+from training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
+from training.own_loop.options import Options
+from training.saving import checkpoint, shards
+from training.saving import manifest as manifests
+from training.saving.draft import draft_of
+from training.saving.manifest import Manifest
+from training.saving.parts import Division
+from training.saving.together import together
+from training.saving.vault import open_vault
+from training.saving.writers import AtOnce
+from training.steps.loss_scale import Unscaled
+
+#: In place of a job's id.
+OWN_LOOP = "own-loop"
+
+
+class Stateful(Protocol):
+    """A learning rate schedule of torch, or whatever else keeps small values from step to step."""
+
+    def state_dict(self) -> dict[str, object]: ...
+    def load_state_dict(self, state_dict: dict[str, object], /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a checkpoint of an own loop holds."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scheduler: Stateful | None = None
+
+    def tensors(self) -> shards.Tensors:
+        scheduler = {} if self.scheduler is None else {"scheduler": self.scheduler.state_dict()}
+        return shards.tensors_of(self) | scheduler
+
+    def put(self, tensors: shards.Tensors) -> None:
+        shards.put_tensors(self, tensors)
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(tensors["scheduler"])
+
+
+class OwnVault:
+    """One directory that all ranks see, and one generation of what is saved there: nothing is ever overwritten."""
+
+    def __init__(self, directory: Path, group: Group, options: Options) -> None:
+        self.directory, self.group, self._options = directory, group, options
+        taken = together(group, lambda: generations(directory) if group.rank == 0 else [], CheckpointSaveError)[0]
+        self._division = Division()
+        self.generation = 1 + max(taken, default=0)
+        open_vault(self, ())
+
+    def save(self, training: Training, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Path:
+        """Raises CheckpointSaveError on every rank if any of them failed."""
+        final = self.directory / manifests.directory_name(step, self.generation)
+        if any(self.group.gather(final.exists())):
+            raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
+        made = draft_of(self.group, self._division, final, training.tensors(), self._describe(step, scale, metrics), AtOnce().take)
+        return checkpoint.commit(self.group, made).directory
+
+    def load_newest(self, training: Training) -> Manifest | None:
+        """Of the newest that verifies; None where there is none at all. Raises NoUsableCheckpointError where all of them are damaged."""
+        found = together(self.group, lambda: newest_first(self.directory) if self.group.rank == 0 else [], CheckpointCorruptError)[0]
+        for folder in found:
+            try:
+                return load(training, folder, self.group)
+            except CheckpointCorruptError as error:
+                if self.group.rank == 0:
+                    warnings.warn(f"checkpoint {folder.name} is damaged, trying an older one: {error}", stacklevel=3)
+        if found:
+            tried = ", ".join(folder.name for folder in found)
+            raise NoUsableCheckpointError(
+                f"no checkpoint in {self.directory} can be used: tried {tried}; give another directory to start anew"
+            )
+        return None
+
+    def _describe(self, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Manifest:
+        return Manifest(
+            job_id=OWN_LOOP,
+            step=step,
+            generation=self.generation,
+            world_size=self.group.world_size,
+            seed=self._options.seed,
+            spec_sha256=self._options.sha256,
+            created=time.time(),
+            best=None,
+            loss_scale=scale.saved,
+            metrics={name: on_the_wire(value) for name, value in metrics.items()},
+            files={},
+        )
+
+
+def load(training: Training, folder: Path, group: Group) -> Manifest:
+    """What else is to be known of it. Raises CheckpointCorruptError on every rank."""
+    manifest = checkpoint.verify(group, folder)
+    tensors = training.tensors()
+    together(group, lambda: shards.read(tensors, folder), CheckpointCorruptError)
+    training.put(tensors)
+    return manifest
+
+
+def generations(directory: Path) -> list[int]:
+    """Of all saves in it, finished or not."""
+    names = (manifests.NAME.fullmatch(folder.name) for folder in directory.glob("step-*"))
+    return [int(name["generation"]) for name in names if name is not None]
+
+
+def newest_first(directory: Path) -> list[Path]:
+    """Published checkpoints, the latest generation's first where two have the same step."""
+    names = (manifests.NAME.fullmatch(folder.name) for folder in directory.glob("step-*"))
+    found = [(int(name["step"]), int(name["generation"])) for name in names if name is not None and not name["debris"]]
+    return [directory / manifests.directory_name(step, generation) for step, generation in sorted(found, reverse=True)]
+
+
+def require_directory(directory: Path | None) -> Path:
+    if directory is None:
+        raise InvalidInputError("this Trainer has no checkpoint_dir; give Trainer(..., checkpoint_dir=FOLDER), one that every rank sees")
+    return directory

@@ -1,0 +1,121 @@
+"""One update: the gradients of some batches added up over all ranks, and one step of the user's optimizer."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from distributed.process_group import Group
+from parallelism.data_parallel import Wrapped
+from parallelism.plan import even_deal
+from parallelism.precision import autocast, scaled, unscale_gradients
+from training.own_loop.batches import Criterion, loss_of, samples_in, to_device
+from training.own_loop.chance import seeded
+from training.own_loop.meter import Update
+from training.own_loop.options import Options
+from training.steps.loss_scale import Unscaled, loss_scale_for
+from training.steps.optim import clip_gradients
+from training.steps.stepping import StepClock
+
+
+class Stepper:
+    """`step`: batches that every rank has trained on so far; `pending`: those of the update under way."""
+
+    def __init__(self, options: Options, model: nn.Module, wrapped: Wrapped, group: Group, device: torch.device) -> None:
+        self.step = self.pending = 0
+        self.scale = loss_scale_for(options.precision)
+        self.wrapped = wrapped
+        self._options, self._model, self._group, self._device = options, model, group, device
+        self._deal = even_deal(options.accumulation * group.world_size, group.world_size, group.rank)
+        self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the update under way: mean loss, samples
+        self._buffers: list[Tensor] = []  # as the update under way found them
+        self._finish: Callable[[], Tensor] | None = None  # waits for those of all ranks
+        self._clock: StepClock | None = None  # since the update before: what the loader takes is the step's
+        group.sent()  # forget how the ranks came to be alike
+
+    def go_on_from(self, step: int, scale: Unscaled, optimizer: torch.optim.Optimizer) -> None:
+        """Whatever was under way."""
+        optimizer.zero_grad()
+        self.step, self.scale, self.pending = step, scale, 0
+
+    def add(self, batch: Any, criterion: Criterion | None) -> bool:
+        """Gradients of one batch; whether it was an update's last one. Only with that do whole models speak to each other."""
+        clock = self._clock = self._clock or StepClock()
+        if self.pending == 0:
+            self.wrapped.begin_step(self._deal, {})
+            self._sums = torch.zeros_like(self._sums)
+            self._buffers = [buffer.clone() for buffer in self._model.buffers()]
+        batch = to_device(batch, self._device)
+        clock.lap("data_seconds")
+        final = self.pending == self._options.accumulation - 1
+        with self.wrapped.accumulate(self.pending, final=final):
+            loss = self._forward(batch, criterion)
+            self._finish = self._group.start_sum(self._sums) if final else None  # travels while backward computes
+            self._lap_pass(clock, "forward_seconds")
+            scaled(loss, self.scale.value).backward()  # type: ignore[no-untyped-call]
+        self._lap_pass(clock, "backward_seconds")
+        self.step += 1
+        self.pending = 0 if final else self.pending + 1
+        return final
+
+    def _forward(self, batch: Any, criterion: Criterion | None) -> Tensor:
+        """This batch's part of the mean over all batches of the update."""
+        with seeded(self._device, self._options.seed, self.step, self._group.rank), autocast(self._options.precision, self._device):
+            loss = loss_of(self.wrapped.module, batch, criterion) / self._deal.micro_batches
+        self._sums[0] += loss.detach()
+        self._sums[1] += samples_in(batch)
+        return loss
+
+    def update(self, optimizer: torch.optim.Optimizer) -> Update:
+        """One whose gradients overflowed in fp16 leaves nothing in the model."""
+        assert self._clock is not None
+        assert self._finish is not None
+        clock = self._clock
+        exposed = self.wrapped.finish_step()
+        clock.lap("backward_seconds")
+        clock.move(exposed, "backward_seconds", "communication_seconds")
+        loss, samples = self._finish().tolist()
+        clock.lap("communication_seconds")
+        rate = float(optimizer.param_groups[0]["lr"])
+        norm = self._apply(optimizer)
+        clock.lap("optimizer_seconds")
+        self._clock = StepClock()
+        return Update(self.step, loss, norm, rate, self.scale, int(samples), clock.now - clock.started, clock.parts, self._group.sent())
+
+    def _apply(self, optimizer: torch.optim.Optimizer) -> float:
+        """The norm of the gradients before they are cut."""
+        unscale_gradients(self._model.parameters(), self.scale.value)
+        norm = clip_gradients(self._model.parameters(), self._options.clip, self._group.lines)
+        applied = self.scale.admits(norm)
+        if applied:
+            optimizer.step()
+        else:
+            self._rewind()
+        optimizer.zero_grad()
+        self.scale = self.scale.after(self.step, applied=applied)
+        return norm.item()
+
+    @torch.no_grad()
+    def _rewind(self) -> None:
+        """Running statistics to what they were before this update."""
+        for buffer, before in zip(self._model.buffers(), self._buffers, strict=True):
+            buffer.copy_(before)
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Evaluations and saves lie between steps."""
+        began = time.perf_counter()
+        with self._group.traffic.apart():
+            yield
+        if self._clock is not None:
+            self._clock.skip(time.perf_counter() - began)
+
+    def _lap_pass(self, clock: StepClock, part: str) -> None:
+        """What this rank has only waited within the pass is communication."""
+        clock.lap(part)
+        clock.move(self.wrapped.waited(), part, "communication_seconds")

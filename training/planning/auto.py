@@ -1,0 +1,97 @@
+"""`strategy: auto` of a job: what may be chosen, and the spec with the choice in the place of what was left open. Pure.
+
+Whether jobs can have a plan is asked of the spec's own validator: what opens there is chosen from here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from parallelism.auto import Supported, Wanted
+from parallelism.estimate import Checkpointing, Setup
+from parallelism.plan import AXES
+from parallelism.shape import Kernels, Numbers
+from training.planning.estimates import shape_of
+from training.spec.job import JobSpec
+from training.spec.workload import HfModel
+
+
+def wanted_of(spec: JobSpec, kernels: Kernels) -> Wanted:
+    """Only for specs with `strategy: auto`. What the spec gives by name is settled; the defaults of what it does not mention are not."""
+    assert spec.training is not None
+    assert spec.model is not None
+    assert not isinstance(spec.model, HfModel)
+    parallelism, resources = spec.parallelism, spec.resources
+    given = spec.training.micro_batch_size
+    elastic = (spec.min_ranks, resources.most_ranks) if resources.is_elastic else ()
+    return Wanted(
+        shape=shape_of(spec.model, spec.data, Numbers(spec.precision, kernels)),
+        global_batch_size=spec.training.global_batch_size,
+        optimizer=spec.optimizer.kind,
+        precision=spec.precision,
+        reproducible=spec.reproducible,
+        micro_batch_size=given if isinstance(given, int) else None,
+        reshard_after_forward=parallelism.reshard_after_forward,
+        cpu_offload=parallelism.cpu_offload and kernels.beside_host,
+        degrees={axis: getattr(parallelism, axis) for axis in AXES if getattr(parallelism, axis) and axis in parallelism.model_fields_set},
+        also_replicas=elastic,
+    )
+
+
+def supported_of(spec: JobSpec) -> Supported:
+    """A job that may change its size while it runs needs a plan that holds at every size, which only replicas do."""
+    parallelism = spec.parallelism
+    open_ = "activation_checkpointing" not in parallelism.model_fields_set
+    return Supported(
+        axes=("replicate",) if spec.resources.is_elastic else AXES,
+        activation_checkpointing=get_args(Checkpointing) if open_ else (parallelism.activation_checkpointing,),
+        permits=lambda setup: permitted(spec, setup),
+    )
+
+
+def permitted(spec: JobSpec, setup: Setup) -> bool:
+    try:
+        written(spec, setup)
+    except ValidationError:
+        return False
+    return True
+
+
+def written(spec: JobSpec, setup: Setup) -> JobSpec:
+    """The spec with this plan in it, for as many nodes as the plan takes. Raises ValidationError where jobs cannot have it."""
+    document = spec.model_dump(exclude_unset=True)
+    parallelism = document["parallelism"] | _axes(setup) | {"activation_checkpointing": setup.activation_checkpointing}
+    training = document["training"] if spec.searches else document["training"] | {"micro_batch_size": setup.micro_batch_size}
+    nodes = max(1, setup.degrees.world_size // spec.resources.slots_per_node)
+    resources = document.get("resources", {}) | ({"nodes": nodes} if nodes != spec.resources.nodes else {})
+    return JobSpec.model_validate(document | {"parallelism": parallelism, "training": training, "resources": resources})
+
+
+def with_micro_batch(spec: JobSpec, size: int) -> JobSpec:
+    """Raises ValidationError where the world has no use for it."""
+    document = spec.model_dump(exclude_unset=True)
+    return JobSpec.model_validate(document | {"training": document["training"] | {"micro_batch_size": size}})
+
+
+def _axes(setup: Setup) -> dict[str, Any]:
+    """What follows from the world by itself is left to it, so that the job can be given another size."""
+    degrees = setup.degrees
+    replicas = degrees.shard > 1 and degrees.replicate > 1
+    return {
+        "strategy": "fsdp" if degrees.shard > 1 else "ddp",
+        "replicate": None,
+        "shard": degrees.shard if replicas else None,
+        "tensor": degrees.tensor,
+        "pipeline": degrees.pipeline,
+        "context": degrees.context,
+    }
+
+
+def asked(spec: JobSpec) -> list[str]:
+    """What the user wrote of it, as in `strategy: auto`."""
+    given = spec.parallelism.model_dump(exclude_unset=True)
+    micro_batch = spec.training.micro_batch_size if spec.training else None
+    lines = [f"parallelism.{name}: {value}" for name, value in given.items() if value is not None]
+    return [*lines, *([f"training.micro_batch_size: {micro_batch}"] if micro_batch is not None else [])]

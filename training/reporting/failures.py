@@ -1,0 +1,109 @@
+"""Whatever ends a rank, as one `FailureReport`: what kind it is, and in words that help."""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+import traceback
+from typing import Literal
+
+import torch
+from pydantic import ValidationError
+
+from distributed.errors import DistributedError
+from parallelism.compiled import CompilerError
+from parallelism.cut.cut_model import CannotCutError
+from parallelism.pipelines.chain import UncuttableModelError
+from parallelism.pipelines.stages import TooFewUnitsError
+from parallelism.pipelines.step import BoundaryMismatchError
+from parallelism.plan import WorldSizeMismatchError
+from training.errors import AbandonedError, CheckpointError, InvalidInputError
+from training.link import FailureReport
+
+Kind = Literal["exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
+
+#: gloo and NCCL raise plain RuntimeErrors; their words for a peer that is gone.
+PEER_LOST = re.compile(
+    r"gloo/|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Socket closed"
+    r"|Timed out waiting|NCCL (remote|communicator)|Read error|Application timeout caused pair closure",
+    re.IGNORECASE,
+)
+#: What does not fit the plan, and would not on any other rank either.
+UNFIT = WorldSizeMismatchError | CannotCutError | UncuttableModelError | TooFewUnitsError | BoundaryMismatchError
+OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Cannot allocate memory", re.IGNORECASE)
+
+
+MAX_MESSAGE_CHARACTERS = 4_000
+MAX_TRACEBACK_CHARACTERS = 64_000
+
+
+def describe(error: BaseException, rank: int, step: int) -> FailureReport:
+    kind = kind_of(error)
+    message = encodable(message_of(error, kind))
+    return FailureReport(
+        kind=kind,
+        rank=rank,
+        message=message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]} …",
+        exception=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
+        traceback=encodable("".join(traceback.format_exception(error)))[-MAX_TRACEBACK_CHARACTERS:],
+        step=step,
+        time=time.time(),
+        exit_code=exit_code_of(error),
+    )
+
+
+def kind_of(error: BaseException) -> Kind:
+    text = str(error)
+    match error:
+        case InvalidInputError() | ValidationError() | CompilerError():
+            return "invalid_input"
+        case CheckpointError():
+            return "checkpoint_failed"
+        case SystemExit() | KeyboardInterrupt():
+            return "exit"
+        case DistributedError() | AbandonedError():
+            return "peer_lost"
+    if isinstance(error, UNFIT):
+        return "invalid_input"
+    if runs_out_of_memory(error, text):
+        return "out_of_memory"
+    if isinstance(error, RuntimeError | ConnectionError) and PEER_LOST.search(text):
+        return "peer_lost"
+    return "exception"
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The interpreter's own: sys.exit decides, and anything else is 1."""
+    if not isinstance(error, SystemExit) or isinstance(error.code, str):
+        return 1
+    return 0 if error.code is None else int(error.code) & 0xFF
+
+
+def runs_out_of_memory(error: BaseException, text: str) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text) is not None
+
+
+def message_of(error: BaseException, kind: Kind) -> str:
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, SystemExit) and not isinstance(error.code, str):
+        return f"sys.exit with code {exit_code_of(error)} before it had finished"
+    if kind == "peer_lost":
+        return f"lost the connection to another rank: {text.splitlines()[0]}"
+    if kind == "out_of_memory":
+        return f"out of memory: {text.splitlines()[0]}; use a smaller micro_batch_size or model"
+    return text
+
+
+def encodable(text: str) -> str:
+    """An exception may quote bytes that are no text (lone surrogates), and nothing can carry those further."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\ufffd")
+
+
+def is_the_users(report: FailureReport) -> bool:
+    """Nobody needs a traceback to see what to change."""
+    return report.kind == "invalid_input"

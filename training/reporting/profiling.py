@@ -1,0 +1,192 @@
+"""Traces of single steps by torch.profiler, asked for in the spec or while the job runs, left as artifacts in the rank's folder.
+
+A trace begins one step early, with the profiler switched on and nothing kept (what is slow the first time is not what was asked for). Writing
+it goes on in a thread. Whatever goes wrong with it is told in the artifact's note, and never ends training.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from monitoring.artifacts import MAX_ARTIFACT_BYTES, Artifact, note_of
+from monitoring.files import write_durably
+from training.link import ProfileRequest, World
+from training.spec.profile_window import ProfileWindow
+
+WARM_UP_STEPS = 1
+#: How long a rank that has done its work waits for a trace that is being written.
+WRITE_TIMEOUT_SECONDS = 30.0
+_COMPRESSION_LEVEL = 5
+
+
+@dataclass(frozen=True)
+class Window:
+    first_step: int
+    steps: int
+    request: str | None  # None: the spec's
+
+    @property
+    def last_step(self) -> int:
+        return self.first_step + self.steps - 1
+
+    @property
+    def name(self) -> str:
+        return f"trace-{self.request or 'spec'}-steps-{self.first_step}-{self.last_step}.json.gz"
+
+
+class Rank(Protocol):
+    """Whose steps are traced."""
+
+    @property
+    def profile_wanted(self) -> ProfileRequest | None:
+        """What was asked for last while the job runs."""
+
+    def step_aside(self) -> None:
+        """Called before something that takes a while."""
+
+
+class Profiling:
+    """Of one rank in one generation."""
+
+    def __init__(self, spec: ProfileWindow | None, world: World, folder: Path, rank: Rank) -> None:
+        self._spec = spec if spec is not None and world.rank in spec.ranks else None
+        self._device, self._folder, self._rank = world.device, folder, rank
+        heard = rank.profile_wanted
+        self._served = heard.id if heard is not None else None  # what was asked of an earlier generation ended with it
+        self._window: Window | None = None
+        self._profiler: profile | None = None
+        self._writing: threading.Thread | None = None
+
+    def between(self, step: int) -> None:
+        """`step` is committed, the next has not begun. Called by the training thread after every step."""
+        try:
+            if self._window is None:
+                self._begin_if_due(step)
+            elif self._profiler is not None:
+                self._advance(self._window, self._profiler, step)
+        except Exception as error:  # noqa: BLE001 - whatever torch or the driver raise: training goes on without a trace
+            self._give_up(f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """The generation ends: an unfinished trace is given up. Nobody waits for one that is being written: others wait for this rank."""
+        if self._window is not None:
+            self._give_up(f"training ended, or its ranks went apart, before step {self._window.last_step} was done; ask again")
+
+    def wait(self) -> None:
+        """Until what was traced is on disk. The process ends next, and with it the thread that writes."""
+        if self._writing is not None:
+            self._writing.join(WRITE_TIMEOUT_SECONDS)
+
+    def _begin_if_due(self, step: int) -> None:
+        window = self._wanted(step)
+        if window is None:
+            return
+        self._window, self._served = window, window.request or self._served
+        self._rank.step_aside()
+        activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self._device == "cuda" else [])
+        self._profiler = profile(activities=activities, schedule=schedule(wait=0, warmup=WARM_UP_STEPS, active=window.steps, repeat=1))
+        self._profiler.start()
+
+    def _advance(self, window: Window, profiler: profile, step: int) -> None:
+        if step < window.last_step:
+            profiler.step()
+            return
+        self._rank.step_aside()
+        profiler.step()  # takes in what was collected
+        self._finish(window, profiler)
+
+    def _wanted(self, step: int) -> Window | None:
+        first = step + 1 + WARM_UP_STEPS
+        if self._spec is not None and self._spec.first_step == first:
+            return Window(first, self._spec.steps, None)
+        request = self._rank.profile_wanted
+        if request is None or request.id == self._served:
+            return None
+        return Window(first, request.steps, request.id)
+
+    def _finish(self, window: Window, profiler: profile) -> None:
+        profiler.stop()
+        self._window = self._profiler = None
+        self._writing = threading.Thread(target=write_trace, args=(window, profiler, self._folder), name="trace-writer", daemon=True)
+        self._writing.start()
+
+    def _give_up(self, why: str) -> None:
+        window, profiler = self._window, self._profiler
+        self._window = self._profiler = None
+        try:
+            if profiler is not None:
+                profiler.stop()
+        except Exception as error:  # noqa: BLE001 - it is given up already
+            why = f"{why} ({type(error).__name__} while stopping: {error})"
+        if window is not None:
+            leave_error(window, self._folder, why)
+
+
+def write_trace(window: Window, profiler: profile, folder: Path) -> None:
+    """In a thread of its own: the trace as Chrome reads it, compressed, and the note that offers it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / window.name
+        _export(profiler, file)
+        size = file.stat().st_size
+        if size > MAX_ARTIFACT_BYTES:
+            file.unlink()
+            leave_error(window, folder, f"the trace has {size:,} bytes; the limit is {MAX_ARTIFACT_BYTES:,}: ask for fewer steps")
+            return
+        leave(folder, note_for(window, size, _sha256(file)))
+    except Exception as error:  # noqa: BLE001 - a full disk, or whatever torch raises: training goes on
+        leave_error(window, folder, f"{type(error).__name__}: {error}")
+
+
+def _export(profiler: profile, file: Path) -> None:
+    plain = file.with_suffix(".tmp")
+    try:
+        profiler.export_chrome_trace(str(plain))
+        with open(plain, "rb") as source, gzip.open(file, "wb", compresslevel=_COMPRESSION_LEVEL) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+    finally:
+        plain.unlink(missing_ok=True)
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def note_for(window: Window, size: int = 0, sha256: str = "", error: str | None = None) -> Artifact:
+    return Artifact(
+        name=window.name,
+        kind="trace",
+        first_step=window.first_step,
+        last_step=window.last_step,
+        time=time.time(),
+        request=window.request,
+        bytes=size,
+        sha256=sha256,
+        error=error,
+    )
+
+
+def leave(folder: Path, artifact: Artifact) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(note_of(folder / artifact.name), msgspec.json.encode(artifact))
+
+
+def leave_error(window: Window, folder: Path, why: str) -> None:
+    """Said in the rank's output and, where the disk allows it, to whoever asked for the trace."""
+    print(f"WARNING no trace of steps {window.first_step} to {window.last_step}: {why}", file=sys.stderr, flush=True)
+    try:
+        leave(folder, note_for(window, error=why))
+    except OSError as error:
+        print(f"WARNING nor can that be noted: {error}", file=sys.stderr, flush=True)

@@ -1,0 +1,70 @@
+"""Where the training thread is, read from its stack: which part of a step, which line of the user's code."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+from parallelism.pipelines.stage import Stage
+from training.steps.step import Stepper
+from training.steps.stepping import Stepping, fetch
+
+#: Found by the code itself, so that who renames one of them cannot forget this table.
+_PARTS: dict[CodeType, str] = {
+    fetch.__code__: "data",
+    Stepper.forward.__code__: "forward",
+    Stage.forward.__code__: "forward",
+    torch.Tensor.backward.__code__: "backward",
+    Stage.backward.__code__: "backward",
+    Stage.backward_input.__code__: "backward",
+    Stage.backward_weight.__code__: "backward",
+    Stepping.update.__code__: "optimizer",
+    inspect.unwrap(Stepping.evaluate).__code__: "evaluation",
+}
+_OURS = Path(__file__).parents[2]
+_OUR_FOLDERS = tuple(str(_OURS / name) + "/" for name in ("training", "parallelism", "distributed", "monitoring", "cluster"))
+_LIBRARIES = ("/site-packages/", f"{Path(sys.base_prefix)}/lib/", "<frozen ")
+_TORCH_DISTRIBUTED = str(Path(torch.distributed.__file__).parent / "distributed_c10d.py")
+_PLUMBING = frozenset({"wrapper", "_wait_work", "inner"})
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    phase: str
+    line: str  # "" where no code of the user's is under way
+    own_call: str  # of torch.distributed, made by user code; "" if there is none
+
+
+def whereabouts_of(thread: int, phase: str) -> Whereabouts:
+    """`phase`: what it is called where the stack does not tell more."""
+    frames = list(_stack(sys._current_frames().get(thread)))  # innermost first
+    part = next((_PARTS[frame.f_code] for frame in frames if frame.f_code in _PARTS), phase)
+    user = next((frame for frame in frames if not _is_known(frame.f_code.co_filename)), None)
+    return Whereabouts(part, _line(user) if user else "", _own_call(frames, user) if user else "")
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_known(file: str) -> bool:
+    return file.startswith(_OUR_FOLDERS) or any(library in file for library in _LIBRARIES)
+
+
+def _line(frame: FrameType) -> str:
+    return f"{frame.f_code.co_name} in {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _own_call(frames: list[FrameType], user: FrameType) -> str:
+    """What of torch.distributed lies right under the user's own line."""
+    inner = frames[: frames.index(user)]
+    names = [f.f_code.co_name for f in inner if f.f_code.co_filename == _TORCH_DISTRIBUTED and f.f_code.co_name not in _PLUMBING]
+    return f"torch.distributed.{names[-1]}" if names else ""

@@ -1,0 +1,167 @@
+"""How ranks divide a state among them and write their parts: torch.distributed.checkpoint's files, planned over our own group.
+
+torch's own `save` waits in collectives that no fence frees: when a rank died in one, the others would sit there until they were
+ended. Here each rank plans and writes by itself, with torch's planner and writer, and what ranks must tell each other is
+gathered by the group of their generation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import pickle
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.utils import find_state_dict_object
+
+from distributed.process_group import Group
+from training.errors import CheckpointSaveError
+from training.saving import fingerprint
+from training.saving.manifest import make_scratch
+from training.saving.shards import Tensors
+from training.saving.together import together
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank writes of a state. `data` may be replaced by copies: torch's writer asks for nothing else."""
+
+    plan: SavePlan
+    data: Mapping[MetadataIndex, Any]
+    index: Metadata  # of all parts
+    writer: FileSystemWriter
+
+    def write(self) -> list[WriteResult]:
+        """Each file fsynced. Raises CheckpointSaveError."""
+        with saying_why(self.folder):
+            results: list[WriteResult] = self.writer.write_data(self.plan, Given(self.data)).value()
+            return results
+
+    def write_index(self, results: list[list[WriteResult]]) -> Path:
+        """By rank 0, of what all ranks have written. Raises CheckpointSaveError."""
+        with saying_why(self.folder):
+            self.writer.finish(replace(self.index), results)
+            return self.folder / ".metadata"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.writer.checkpoint_id)
+
+
+class Given(DefaultSavePlanner):
+    """Has the data ready that torch's writer asks a planner for."""
+
+    def __init__(self, data: Mapping[MetadataIndex, Any]) -> None:
+        super().__init__()
+        self._data = data
+        self._packed: dict[bytes, BytesIO] = {}
+
+    def resolve_data(self, write_item: WriteItem) -> Tensor | BytesIO:
+        value = self._data[write_item.index]
+        return value if isinstance(value, Tensor) else self._pack(write_item, value)
+
+    def _pack(self, write_item: WriteItem, value: Any) -> BytesIO:
+        """An optimizer says much the same of each parameter, and packing takes a while."""
+        content = pickle.dumps(value)
+        if content not in self._packed:
+            self._packed[content] = self.transform_object(write_item, value)
+        return self._packed[content]
+
+
+@dataclass(frozen=True)
+class Plan:
+    form: object  # of the tensors that it was made for
+    mine: SavePlan
+    index: Metadata
+    paths: Mapping[str, tuple[str | int, ...]]  # into those tensors, by torch's name for each
+    owners: Mapping[str, int]  # by the model's name, the rank that hashes it
+
+    def data(self, tensors: Tensors) -> dict[MetadataIndex, Any]:
+        """What this rank writes, as it is now."""
+        return {item.index: find_state_dict_object({item.index.fqn: self._value(tensors, item)}, item.index) for item in self.mine.items}
+
+    def _value(self, tensors: Tensors, item: WriteItem) -> Any:
+        return reduce(operator.getitem, self.paths[item.index.fqn], tensors)  # type: ignore[arg-type]
+
+
+class Division:
+    """Of the states of one generation: worked out by all its ranks together, and again only where a state has another form than the last."""
+
+    def __init__(self) -> None:
+        self._plan: Plan | None = None
+
+    @property
+    def owners(self) -> Mapping[str, int]:
+        """Of what is hashed, in the state that was divided last: by name, the rank whose share it is in."""
+        assert self._plan is not None, "divide a state first"
+        return self._plan.owners
+
+    def part(self, group: Group, tensors: Tensors, folder: Path) -> Part:
+        """This rank's part of `tensors`, replicated ones dealt out, for a folder that rank 0 makes. By all ranks together; raises
+        CheckpointSaveError on all of them."""
+        # Nothing ahead: copies are on the host already, and torch would look for a GPU's stream in a thread that has chosen none.
+        writer, leads, form = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0), group.rank == 0, form_of(tensors)
+
+        def begin() -> bool:
+            writer.set_up_storage_writer(leads)
+            if leads:
+                make_scratch(folder)
+            return self._plan is not None and self._plan.form == form
+
+        plan = self._plan
+        if not all(together(group, saying_why(folder)(begin), CheckpointSaveError)) or plan is None:
+            plan = self._plan = work_out(group, tensors, writer, form)
+        return Part(plan.mine, plan.data(tensors), plan.index, writer)
+
+
+def work_out(group: Group, tensors: Tensors, writer: FileSystemWriter, form: object) -> Plan:
+    planner = DefaultSavePlanner()
+
+    def own_plan() -> SavePlan:
+        planner.set_up_planner(tensors, writer.storage_meta(), group.rank == 0)
+        return planner.create_local_plan()
+
+    own_plans = together(group, saying_why(Path(writer.checkpoint_id))(own_plan), CheckpointSaveError)
+    plans, index = planner.create_global_plan(own_plans)  # everyone works out the same
+    mine = planner.finish_plan(writer.prepare_global_plan(plans)[group.rank])
+    owners = fingerprint.owners(group.gather(list(tensors["model"])))
+    return Plan(form, mine, index, planner.mappings, owners)
+
+
+def form_of(value: Any) -> object:
+    """Whatever a plan depends on: two states of one form are divided alike."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, Mapping):
+        return tuple((name, form_of(part)) for name, part in value.items())
+    return tuple(map(form_of, value)) if isinstance(value, list | tuple) else type(value)
+
+
+@contextlib.contextmanager
+def saying_why(folder: Path) -> Iterator[None]:
+    """torch says in many types that a file could not be written, and never that the disk is full; any of them costs this save."""
+    try:
+        yield
+    except Exception as error:
+        free = shutil.disk_usage(folder.parent).free / 1e6
+        raise CheckpointSaveError(f"{folder}: {cause_of(error)}; {free:,.0f} MB are free there") from error
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The system's word, where torch's is about what it was doing meanwhile ("unexpected pos 704 vs 598")."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, OSError):
+        found = found.__cause__ or found.__context__
+    return found or error

@@ -1,0 +1,84 @@
+"""The tensors of a state by name, and back; those of a checkpoint, read by any world with torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
+
+from training.errors import CheckpointCorruptError, InvalidInputError
+from training.saving.tied import with_aliases, without_aliases
+
+Tensors = dict[str, Any]
+
+OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
+
+
+class Trained(Protocol):
+    @property
+    def model(self) -> nn.Module: ...
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
+
+
+def read(tensors: Tensors, folder: Path) -> None:
+    """This rank's part of `tensors`, in place, whatever world wrote them. Where it fails, some of them are overwritten."""
+    try:
+        with quiet_when_alone():
+            load_tensors(tensors, storage_reader=FileSystemReader(folder), no_dist=True)
+    except CheckpointException as error:
+        cause = next(cause for cause, _ in error.failures.values())
+        if isinstance(cause, OSError):
+            raise CheckpointCorruptError(f"{folder}: {cause}") from error
+        raise InvalidInputError(f"{folder} does not fit this job's model and optimizer: {cause}") from error
+
+
+@contextlib.contextmanager
+def quiet_when_alone() -> Iterator[None]:
+    """torch warns that a process loads by itself, even when told to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is (disabled|unavailable)")
+        yield
+
+
+def tensors_of(state: Trained) -> Tensors:
+    """Model and optimizer by parameter name, so that any plan can load them. Tied parameters are there once, by their first name."""
+    if learns(state):
+        model, optimizer = get_state_dict(state.model, state.optimizer, options=OPTIONS)
+    else:
+        model, optimizer = get_model_state_dict(state.model, options=OPTIONS), {}
+    return {"model": without_aliases(model, state.model), "optimizer": optimizer}
+
+
+def learns(state: Trained) -> bool:
+    """Not so a stage of a pipeline whose parameters are all frozen, of which torch thinks that its optimizer's state was forgotten."""
+    return any(group["params"] for group in state.optimizer.param_groups)
+
+
+def put_tensors(state: Trained, tensors: Tensors) -> None:
+    """The other way round."""
+    if not learns(state):
+        set_model_state_dict(state.model, with_aliases(tensors["model"], state.model), options=OPTIONS)
+        return
+    set_state_dict(
+        state.model,
+        state.optimizer,
+        model_state_dict=with_aliases(tensors["model"], state.model),
+        optim_state_dict=tensors["optimizer"],
+        options=OPTIONS,
+    )

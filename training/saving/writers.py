@@ -1,0 +1,129 @@
+"""What a rank writes checkpoints with: at once, while training waits, or behind the steps that follow."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from monitoring.host import available_memory_bytes
+
+T = TypeVar("T")
+
+#: By any key: what is to be written, or copies of it that training does not touch.
+Values = Mapping[Any, Any]
+
+#: Of the memory that is available, what copies may take.
+ROOM = 0.9
+#: How much nicer than training the thread is that writes: training comes first wherever the two want one core.
+NICER = 10
+#: As nice as Linux goes.
+NICEST = 19
+
+
+class Writer(Protocol):
+    waits: bool  # training does, until a save is done
+
+    def take(self, values: Values) -> Values:
+        """What is to be written, safe from training until it is."""
+        ...
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Of what was taken last."""
+        ...
+
+    def close(self) -> None:
+        """Without waiting: what is still being written belongs to nobody then."""
+        ...
+
+
+class AtOnce:
+    """Nothing needs to be copied."""
+
+    waits = True
+
+    def take(self, values: Values) -> Values:
+        return values
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        return finished(work)
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+class Behind:
+    """A thread of its own, and copies in the host's memory that the next save uses again: page-locked where they come from a GPU.
+
+    Where there is no room for copies it writes at once, and says so. `ranks_here`: that share this machine's memory.
+    """
+
+    waits = False
+
+    def __init__(self, ranks_here: int, say: Callable[[str], None]) -> None:
+        self._ranks_here, self._say = ranks_here, say
+        self._thread = ThreadPoolExecutor(1, "save", initializer=stand_back)
+        self._copies: dict[Any, Tensor] = {}
+        self._has_copied = False
+
+    @torch.no_grad()
+    def take(self, values: Values) -> Values:
+        self._has_copied = self._has_room(values)
+        if not self._has_copied:
+            return values
+        taken = {key: self._copy(key, value) if isinstance(value, Tensor) else copy.deepcopy(value) for key, value in values.items()}
+        if any(isinstance(value, Tensor) and value.is_cuda for value in values.values()):
+            torch.cuda.current_stream().synchronize()
+        return taken
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        return self._thread.submit(work) if self._has_copied else finished(work)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _has_room(self, values: Values) -> bool:
+        new = sum(value.nbytes for key, value in values.items() if isinstance(value, Tensor) and not self._fits(key, value))
+        needed, available = new * self._ranks_here, available_memory_bytes()
+        if needed <= ROOM * available:
+            return True
+        self._say(
+            f"WARNING copies for an asynchronous save would take {needed / 1e6:,.0f} MB of this machine's memory, of which "
+            f"{available / 1e6:,.0f} MB are available: training waits for this save. Set checkpoint.asynchronous to false, or use fewer ranks here"
+        )
+        return False
+
+    def _fits(self, key: Any, value: Tensor) -> bool:
+        there = self._copies.get(key)
+        return there is not None and (there.shape, there.dtype) == (value.shape, value.dtype)
+
+    def _copy(self, key: Any, value: Tensor) -> Tensor:
+        if not self._fits(key, value):
+            self._copies[key] = torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
+        return self._copies[key].copy_(value, non_blocking=True)
+
+
+def stand_back() -> None:
+    """Linux gives each thread a priority of its own. By as much as this one has: a rank may be nice already, or none that others may hold up."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, min(NICEST, os.getpriority(os.PRIO_PROCESS, thread) + NICER))
+
+
+def finished(work: Callable[[], T]) -> Future[T]:
+    """Done in this thread, well or not."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:  # noqa: BLE001 - raised by whoever asks for the result
+        future.set_exception(error)
+    return future
+
+
+def done(value: T) -> Future[T]:
+    return finished(lambda: value)

@@ -1,0 +1,52 @@
+"""Amounts that a spec may give in more than one way: bytes with or without a unit, a count that may be found by itself. Pure pydantic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+UNITS = {"": 1, "B": 1, "kB": 1000} | {
+    f"{prefix}{suffix}": base**power for power, prefix in enumerate("KMGT", 1) for suffix, base in (("B", 1000), ("iB", 1024))
+}
+BYTES = r"^([1-9][0-9]*(?:\.[0-9]+)?) *(B|kB|[KMGT]i?B|)$"
+COUNT_OR_AUTO = r"^([1-9][0-9]*|auto)$"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """For `Annotated`: a whole number from 1 on, or a text of the form `pattern` that `read` understands."""
+
+    read: Callable[[str], int | str]
+    pattern: str
+    rule: str
+
+    def check(self, value: Any) -> int | str:
+        if isinstance(value, str) and re.search(self.pattern, value.strip()):
+            return self.read(value.strip())
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return value
+        raise PydanticCustomError("string_pattern_mismatch", "{value} does not fit: {rule}", {"value": repr(value), "rule": self.rule})
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": self.pattern}]}
+
+
+def read_bytes(text: str) -> int:
+    number, unit = re.findall(BYTES, text)[0]
+    return int(float(number) * UNITS[unit])
+
+
+def read_count(text: str) -> int | str:
+    return text if text == "auto" else int(text)
+
+
+Bytes = Annotated[int, Amount(read_bytes, BYTES, "a number of bytes from 1 on, as 536870912 or 512MiB")]
+CountOrAuto = Annotated[int | Literal["auto"], Amount(read_count, COUNT_OR_AUTO, "a whole number from 1 on, or auto")]

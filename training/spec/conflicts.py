@@ -1,0 +1,72 @@
+"""What a job cannot ask for together, said at submit: each with its reason and the way out. Pure."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from training.spec.strategy import why_model_is_not_cut
+
+if TYPE_CHECKING:
+    from training.spec.job import JobSpec
+
+
+def why_not_together(spec: JobSpec) -> str | None:
+    """The first reason; None: nothing is in the way."""
+    of_scripts = why_not_with_a_script(spec) if spec.script is not None else why_model_is_not_cut(spec.model, spec.parallelism)
+    return of_scripts or why_not_reproducible(spec) or why_not_compiled(spec) or why_not_these_weights(spec)
+
+
+def why_not_with_a_script(spec: JobSpec) -> str | None:
+    if spec.reproducible:
+        return "reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint"
+    if spec.compile:
+        return "compile=true needs Paceline's trainer: leave it out for script, which compiles by itself"
+    if spec.fault_tolerance.hang_seconds is not None:
+        return "hang_seconds needs Paceline's trainer, whose steps can be timed: leave it out for script"
+    if spec.initial_weights is not None:
+        return f"initial_weights={spec.initial_weights} needs Paceline's trainer: leave it out for script, which loads them itself"
+    return None
+
+
+def why_not_reproducible(spec: JobSpec) -> str | None:
+    if not spec.reproducible:
+        return None
+    if spec.parallelism.shards:
+        return (
+            "reproducible=true needs all gradients on every rank: with strategy fsdp parts of them are added up in an order that depends "
+            "on the number of ranks; leave it out, or use ddp"
+        )
+    if spec.parallelism.cuts:
+        return (
+            f"reproducible=true needs each micro-batch's gradients whole: with {spec.parallelism.spoken_cut} every rank finds a part of them, "
+            "and rounds otherwise than one process; leave it out, or use plain ddp"
+        )
+    return None
+
+
+def why_not_compiled(spec: JobSpec) -> str | None:
+    if not spec.compile:
+        return None
+    if spec.parallelism.cuts:
+        return (
+            f"compile=true with {spec.parallelism.spoken_cut} is not offered: blocks that wait for other ranks inside would be compiled in "
+            "pieces; leave it out, or use single, ddp or fsdp alone"
+        )
+    if spec.parallelism.activation_checkpointing == "selective":
+        return (
+            "compile=true with activation_checkpointing=selective would not be compiled: what chooses the activations to keep sees single "
+            "operations only; use full or none"
+        )
+    return None
+
+
+def why_not_these_weights(spec: JobSpec) -> str | None:
+    path, model = spec.initial_weights, spec.model
+    if path is None:
+        return None
+    if not PurePosixPath(path).is_absolute():
+        return f"initial_weights={path} is not an absolute path"
+    if model is not None and model.kind == "hf" and model.path is not None:
+        return f"initial_weights={path} and model.path={model.path}: give one of them"
+    return None

@@ -1,0 +1,41 @@
+"""What cannot be trained in stages, said at submit: each with its reason and the nearest plan that works. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parallelism.pipelines.schedules import SCHEDULES
+from parallelism.pipelines.stages import chain_of
+from parallelism.shape import Numbers
+from training.planning.estimates import known_shape
+from training.spec.workload import HfModel
+
+if TYPE_CHECKING:
+    from training.spec.job import JobSpec
+
+
+def why_not_in_stages(spec: JobSpec) -> str | None:
+    """None: nothing is known to be in the way. A user's own model is only known to a rank."""
+    if spec.parallelism.pipeline == 1:
+        return None
+    if SCHEDULES[spec.parallelism.pipeline_schedule].splits_backward and spec.parallelism.activation_checkpointing != "none":
+        return (
+            f"activation_checkpointing={spec.parallelism.activation_checkpointing} with pipeline_schedule={spec.parallelism.pipeline_schedule} would "
+            "keep what it has computed again until the gradients of weights are computed, and save little; use 1f1b or interleaved_1f1b, or none of it"
+        )
+    if isinstance(spec.model, HfModel):
+        return "a model of transformers does not say where it may be cut into stages; use ddp or fsdp without a pipeline, or model gpt"
+    return too_many_stages(spec)
+
+
+def too_many_stages(spec: JobSpec) -> str | None:
+    shape, plan = known_shape(spec, Numbers()), spec.parallelism
+    units = len(chain_of(shape.layers)) if shape else plan.stages
+    if plan.stages <= units:
+        return None
+    each = plan.stages_on_each_rank
+    way_out = f"use pipeline={units // each} or fewer" if units >= 2 * each else "use ddp or fsdp without a pipeline"
+    return (
+        f"pipeline={plan.pipeline} with {each} stages on each rank makes {plan.stages} stages, but this model can be cut into {units} at most (blocks, and "
+        f"what comes before and after them); {way_out}"
+    )

@@ -1,0 +1,208 @@
+"""How a job's world is cut: its strategy and the sizes of the mesh's axes. Pure pydantic, no torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from parallelism.pipelines.schedules import SCHEDULES, ScheduleError, ScheduleName
+from parallelism.plan import Degrees, WorldSizeMismatchError, degrees, spoken
+from training.models.gpt import limits as gpt
+from training.models.hf import limits as hf
+from training.spec.parts import Part, PositiveInt, inconsistent
+from training.spec.workload import GptModel, HfModel, Model
+
+#: What means something to `fsdp` only, and the values that it may have anyway: where nobody says otherwise, or in specs of earlier versions.
+OF_SHARDING: dict[str, tuple[object, ...]] = {
+    "replicate": (None,),
+    "shard": (None, 1),
+    "reshard_after_forward": (True,),
+    "cpu_offload": (False,),
+}
+
+
+#: The same for what has a pipeline.
+OF_PIPELINES: dict[str, tuple[object, ...]] = {
+    "pipeline_schedule": ("1f1b",),
+    "stages_per_rank": (None, 1),
+    "stages_by": ("operations",),
+}
+
+
+class Parallelism(Part):
+    """`single` is one process; `ddp` replicates the model on every slot; `fsdp` cuts it into `shard` parts, on each of `replicate` replicas
+    (HSDP where there are several). `tensor` and `context` multiply either: one replica, or one part of it, then takes that many slots.
+    So does `pipeline`: what is replicated, or sharded, is then each stage of a pipeline of so many ranks. `auto`: the coordinator chooses, and puts its choice
+    in the place of whatever is not given here."""
+
+    strategy: Literal["single", "ddp", "fsdp", "auto"] = "ddp"
+    replicate: PositiveInt | None = Field(None, description="fsdp: replicas of the whole model; default: one, or what shard leaves")
+    shard: PositiveInt | None = Field(None, description="fsdp: ranks that hold one replica in parts; default: all that replicate leaves")
+    tensor: PositiveInt = Field(
+        1, description="ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan"
+    )
+    pipeline: PositiveInt = Field(
+        1, description="ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other"
+    )
+    context: PositiveInt = Field(1, description="ranks that have a part of every sequence each, and attend to all of it (gpt)")
+    pipeline_schedule: ScheduleName = Field("1f1b", description="pipeline: in which order a rank computes forwards and backwards")
+    stages_per_rank: PositiveInt | None = Field(
+        None, description="pipeline: stages that each rank has, where the schedule takes several; default: the fewest"
+    )
+    stages_by: Literal["operations", "time"] = Field(
+        "operations",
+        description="pipeline: what makes stages equal: operations counted, or the time that rank 0 measures as the job starts",
+    )
+    reshard_after_forward: bool = Field(
+        True, description="fsdp: false keeps whole parameters from forward to backward: more memory, less traffic (ZeRO-2)"
+    )
+    cpu_offload: bool = Field(
+        False, description="fsdp: parameters, gradients and optimizer state stay in the host's memory, and are updated there"
+    )
+    activation_checkpointing: Literal["none", "selective", "full"] = Field(
+        "none",
+        description="activations of the model's blocks that backward computes again: all (full), or only what is cheap to compute (selective)",
+    )
+
+    @property
+    def shards(self) -> bool:
+        return self.strategy == "fsdp"
+
+    @property
+    def is_auto(self) -> bool:
+        return self.strategy == "auto"
+
+    @property
+    def cuts(self) -> bool:
+        """A micro-batch takes several ranks."""
+        return self.tensor * self.context * self.pipeline > 1
+
+    @property
+    def spoken_cut(self) -> str:
+        """As in "context=2 x tensor=4"."""
+        return spoken(Degrees(tensor=self.tensor, context=self.context, pipeline=self.pipeline))
+
+    @property
+    def stages_on_each_rank(self) -> int:
+        return self.stages_per_rank or SCHEDULES[self.pipeline_schedule].fewest_chunks
+
+    @property
+    def stages(self) -> int:
+        return self.pipeline * self.stages_on_each_rank
+
+    def degrees(self, world_size: int) -> Degrees:
+        """Raises WorldSizeMismatchError."""
+        return degrees(
+            self.strategy,
+            world_size,
+            replicate=self.replicate,
+            shard=self.shard,
+            tensor=self.tensor,
+            pipeline=self.pipeline,
+            context=self.context,
+        )
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the model is changed for its world, and a rank may hold only a part of the state: it lives through one generation."""
+        return self.shards or self.cuts
+
+    @property
+    def always_cuts_alike(self) -> bool:
+        """Whether the same place in a world as large holds the same part of the state in every generation: stages cut by measured time may
+        not."""
+        return self.pipeline == 1 or self.stages_by == "operations"
+
+    def misfit(self, ranks: int) -> str | None:
+        """Why the axes of the mesh do not come to this many ranks."""
+        try:
+            sizes = self.degrees(ranks)
+        except WorldSizeMismatchError as error:
+            return str(error)
+        if self.cpu_offload and sizes.shard == 1:
+            return f"cpu_offload=true is for models in parts, but with {ranks} ranks each has all of it; leave it out, or use more ranks"
+        return None
+
+    def largest(self, most: int, least: int = 1) -> int:
+        """The largest of the worlds of `least` to `most` ranks that it fits; 0: it fits none."""
+        return next((ranks for ranks in range(most, least - 1, -1) if self.misfit(ranks) is None), 0)
+
+    def ranks_of_replica(self, world_size: int) -> int:
+        """How many ranks hold the whole state between them, each as much of it as in a world of this size."""
+        whole = self.degrees(world_size)
+        ranks = world_size // whole.replicate
+        alone = self.misfit(ranks) is None and self.degrees(ranks) == replace(whole, replicate=1)
+        return ranks if alone else world_size
+
+    @model_validator(mode="after")
+    def only_what_shards(self) -> Parallelism:
+        for name, harmless in OF_SHARDING.items():
+            value = getattr(self, name)
+            if not (self.shards or self.is_auto) and value not in harmless:
+                raise inconsistent(
+                    "parallelism.{name}={value} is for strategy fsdp, not {strategy}; leave it out, or use fsdp",
+                    name=name,
+                    value=str(value).lower(),
+                    strategy=self.strategy,
+                )
+        return self
+
+    @model_validator(mode="after")
+    def only_what_has_stages(self) -> Parallelism:
+        for name, harmless in OF_PIPELINES.items():
+            value = getattr(self, name)
+            if self.pipeline == 1 and value not in harmless:
+                raise inconsistent(
+                    "parallelism.{name}={value} is for pipelines; leave it out, or set parallelism.pipeline", name=name, value=value
+                )
+        return self
+
+    @model_validator(mode="after")
+    def pipeline_exists(self) -> Parallelism:
+        if self.pipeline == 1:
+            return self
+        if self.shards and SCHEDULES[self.pipeline_schedule].splits_backward:
+            raise inconsistent(
+                "parallelism.pipeline_schedule={schedule} with strategy fsdp is not offered: it takes the gradients of weights one group at a time, "
+                "and FSDP cuts and frees them as one backward pass ends; use gpipe, 1f1b or interleaved_1f1b, or ddp",
+                schedule=self.pipeline_schedule,
+            )
+        try:
+            SCHEDULES[self.pipeline_schedule](ranks=self.pipeline, micro_batches=1, chunks=self.stages_on_each_rank)
+        except ScheduleError as error:
+            raise inconsistent("parallelism.stages_per_rank: {error}", error=str(error)) from None
+        return self
+
+
+def why_model_is_not_cut(model: Model | None, parallelism: Parallelism) -> str | None:
+    """With the way out; `model` is None where it is a user's own."""
+    tensor, context = parallelism.tensor, parallelism.context
+    if isinstance(model, GptModel):
+        return gpt.why_not_cut(model, tensor=tensor, context=context)
+    if tensor * context == 1:
+        return None
+    if isinstance(model, HfModel) and context == 1:
+        return hf.why_not_cut(model.config, tensor) if model.config is not None else None
+    if isinstance(model, HfModel):
+        return f"context={context} is for model gpt; models of transformers attend to whole sequences: leave it at 1"
+    whose = f"model {model.kind}" if model else "an entrypoint's model"
+    return (
+        f"{parallelism.spoken_cut} is for models gpt and hf, which say how they are cut; {whose} does not: leave both at 1, "
+        "or use fsdp for its size"
+    )
+
+
+def why_not_auto(model: Model | None, parallelism: Parallelism, *, searches: bool) -> str | None:
+    """With the way out; `model` is None where it is a user's own, `searches`: for the largest micro-batch."""
+    if parallelism.is_auto and (model is None or isinstance(model, HfModel)):
+        whose = "a model of transformers" if model else "an entrypoint"
+        return f"strategy auto goes by what a model will need, which is known of gpt, mlp and resnet, not of {whose}; use ddp or fsdp"
+    if searches and parallelism.pipeline != 1:
+        return "micro_batch_size=auto tries steps of whole models, not of a pipeline's stages; give a number, or leave it out"
+    return None
+
+
+#: Any number of ranks, each with all of the state.
+REPLICAS = Parallelism()
