@@ -193,9 +193,11 @@ def test_a_shard_group_is_made_up_anew_and_joins_at_a_boundary(make_job: MakeJob
     code = tmp_path / "code"
     wait = Fault(rank=0, step=6, kind="hold", moment="data")
     gang = make_job(sharded_job(code, Fault(rank=3, step=3), wait, plan="hsdp", nodes=4)).start(4)
+    pids = gang.pids()
     await_end(gang, 3)
     gang.close_up(0, 1, parked=(2,))
     gang.agent.until(2, 2, Parked)
+    assert_same_processes(gang, 2, pids[:2])  # nobody is told of a boundary in a generation that does not stand
     newcomer = gang.park()
     gang.until(newcomer, Parked)
     gang.resize(0, 1, 2, newcomer)
@@ -204,6 +206,8 @@ def test_a_shard_group_is_made_up_anew_and_joins_at_a_boundary(make_job: MakeJob
     assert [end.exit_code for end in ends] == [0, 0, 0, -9, 0], after.output
     (carried,) = after.events_of("carried_on")
     assert (carried["transfers"], carried["fell_back"]) == (2, False)
+    (saved, *_) = (event for event in gang.left(2, 0).events_of("checkpoint_committed") if event["step"] == carried["step"])
+    assert saved["generation"] == 2  # in case a part should be lost on the way
     curve = ends[0].curve("loss") | gang.left(2, 0).curve("loss") | after.curve("loss")
     assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 4), rel=1e-5)
 

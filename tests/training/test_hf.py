@@ -107,10 +107,10 @@ def test_a_folder_gives_its_weights_in_fp32_and_the_same_loss(folder: Path, tmp_
 def test_what_a_folder_s_model_computes_is_counted_on_the_rank(make_job: MakeJob, folder: Path) -> None:
     """As the formula has it, which the coordinator cannot apply to what it does not see."""
     job = training(LLAMA) | {"model": {"kind": "hf", "path": str(folder), "context": 16}}
-    counted = set(make_job(job).run(1)[0].curve("flops_per_sample").values())
+    (counted,) = set(make_job(job).run(1)[0].curve("flops_per_sample").values())
     formula = flops_of(HfModel(config=LLAMA, context=16), None)
     assert formula is not None
-    assert counted == {pytest.approx(formula.per_sample, rel=0.05)}
+    assert counted == pytest.approx(formula.per_sample, rel=0.05)
 
 
 def spoil(folder: Path, what: str) -> None:
