@@ -13,6 +13,7 @@ import os
 import socket
 import stat
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -76,9 +77,10 @@ class Fence:
         return promise.then(unwrap)
 
     def wait(self, works: Sequence[Any]) -> None:
-        """The same for point-to-point transfers: gloo gives no futures for those, so another thread waits for them."""
-        promise = self._promise()
-        self._waiters.do(lambda: self._keep(promise, end_of(works)))
+        """The same for point-to-point transfers: gloo gives no futures for those, so another thread waits for them. By the time that the
+        caller hears of their end that thread has let go of them, and their memory is the caller's to free."""
+        promise, pending = self._promise(), deque(works)
+        self._waiters.do(lambda: self._keep(promise, end_of(pending)))
         promise.then(unwrap).wait()
 
     def attend(self, work: concurrent.futures.Future[Any]) -> None:
@@ -128,9 +130,11 @@ def wait_for(works: Sequence[Any]) -> None:
         work.wait()
 
 
-def end_of(works: Sequence[Any]) -> RuntimeError | None:
+def end_of(works: deque[Any]) -> RuntimeError | None:
+    """Of all of them; each is let go when it is done."""
     try:
-        wait_for(works)
+        while works:
+            works.popleft().wait()
     except RuntimeError as error:
         return error
     return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import socket
 import threading
+import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,6 +20,23 @@ class Silent:
 
     def get_future(self) -> Future[list[torch.Tensor]]:
         return Future()
+
+
+class Transfer:
+    """Done already."""
+
+    def wait(self) -> None: ...
+
+
+class Reluctant:
+    """Waiters that do not let go of a task when it is done."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Callable[[], None]] = []
+
+    def do(self, task: Callable[[], None]) -> None:
+        self.tasks.append(task)
+        threading.Thread(target=task).start()
 
 
 def test_listening_sockets_and_others_families_are_left_alone() -> None:
@@ -51,6 +70,16 @@ def test_a_promise_that_gloo_forgets_is_broken_by_the_strike() -> None:
         promised.wait()
     with pytest.raises(RuntimeError, match="generation is over"):
         fence.guard(Silent(), fence.calls.begin("sum")).wait()  # after the strike nobody begins to wait
+
+
+def test_what_was_transferred_is_its_caller_s_to_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    fence = Fence()
+    monkeypatch.setattr(fence, "_waiters", Reluctant())
+    transfers = [Transfer(), Transfer()]
+    left = [weakref.ref(transfer) for transfer in transfers]
+    fence.wait(transfers)
+    del transfers
+    assert [each() for each in left] == [None, None]
 
 
 @pytest.mark.parametrize("early", [False, True])
