@@ -31,6 +31,10 @@ def pids(job: dict[str, Any]) -> dict[str, int]:
     return {rank["node_name"]: rank["pid"] for rank in job["ranks"] if not rank["parked"]}
 
 
+def warm(job: dict[str, Any]) -> list[str]:
+    return [rank["node_name"] for rank in job["ranks"] if rank["parked"] and rank["state"] == "parked"]
+
+
 def without(before: dict[str, int], *names: str) -> dict[str, int]:
     return {name: pid for name, pid in before.items() if name not in names}
 
@@ -112,8 +116,8 @@ async def test_a_lost_shard_group_goes_and_is_made_up_anew(cluster: Cluster) -> 
     (waiting,) = agents["a"].worlds(job_id)
     assert (waiting.parked, waiting.born.rank) == (True, 0)
     await tell_of_recovery(cluster, agents["c"], job_id, step=25, fell_back=False)
-    for agent in agents.values():
-        await agent.warm_up(job_id)
+    await agents["a"].warm_up(job_id)
+    await cluster.until_seen(lambda: cluster.job(job_id), lambda job: warm(job) == ["a"])  # who is ready first has the first place
     await cluster.until(lambda: len(agents["b"].worlds(job_id)) == 1, "a rank is to be parked on b")
     await agents["b"].warm_up(job_id)
     whole = await cluster.until_placed(job_id, ["c", "d", "a", "b"])
