@@ -29,8 +29,14 @@ HARMLESS = (
     "training.generate_tokens",
     "training.data_workers",
 )
-#: These change the rounding only, and of a reproducible job not even that.
-OF_THE_WORLD = ("resources", "parallelism")
+#: These change the rounding only, and of a reproducible job not even that: what else a plan says is how one replica is made up.
+OF_THE_WORLD = (
+    "resources",
+    "parallelism.strategy",
+    "parallelism.replicate",
+    "parallelism.activation_checkpointing",
+    "parallelism.reshard_after_forward",
+)
 
 
 def bits(value: float) -> bytes:

@@ -18,7 +18,7 @@ from parallelism.deferred import materialize
 from parallelism.fully_sharded import FullySharded, shard_in_units
 from parallelism.mesh import device_mesh
 from parallelism.plan import Choices, Degrees
-from parallelism.reproducible import Reproducible
+from parallelism.reproducible import Reproducible, ReproducibleShards
 
 
 def parallelize(
@@ -38,12 +38,13 @@ def parallelize(
     own_part = cutting.own_part if cutting else None
     blocks = blocks_of(model)
     checkpoint_activations(blocks, choices.activation_checkpointing)
-    if reproducible:
-        return Reproducible(model, group)
     if mesh and degrees.shard > 1:
-        return FullySharded(model, blocks, mesh["shard"], device, group, choices, own_part)
+        sharded = ReproducibleShards if reproducible else FullySharded
+        return sharded(model, blocks, mesh["shard"], device, group, choices, own_part)
     materialize(model, [model])
     model.to(device)  # one that is to be in parts is built on the host, and this world may be too small for that
+    if reproducible:
+        return Reproducible(model, group)
     if own_part and degrees.tensor > 1:
         return CutReplicas(model, group, own_part)
     return Replicated(model, device, group, own_part) if degrees.world_size > 1 else Alone(model)

@@ -18,7 +18,7 @@ from parallelism.gathered import Gathered, units_of
 from parallelism.gradient_copies import GradientCopies, in_buckets, in_place, in_tree
 from parallelism.pipelines.schedules import SCHEDULES, Schedule, ScheduleName
 from parallelism.pipelines.stages import cut_layers
-from parallelism.plan import LEAST_IN_UNIT, Deal, Degrees, even_deal
+from parallelism.plan import LEAST_IN_UNIT, Deal, Degrees
 from parallelism.shape import COMPUTE_BYTES, MASTER_BYTES, Layer, Precision, Shape
 
 OptimizerKind = Literal["adamw", "sgd"]
@@ -68,18 +68,18 @@ class Setup:
 
     @property
     def deal(self) -> Deal:
-        return even_deal(self.micro_batches, self.degrees.data)
+        return self.degrees.deal(self.micro_batches)
 
     @property
     def adds_up_at_the_end(self) -> bool:
         """Over replicas and context ranks, in one flat message: torch's DDP has no parts of parameters, nor stages."""
         degrees = self.degrees
-        return degrees.replicate * degrees.context > 1 and degrees.shard * degrees.tensor * degrees.pipeline > 1
+        return not self.reproducible and degrees.replicate * degrees.context > 1 and degrees.shard * degrees.tensor * degrees.pipeline > 1
 
     @property
     def gradient_copies(self) -> GradientCopies:
         if self.reproducible:
-            return in_tree(self.deal)
+            return in_tree(self.deal.of_passes(self.degrees.shard))
         if self.degrees.replicate * self.degrees.context > 1 and not self.adds_up_at_the_end:
             return in_buckets(self.deal.largest)
         return in_place(self.deal.largest)
@@ -181,7 +181,7 @@ class _Rank:
         save_copies = (2 * state["parameters"] + state["optimizer"]) // setup.degrees.replicate  # replicas share the work
         if setup.cpu_offload:
             state = dict.fromkeys(state, 0)
-        buffers = round(copies.packed * MASTER_BYTES * elements) + moment.gathered
+        buffers = round(copies.packed * MASTER_BYTES * elements) // shard + moment.gathered
         return Memory(moment.name, **state, activations=moment.activations, buffers=buffers, host=host, save_copies=save_copies)
 
     @property

@@ -44,6 +44,14 @@ class Degrees:
         """Data ranks: among them a step's micro-batches are dealt out."""
         return self.replicate * self.shard
 
+    def deal(self, micro_batches: int, data_rank: int = 0) -> Deal:
+        """Passes, in which the `shard` ranks of a replica compute neighbouring micro-batches, as evenly as they go: so what is added up within a
+        pass does not depend on the number of replicas. Without shards a pass is a micro-batch, and this the even deal."""
+        by_replica = even_deal(-(-micro_batches // self.shard), self.replicate).shares
+        firsts = ((share, place) for share in by_replica for place in range(self.shard))
+        shares = (tuple(index for number in share if (index := number * self.shard + place) < micro_batches) for share, place in firsts)
+        return Deal(tuple(shares), data_rank)
+
     @property
     def cut(self) -> int:
         """Ranks that one micro-batch takes."""
@@ -86,6 +94,9 @@ class Coordinates:
         """One rank of those along the tensor axis, who find the same loss: added up over ranks it must count once. Along the context axis
         each has a part of it. Of a pipeline only ranks that have a loss at all have anything to say."""
         return self.along("tensor") == 0
+
+    def deal(self, micro_batches: int) -> Deal:
+        return self.degrees.deal(micro_batches, self.data_rank)
 
     def evaluation_deal(self, batches: int) -> Deal:
         """Whole sequences are evaluated: context ranks need each other no more than data ranks do."""
@@ -193,6 +204,10 @@ class Deal:
     @property
     def own(self) -> tuple[int, ...]:
         return self.shares[self.rank]
+
+    def of_passes(self, shard: int) -> Deal:
+        """To the replicas, of which `shard` data ranks each are one: see `Degrees.deal`."""
+        return even_deal(-(-self.micro_batches // shard), self.ranks // shard, self.rank // shard)
 
     @property
     def largest(self) -> int:

@@ -1,81 +1,127 @@
-"""Data parallelism that is the same to the last bit on any number of ranks: gradients are added up in one fixed tree.
-
-Each rank adds up the whole subtrees among its micro-batches, then everything lies end to end in flat buffers
-that are cut into as many slices as there are ranks. Every rank sends each peer that peer's slice of its subtree sums, finishes the tree
-for its own slice, and sends the result round. With powers of two this moves what a reduce-scatter and an all-gather move;
-with uneven shares a rank sends a few subtree sums instead of one, at most about 2 log2(s) times as much for a share of s. A world of one takes
-the same way, with nobody to talk to. The exchange starts after the last backward: on gloo it would compete with it for the same cores.
-
-Memory, in sizes of all gradients, with V micro-batches: up to log2(V) + 1 pending sums on one rank, about 2 log2(s) + 1 for an uneven share of
-s, plus one packed copy per subtree and the peers' slices; 5 with V = 8 on one rank, 4.5 on two, under 3 on eight (DDP: 1).
-`gradient_copies.in_tree` counts it and the plan shows it.
+"""Data parallelism that is the same to the last bit on any number of ranks: gradients are added up in one fixed tree (`tree_exchange.py`).
 
 A step that breaks off is not lost: the exchange copies, so the subtree sums stay what they were until the step is committed, and each depends on its
 micro-batches alone. In the next generation they stay with who has them (`training.state.PartialStep`) and `deal_around` shares out what is
 missing; the tree, and so the bits, are the same. With `reproducible: false` they live in DDP's buckets, which go with the group.
-So sums must never alias what is sent or what the optimizer reads.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from distributed.process_group import Group
-from parallelism.data_parallel import Sums, WholeModel
-from parallelism.plan import Deal
+from parallelism.data_parallel import OwnPart, Sums, WholeModel
+from parallelism.fully_sharded import FullySharded
+from parallelism.gradients import add_up
+from parallelism.mesh import local_part
+from parallelism.plan import Choices, Deal
 from parallelism.running_statistics import RunningStatistics
-from parallelism.tree import Node, TreeSum, frontier
+from parallelism.tree_exchange import TreeExchange
 
 
 class Reproducible(WholeModel):
     """See `Wrapped`. Micro-batches may come in any order; the sums are left as they were before the exchange."""
 
     def __init__(self, model: nn.Module, group: Group) -> None:
-        self.module, self._group = model, group
+        self.module, self._alone = model, group.world_size == 1
         self._statistics = RunningStatistics(model)
-        self._parameters = sorted((p for p in model.parameters() if p.requires_grad), key=lambda parameter: str(parameter.dtype))
-        self._deal: Deal | None = None
-        self._flats: list[FlatBuffer] = []
+        self._parameters = learning(model.parameters())
+        self._tree = TreeExchange(group)
 
     def begin_step(self, deal: Deal, sums: Sums) -> None:
-        if deal != self._deal:  # the first step, or the one after a step that was broken off
-            self._flats.clear()  # before there are others
-            self._flats = flat_buffers([*self._parameters, *self._statistics.changes(1)], deal, self._group)
-        self._deal = deal
+        self._tree.begin_step(deal, lambda: [*self._parameters, *self._statistics.changes(1)], sums)
         self._statistics.begin_step()
-        self._sums = TreeSum(deal.micro_batches, add_lists, sums)
 
     @contextlib.contextmanager
     def accumulate(self, index: int, *, final: bool) -> Iterator[None]:
         self._statistics.rewind()
         yield
-        changes = self._statistics.changes(self._sums.leaves)
-        self._sums.put(Node(0, index), [*map(take_gradient, self._parameters), *changes])
+        self._tree.put(index, [*map(take_gradient, self._parameters), *self._statistics.changes(self._tree.leaves)])
 
     def finish_step(self) -> float:
         started = time.perf_counter()
-        for flat in self._flats:
-            flat.reduce([value for _, value in self._sums.from_left_to_right])
-        views = [view for flat in self._flats for view in flat.views]
-        for parameter, view in zip(self._parameters, views, strict=False):
-            parameter.grad = view
-        self._statistics.apply(views[len(self._parameters) :], self._sums.leaves)
-        return time.perf_counter() - started if self._group.world_size > 1 else 0.0
+        sums = self._tree.finish_step()
+        for parameter, sum_ in zip(self._parameters, sums, strict=False):
+            parameter.grad = sum_
+        self._statistics.apply(sums[len(self._parameters) :], self._tree.leaves)
+        return 0.0 if self._alone else time.perf_counter() - started
 
     def settle_buffers(self) -> None:
         """They are everyone's already."""
 
     def let_go(self) -> None:
-        self._deal = None
-        self._flats.clear()
-        self._sums = TreeSum(0, add_lists)
+        self._tree.let_go()
+
+
+class ReproducibleShards(FullySharded):
+    """The same on any number of replicas of a model in so many parts. A pass adds up within a replica, in an order of its own, what neighbouring
+    micro-batches give (`Degrees.deal`): passes are the leaves of the tree. Nothing of a step that breaks off is kept."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: Sequence[nn.Module],
+        mesh: DeviceMesh,
+        device: torch.device,
+        group: Group,
+        choices: Choices,
+        own_part: OwnPart | None,
+    ) -> None:
+        super().__init__(model, blocks, mesh, device, group, choices, own_part)
+        self._line = group.lines["shard"]
+        self._parameters = learning(model.parameters())
+        self._statistics = RunningStatistics(model)
+        self._tree = TreeExchange(group)
+
+    def begin_step(self, deal: Deal, sums: Sums) -> None:
+        super().begin_step(deal, sums)
+        self._deal, self._passes, self._passed = deal, deal.of_passes(self._line.size), 0
+        self._tree.begin_step(self._passes, lambda: [*map(local_part, self._parameters), *self._statistics.changes(1)], {})
+        self._statistics.begin_step()
+
+    @contextlib.contextmanager
+    def accumulate(self, index: int, *, final: bool) -> Iterator[None]:
+        with super().accumulate(index, final=final):
+            yield
+        number, self._passed = self._passed, self._passed + 1
+        gradients = [local_part(take_gradient(parameter)) for parameter in self._parameters]
+        changes = self._changes(counts=number < len(self._deal.own))
+        if number < len(self._passes.own):  # else this replica has a pass less, and has only kept step with the others
+            self._tree.put(self._passes.own[number], [*gradients, *changes])
+
+    def _changes(self, *, counts: bool) -> list[Tensor]:
+        """To running statistics, by this pass of all parts; `counts`: this rank had a micro-batch in it."""
+        own = self._statistics.changes(self._deal.micro_batches)
+        self._statistics.rewind()
+        changes = own if counts else [torch.zeros_like(change) for change in own]
+        add_up(self._line, changes)
+        return changes
+
+    def finish_step(self) -> float:
+        started = time.perf_counter()
+        sums = self._tree.finish_step()
+        for parameter, sum_ in zip(self._parameters, sums, strict=False):
+            parameter.grad = part_of(parameter, sum_)
+        self._statistics.apply(sums[len(self._parameters) :], self._deal.micro_batches)
+        return time.perf_counter() - started
+
+    def settle_buffers(self) -> None:
+        """They are everyone's already."""
+
+    def let_go(self) -> None:
+        self._tree.let_go()
+
+
+def learning(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Those that have gradients, by data type."""
+    return sorted((parameter for parameter in parameters if parameter.requires_grad), key=lambda parameter: str(parameter.dtype))
 
 
 def take_gradient(parameter: nn.Parameter) -> Tensor:
@@ -84,87 +130,8 @@ def take_gradient(parameter: nn.Parameter) -> Tensor:
     return torch.zeros_like(parameter) if gradient is None else gradient
 
 
-@torch.no_grad()
-def add_lists(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-    torch._foreach_add_(left, right)
-    return left
-
-
-def flat_buffers(tensors: Sequence[Tensor], deal: Deal, group: Group) -> list[FlatBuffer]:
-    """One for each run of equal data types."""
-    flats, first = [], 0
-    for _, run in itertools.groupby(tensors, key=lambda tensor: tensor.dtype):
-        members = list(run)
-        flats.append(FlatBuffer(members, first, deal, group))
-        first += len(members)
-    return flats
-
-
-class FlatBuffer:
-    """Tensors of one data type, row-major, end to end, cut into one slice for each rank."""
-
-    def __init__(self, tensors: Sequence[Tensor], first: int, deal: Deal, group: Group) -> None:
-        self._deal, self._group = deal, group
-        self._members = slice(first, first + len(tensors))
-        self._elements = sum(tensor.numel() for tensor in tensors)
-        self._slice = -(-self._elements // deal.ranks)
-        self._frontiers = [frontier(share, deal.micro_batches) for share in deal.shares]
-        like = tensors[0]
-        # One for each subtree of our own; the first one ends up with the result, also where there are none.
-        buffers = [torch.zeros(self._slice * deal.ranks, dtype=like.dtype, device=like.device) for _ in self._own or (None,)]
-        self._packed, self._result = buffers[: len(self._own)], buffers[0]
-        self._received = {
-            peer: [torch.empty(self._slice, dtype=like.dtype, device=like.device) for _ in self._frontiers[peer]] for peer in self._peers
-        }
-        pieces = torch.split(self._result[: self._elements], [tensor.numel() for tensor in tensors])
-        self.views = [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
-
-    @property
-    def _own(self) -> tuple[Node, ...]:
-        return self._frontiers[self._deal.rank]
-
-    @property
-    def _peers(self) -> list[int]:
-        return [rank for rank in range(self._deal.ranks) if rank != self._deal.rank]
-
-    @torch.no_grad()
-    def reduce(self, sums: Sequence[list[Tensor]]) -> None:
-        """`sums`: all tensors' sums for each subtree of our own, which are copied. Afterwards `views` hold the sum over all micro-batches."""
-        for packed, tensors in zip(self._packed, sums, strict=True):
-            torch.cat([tensor.reshape(-1) for tensor in tensors[self._members]], out=packed[: self._elements])
-        if self._peers:
-            self._exchange_subtrees()
-            self._finish_own_slice()
-            self._gather_slices()
-
-    def _cut(self, flat: Tensor, rank: int) -> Tensor:
-        return flat[rank * self._slice : (rank + 1) * self._slice]
-
-    def _exchange_subtrees(self) -> None:
-        sends = [
-            dist.P2POp(dist.isend, self._cut(packed, peer), peer, tag=number)
-            for peer in self._peers
-            for number, packed in enumerate(self._packed)
-        ]
-        receives = [
-            dist.P2POp(dist.irecv, buffer, peer, tag=number)
-            for peer, buffers in self._received.items()
-            for number, buffer in enumerate(buffers)
-        ]
-        self._group.transfer(sends + receives, along="replicate")
-
-    def _finish_own_slice(self) -> None:
-        result = self._cut(self._result, self._deal.rank)
-        tree: TreeSum[Tensor] = TreeSum(self._deal.micro_batches, Tensor.add_)
-        for rank, nodes in enumerate(self._frontiers):
-            mine = rank == self._deal.rank
-            values = [self._cut(packed, rank) for packed in self._packed] if mine else self._received[rank]
-            for node, value in zip(nodes, values, strict=True):
-                tree.put(node, value)
-        result.copy_(tree.total)
-
-    def _gather_slices(self) -> None:
-        own = self._cut(self._result, self._deal.rank)
-        sends = [dist.P2POp(dist.isend, own, peer) for peer in self._peers]
-        receives = [dist.P2POp(dist.irecv, self._cut(self._result, peer), peer) for peer in self._peers]
-        self._group.transfer(sends + receives, along="replicate")
+def part_of(parameter: nn.Parameter, part: Tensor) -> DTensor:
+    """This rank's part of a tensor that is cut as `parameter` is."""
+    assert isinstance(parameter, DTensor)
+    shape, stride = parameter.shape, parameter.stride()
+    return DTensor.from_local(part, parameter.device_mesh, parameter.placements, run_check=False, shape=shape, stride=stride)

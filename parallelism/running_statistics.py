@@ -34,6 +34,11 @@ class RunningStatistics:
         for before, buffer in zip(self._before, self._all, strict=True):
             buffer.copy_(before)
 
+    def rewind_aside(self) -> None:
+        """The same in memory of its own, where a forward pass is still to be gone back through, and may have kept what it found."""
+        for before, buffer in zip(self._before, self._all, strict=True):
+            buffer.data = before.clone()
+
     @torch.no_grad()
     def changes(self, micro_batches: int) -> list[Tensor]:
         """One micro-batch's part of the mean change of each buffer; of counters its change."""

@@ -133,9 +133,9 @@ def transfers_to(behind: Sequence[int], ahead: Sequence[int], wanted: Sequence[P
 def first_deal(micro_batches: int, coordinates: Coordinates, agreement: Agreement | None) -> Deal:
     """Of a generation's first step: around what its ranks have computed of it already. Only whole models keep anything, of which each rank is
     a data rank."""
-    nothing: tuple[tuple[Node, ...], ...] = ((),) * coordinates.degrees.data
-    kept = agreement.kept if agreement and coordinates.degrees.cut == 1 else nothing
-    return deal_around(micro_batches, [leaves_of(nodes, micro_batches) for nodes in kept], coordinates.data_rank)
+    if agreement is None or not any(agreement.kept):
+        return coordinates.deal(micro_batches)
+    return deal_around(micro_batches, [leaves_of(nodes, micro_batches) for nodes in agreement.kept], coordinates.data_rank)
 
 
 def untold(reports: Sequence[StepReport], standings: Iterable[Standing]) -> Iterable[StepReport]:

@@ -20,7 +20,7 @@ from cluster.states import Intent, JobState
 from db.models.jobs import JobRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
-from parallelism.plan import Deal, even_deal
+from parallelism.plan import Deal
 from training.planning.estimates import setup_of, stage_names
 from training.planning.sizes import parameter_count
 from training.spec.job import JobSpec
@@ -118,7 +118,7 @@ def _stages(spec: JobSpec) -> list[PlannedStage]:
 
 
 def _deal(spec: JobSpec) -> Deal:
-    return even_deal(spec.micro_batches, spec.data_ranks(spec.world_size))
+    return spec.parallelism.degrees(spec.world_size).deal(spec.micro_batches)
 
 
 def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:

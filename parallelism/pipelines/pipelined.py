@@ -30,6 +30,7 @@ from parallelism.pipelines.schedules import SCHEDULES, Schedule, ScheduleName
 from parallelism.pipelines.stage import Chain, Stage
 from parallelism.pipelines.stages import cut
 from parallelism.pipelines.step import Pipe, PipelineStep, Spent
+from parallelism.pipelines.tally import InTree, Tally
 from parallelism.pipelines.work import Work, inputs_of
 from parallelism.plan import Deal
 
@@ -53,9 +54,9 @@ class Place:
         return self.pipeline.index(self.group.rank)
 
     @property
-    def with_same_stages(self) -> int:
-        """Ranks of the world."""
-        return self.group.world_size // len(self.pipeline)
+    def speaks(self) -> bool:
+        """One of those with the same stages."""
+        return all(line.rank == 0 for axis, line in self.group.lines.items() if axis != "pipeline")
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,19 @@ class Pipelined:
     in_lockstep = True
 
     def __init__(
-        self, model: nn.Module, units: Sequence[Sequence[Unit]], pipe: Pipe, place: Place, schedule: Schedule, cutting: Cutting
+        self,
+        model: nn.Module,
+        units: Sequence[Sequence[Unit]],
+        pipe: Pipe,
+        place: Place,
+        schedule: Schedule,
+        cutting: Cutting,
+        *,
+        reproducible: bool,
     ) -> None:
         """`units`: of every stage of the pipeline. `pipe`: its boundaries are those of whole samples, of which `cutting` leaves a part to each rank."""
         self.pipe, self._evaluation_pipe = pipe.part(cutting.training), pipe.part(cutting.evaluation)
-        self.place, self._schedule, self.own_part = place, schedule, cutting.own_part
+        self.place, self._schedule, self.own_part, self._reproducible = place, schedule, cutting.own_part, reproducible
         self.whole_model = Relay(model, pipe, [schedule.rank_of(stage) for stage in range(schedule.stages)], cutting.even)
         self._tied = tied_parameters(units, schedule, place.number)
         self.parameters = unique([parameter for stage in pipe.stages.values() for parameter in stage.parameters])
@@ -99,9 +108,9 @@ class Pipelined:
         return not self.pipe.stages.keys().isdisjoint((0, self.pipe.last))
 
     def begin_step(self, deal: Deal, sums: Sums) -> None:
-        """`deal`: of micro-batches to pipelines. Gradients are added up where they are: nothing of a step that breaks off can be kept."""
+        """`deal`: of micro-batches to pipelines. Nothing of a step that breaks off can be kept: other ranks had the rest of it."""
         for stage in self.pipe.stages.values():
-            stage.drop()
+            stage.begin_step(deal)
         self._deal = deal
 
     def run(self, work: Work) -> dict[int, Tensor]:
@@ -128,16 +137,23 @@ class Pipelined:
     def finish_step(self) -> float:
         """Gradients summed over the ranks with the same stages, and over the copies of tied parameters. Seconds of the step in which this rank did
         not compute."""
-        lines = self.place.group.lines
+        for stage in self.pipe.stages.values():
+            stage.tally.finish_step()
         for parameter in self._learning:
             require_gradient(parameter)
-        if "tensor" in lines and "shard" not in lines:  # FSDP has settled what it has cut
-            settle_gradients(self._learning, lines["tensor"])
-        sum_gradients(self._learning, lines)
+        if not self._reproducible:
+            self._sum_over_replicas()
         for tied in self._tied:
             self._sum_copies(tied)
         self._seconds = time.perf_counter() - self._started
         return self._seconds - self.spent.computing
+
+    def _sum_over_replicas(self) -> None:
+        """Over all ranks that have seen apart what these parameters, or parts of them, were used on."""
+        lines = self.place.group.lines
+        if "tensor" in lines and "shard" not in lines:  # FSDP has settled what it has cut
+            settle_gradients(self._learning, lines["tensor"])
+        sum_gradients(self._learning, lines)
 
     @torch.no_grad()
     def _sum_copies(self, tied: Tied) -> None:
@@ -153,20 +169,24 @@ class Pipelined:
         mine.copy_(functools.reduce(torch.add, (copies[rank] for rank in ranks)))
 
     def clip(self, limit: float | None) -> tuple[Tensor, Bubble]:
-        """(the norm of the gradients of all stages, before it is cut to `limit`; the bubble of the step). The same on every rank."""
-        seconds = torch.zeros(self.place.group.world_size, dtype=torch.float64, device=self.pipe.device)
-        seconds[self.place.group.rank] = self._seconds
-        told = torch.cat([seconds.new_tensor([self._own_square(), self.spent.computing]), seconds])
-        square, busy, *durations = self.place.group.start_sum(told)().tolist()
-        norm = torch.tensor(square, device=self.pipe.device).sqrt()
+        """(the norm of the gradients of all stages, before it is cut to `limit`; the bubble of the step). The same on every rank, and on any number
+        of replicas: of those with the same stages one speaks."""
+        place, ranks = self.place, self.place.group.world_size
+        told = torch.zeros(len(place.pipeline) + 1 + ranks, dtype=torch.float64, device=self.pipe.device)
+        squares, busy, seconds = torch.split(told, [len(place.pipeline), 1, ranks])
+        own_square = self._own_square()
+        squares[place.number] = own_square if place.speaks else 0.0
+        busy[0], seconds[place.group.rank] = self.spent.computing, self._seconds
+        place.group.start_sum(told)()
+        norm = torch.tensor(sum(squares.tolist()), device=self.pipe.device).sqrt()
         cut_down(gradients_of(self.parameters), norm, limit)
-        return norm, Bubble(self._schedule_bubble, measured=1 - busy / (max(durations) * len(durations)))
+        return norm, Bubble(self._schedule_bubble, measured=1 - busy.item() / (seconds.max().item() * ranks))
 
     def _own_square(self) -> float:
-        """Of the norm of what no other stage counts: not of later copies. Ranks with the same stages all know it, and share it out."""
+        """Of the norm of what no other stage counts: not of later copies. Ranks with the same stages all know it, and take part in finding it."""
         copies = {id(tied.parameter) for tied in self._tied if tied.holders[0] != self.place.number}
         own = gradients_of(parameter for parameter in self.parameters if id(parameter) not in copies)
-        return global_norm(own, self.place.group.lines).double().square().item() / self.place.with_same_stages
+        return global_norm(own, self.place.group.lines).double().square().item()
 
     @property
     def _schedule_bubble(self) -> float:
@@ -175,7 +195,9 @@ class Pipelined:
 
     @torch.no_grad()
     def settle_buffers(self) -> None:
-        """By their mean over the ranks with the same stages, as under plain data parallelism."""
+        """By their mean over the ranks with the same stages, as under plain data parallelism. In the tree they are everyone's already."""
+        if self._reproducible:
+            return
         buffers = [buffer for stage in self.pipe.stages.values() for unit in stage.units for buffer in unit.buffers]
         for axis, line in self.place.group.lines.items():
             for buffer in buffers:
@@ -194,6 +216,7 @@ def pipeline(
     chunks: int = 1,
     costs: Sequence[float] | None = None,
     measured: bool = False,
+    reproducible: bool = False,
     prepare: Callable[[nn.Module, Sequence[Chain]], Cutting] | None = None,
 ) -> Pipelined:
     """`model`, which is left with this rank's stages only, on `device`; all of it is never there at once. `prepare` puts it there, in parts over
@@ -219,9 +242,10 @@ def pipeline(
     if prepare is None:
         model.to(device)
     put_off = PutOff(chains.values() if schedule.splits_backward else ())
-    stages = {stage: Stage(chain, put_off) for stage, chain in chains.items()}
+    tallies = (InTree(chain, chain.unique_parameters, place.group) if reproducible else Tally() for chain in chains.values())
+    stages = {stage: Stage(chain, put_off, tally) for (stage, chain), tally in zip(chains.items(), tallies, strict=True)}
     pipe = Pipe(place.group, place.pipeline, stages, [boundaries[each.stop - 1] for each in ranges[:-1]], device)
-    return Pipelined(model, cuts, pipe, place, schedule, cutting)
+    return Pipelined(model, cuts, pipe, place, schedule, cutting, reproducible=reproducible)
 
 
 def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: Schedule, place: int) -> list[Tied]:

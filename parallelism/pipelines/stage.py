@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 
 from parallelism.pipelines.chain import Unit
 from parallelism.pipelines.put_off import Product, PutOff
+from parallelism.pipelines.tally import Tally
+from parallelism.plan import Deal
 
 
 @dataclass
@@ -30,6 +33,10 @@ class Chain(nn.Module):
         self.units = tuple(units)
         self.parts = nn.ModuleList(module for unit in units for module in unit.modules)
 
+    @property
+    def unique_parameters(self) -> list[nn.Parameter]:
+        return list({id(parameter): parameter for unit in self.units for parameter in unit.parameters}.values())
+
     def forward(self, inputs: Tensor) -> Tensor:
         for unit in self.units:
             inputs = unit.run(inputs)
@@ -37,25 +44,32 @@ class Chain(nn.Module):
 
 
 class Stage:
-    """Gradients are added up in the parameters, which `chain` has for good."""
+    """`chain` has its parameters for good."""
 
-    def __init__(self, chain: Chain, put_off: PutOff) -> None:
+    def __init__(self, chain: Chain, put_off: PutOff, tally: Tally) -> None:
         """`put_off`: gradients of weights that `backward_input` leaves to `backward_weight`."""
         self.outputs = chain
-        self.units = chain.units
-        unique = {id(parameter): parameter for unit in chain.units for parameter in unit.parameters}
-        self.parameters = list(unique.values())
-        self._put_off = put_off
+        self.units, self.parameters = chain.units, chain.unique_parameters
+        self._put_off, self.tally = put_off, tally
         self._passing: dict[int, Passing] = {}
+
+    def begin_step(self, deal: Deal) -> None:
+        """Without what a step that broke off has left."""
+        self._passing.clear()
+        self.tally.begin_step(deal)
 
     def forward(self, index: int, inputs: Tensor, *, gradient: bool, head: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """What micro-batch `index` becomes here; `head` makes a loss of it, on the last stage. `gradient`: the stage before waits for one."""
         inputs = inputs.detach().requires_grad_(gradient and torch.is_grad_enabled())
         products: list[Product] = []
-        with self._put_off.collecting(products if inputs.requires_grad else None):  # where nobody waits, nothing is put off
+        learns = torch.is_grad_enabled()
+        with (
+            self.tally.forward(index) if learns else contextlib.nullcontext(),
+            self._put_off.collecting(products if inputs.requires_grad else None),  # where nobody waits, nothing is put off
+        ):
             outputs: Tensor = self.outputs(inputs)
             outputs = outputs if head is None else head(outputs)
-        if torch.is_grad_enabled():
+        if learns:
             self._passing[index] = Passing(inputs, outputs, products)
         return outputs.detach()
 
@@ -70,14 +84,17 @@ class Stage:
         passing = self._passing[index]
         passing.gradient = gradient
         if passing.inputs.requires_grad:
-            self._go_back(passing)
+            with self.tally.backward(index):
+                self._go_back(passing)
         return passing.inputs.grad
 
     def backward_weight(self, index: int) -> None:
         passing = self._passing.pop(index)
-        self._go_back(passing)
-        while passing.put_off:
-            passing.put_off.pop(0).add()
+        with self.tally.backward(index):
+            self._go_back(passing)
+            while passing.put_off:
+                passing.put_off.pop(0).add()
+        self.tally.done(index)
 
     def _go_back(self, passing: Passing) -> None:
         """Once."""
@@ -85,7 +102,3 @@ class Stage:
         if outputs is not None and outputs.requires_grad:
             with self._put_off.collecting(passing.put_off):
                 torch.autograd.backward(outputs, gradient)
-
-    def drop(self) -> None:
-        """What a step that broke off has left."""
-        self._passing.clear()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from distributed.process_group import SoloGroup
-from tests.faults import Fault, Moment, faulty_job
+from tests.faults import Fault, Moment, faulty_job, states
 from tests.gangs import Job, RankEnd, RunningGang
 from tests.ranks import RANK_TIMEOUT_SECONDS
 from tests.training.conftest import MakeJob
@@ -24,7 +24,11 @@ from training.state import new_state
 
 LAST_STEP = 12
 SAVED_EVERY = 4
-PARALLELISM: dict[str, dict[str, Any]] = {"fsdp": {"strategy": "fsdp"}, "hsdp": {"strategy": "fsdp", "shard": 2}}
+PARALLELISM: dict[str, dict[str, Any]] = {
+    "fsdp": {"strategy": "fsdp"},
+    "hsdp": {"strategy": "fsdp", "shard": 2},
+    "pipelines": {"pipeline": 2},
+}
 
 
 def sharded_job(folder: Path, *faults: Fault, plan: str = "fsdp", nodes: int, **changes: Any) -> dict[str, Any]:
@@ -210,6 +214,33 @@ def test_a_shard_group_is_made_up_anew_and_joins_at_a_boundary(make_job: MakeJob
     assert saved["generation"] == 2  # in case a part should be lost on the way
     curve = ends[0].curve("loss") | gang.left(2, 0).curve("loss") | after.curve("loss")
     assert curve == pytest.approx(undisturbed(make_job, tmp_path / "well", 4), rel=1e-5)
+
+
+@pytest.mark.parametrize(("plan", "replica", "parked"), [("hsdp", (0, 1), 2), ("pipelines", (0, 2), 1)])
+def test_replicas_in_parts_can_be_the_same_run_to_the_last_bit(
+    make_job: MakeJob, tmp_path: Path, plan: str, replica: tuple[int, int], parked: int
+) -> None:
+    """Through the loss of one in the middle of a step, and another one that joins."""
+    code, wait = tmp_path / "code", Fault(rank=0, step=6, kind="hold", moment="data")
+    well = make_job(sharded_job(tmp_path / "well", plan=plan, nodes=4, reproducible=True), name="undisturbed")
+    expected = well.run(4)[0].curve("loss")
+    gang = make_job(sharded_job(code, Fault(rank=3, step=3, moment="backward"), wait, plan=plan, nodes=4, reproducible=True)).start(4)
+    pids = gang.pids()
+    await_end(gang, 3)
+    gang.close_up(*replica, parked=(parked,))
+    gang.agent.until(2, 2, Parked)
+    assert_same_processes(gang, 2, [pids[rank] for rank in replica])
+    newcomer = gang.park()
+    gang.until(newcomer, Parked)
+    gang.resize(0, 1, 2, newcomer)
+    wait.release(code)
+    ends, after = gang.wait(), gang.left(3, 0)
+    assert [end.exit_code for end in ends] == [0, 0, 0, -9, 0], after.output
+    assert ends[0].curve("loss") | gang.left(2, 0).curve("loss") | after.curve("loss") == expected
+    found, undisturbed_states = states(code), states(tmp_path / "well")
+    assert [len(undisturbed_states[step]) for step in range(1, LAST_STEP + 1)] == [2] * LAST_STEP  # one of each part
+    found[1] &= undisturbed_states[1]  # who is parked rehearses step 1 with a model of its own
+    assert found == undisturbed_states
 
 
 def test_a_sharded_gang_grows_at_a_boundary_from_what_it_has_just_saved(make_job: MakeJob, tmp_path: Path) -> None:

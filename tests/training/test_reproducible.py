@@ -46,6 +46,33 @@ def test_one_to_five_ranks_give_the_same_bits(make_job: MakeJob) -> None:
     assert len(digests) == 1
 
 
+PLANS: dict[str, dict[str, Any]] = {
+    "shards": {"strategy": "fsdp", "shard": 2},
+    "blocks kept whole": {"strategy": "fsdp", "shard": 2, "reshard_after_forward": False},
+    "stages": {"pipeline": 2},
+    "interleaved stages": {"pipeline": 2, "pipeline_schedule": "interleaved_1f1b"},
+    "split backward": {"pipeline": 2, "pipeline_schedule": "zero_bubble_v"},
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_any_number_of_replicas_in_parts_do(make_job: MakeJob, plan: dict[str, Any]) -> None:
+    """Three of them have shares of two micro-batches or, in shards, one pass each."""
+    spec = uneven_gpt() | {"parallelism": plan, "reproducible": True, "resources": {"nodes": 2}}
+    spec["model"] |= {"layers": 4}
+    digests = {run(make_job(spec, f"world{size}"), size) for size in (2, 4, 6)}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("plan", ["shards", "stages"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_replicas_in_parts_do_with_running_statistics(make_job: MakeJob, tmp_path: Path, plan: str, precision: str) -> None:
+    write_batches(tmp_path)
+    spec = tiny_resnet(tmp_path, precision=precision, parallelism=PLANS[plan], reproducible=True, resources={"nodes": 2})
+    digests = {run(make_job(spec, f"world{size}"), size) for size in (2, 4)}
+    assert len(digests) == 1
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_batch_norm_augmentation_and_half_precision_do_too(make_job: MakeJob, tmp_path: Path, precision: str) -> None:
     write_batches(tmp_path)

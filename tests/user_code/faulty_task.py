@@ -16,6 +16,7 @@ import signal
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +31,7 @@ from parallelism.mesh import local_part
 from training.builtin import next_token_loss
 from training.data.sampler import Portions, Sampler
 from training.models.gpt.model import build
+from training.models.gpt.stages import units
 from training.saving import manifest
 from training.spec.job import JobSpec, TrainingLength
 from training.spec.workload import GptModel
@@ -156,7 +158,7 @@ def gpt(spec: JobSpec) -> Task:
     """With dropout."""
     model = build(GptModel(kind="gpt", layers=1, heads=2, dim=16, context=CONTEXT, dropout=0.1))
     tokens = torch.randint(0, 256, (samples(spec), CONTEXT + 1), generator=torch.Generator().manual_seed(0))
-    return faulty(spec, model, tokens, next_token_loss)
+    return replace(faulty(spec, model, tokens, next_token_loss), units=units)
 
 
 def distance_to_the_next(model: nn.Module, batch: Batch) -> Loss:

@@ -30,17 +30,25 @@ def why_not_with_a_script(spec: JobSpec) -> str | None:
 
 
 def why_not_reproducible(spec: JobSpec) -> str | None:
+    """Only what is added up over replicas has an order that their number does not change: all else that a sum is made of must stay as it is."""
     if not spec.reproducible:
         return None
-    if spec.parallelism.shards:
+    plan = spec.parallelism
+    if plan.tensor * plan.context > 1:
         return (
-            "reproducible=true needs all gradients on every rank: with strategy fsdp parts of them are added up in an order that depends "
-            "on the number of ranks; leave it out, or use ddp"
+            f"reproducible=true needs each micro-batch's gradients whole: with {plan.spoken_cut} every rank finds a part of them, "
+            "and rounds otherwise than one process; leave it out, or use replicas of a model, of its shards or of a pipeline"
         )
-    if spec.parallelism.cuts:
+    if plan.shards and plan.pipeline > 1:
+        return "reproducible=true with both fsdp and a pipeline is not offered; leave it out, or use one of them"
+    if plan.shards and plan.shard is None:
         return (
-            f"reproducible=true needs each micro-batch's gradients whole: with {spec.parallelism.spoken_cut} every rank finds a part of them, "
-            "and rounds otherwise than one process; leave it out, or use plain ddp"
+            "reproducible=true with strategy fsdp needs parallelism.shard: parts of gradients are added up in an order that depends on how many "
+            "there are, and without it that changes with the number of ranks; set it, leave reproducible out, or use ddp"
+        )
+    if plan.pipeline > 1 and not plan.always_cuts_alike:
+        return (
+            "reproducible=true with stages_by=time would have other stages in each generation, whose norms round otherwise; leave one of them out"
         )
     return None
 

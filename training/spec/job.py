@@ -22,7 +22,8 @@ from training.spec.strategy import Parallelism, why_not_auto
 from training.spec.workload import MODEL_DATA, AdamW, Data, Model, Optimizer, Schedule
 
 SPEC_VERSION: Literal[1] = 1
-#: Micro-batches of a reproducible job's global batch, unless micro_batch_size says otherwise: even on 1, 2, 4 and 8 ranks.
+#: Micro-batches of a reproducible job's global batch for each rank of a replica, unless micro_batch_size says otherwise: even on 1, 2, 4 and 8
+#: replicas.
 DEFAULT_MICRO_BATCHES = 8
 #: Of a pipeline's global batch, for each of its ranks: it idles for a fifth of a step, or less, as one of 1F1B.
 MICRO_BATCHES_PER_RANK = 4
@@ -96,7 +97,8 @@ class TrainingLength(Part):
     global_batch_size: int = Field(32, ge=1, description="samples per optimizer step over all ranks")
     micro_batch_size: CountOrAuto | None = Field(
         None,
-        description="samples per forward; default: global batch / 8 (not reproducible: / world size; pipeline: / 4 for each rank), rounded up; "
+        description="samples per forward; default: global batch / 8 for each rank of a replica (not reproducible: / world size; pipeline: / 4 for "
+        "each rank), rounded up; "
         "auto: the most that fit a slot's memory, found by trying real steps before the first one",
     )
     gradient_clip_norm: float | None = Field(1.0, gt=0)
@@ -226,8 +228,8 @@ class JobSpec(Part):
     )
     reproducible: bool | None = Field(
         None,
-        description="losses and parameters are the same to the last bit on any number of ranks; default: true, false for script, fsdp, "
-        "tensor, pipeline and context",
+        description="losses and parameters are the same to the last bit on any number of ranks, of fsdp with a given shard, and of pipelines, "
+        "on any number of replicas; default: true, false for script, fsdp, tensor, pipeline and context",
     )
     training: TrainingLength | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
@@ -263,8 +265,8 @@ class JobSpec(Part):
 
     @property
     def is_reproducible(self) -> bool:
-        """True unless refused: it costs too little to be worth a question. A script adds up its gradients by itself, and parts of them are
-        added up in an order that depends on the world."""
+        """By default that of plain replicas: it costs too little to be worth a question. Of parts and stages it costs their memory, and parts of
+        gradients are added up in an order that depends on how many there are. A script adds them up by itself."""
         possible = self.script is None and not self.parallelism.shards and not self.parallelism.cuts
         return possible if self.reproducible is None else self.reproducible
 
@@ -276,9 +278,11 @@ class JobSpec(Part):
         given = self.training.micro_batch_size
         if isinstance(given, int):
             return given
-        parts = DEFAULT_MICRO_BATCHES if self.is_reproducible else self.data_ranks(self.resources.most_ranks)
-        if self.parallelism.pipeline > 1:
-            parts *= MICRO_BATCHES_PER_RANK * self.parallelism.pipeline
+        plan = self.parallelism
+        if self.is_reproducible:
+            parts = DEFAULT_MICRO_BATCHES * (plan.shard or 1) * plan.pipeline
+        else:
+            parts = self.data_ranks(self.resources.most_ranks) * (MICRO_BATCHES_PER_RANK * plan.pipeline if plan.pipeline > 1 else 1)
         return -(-self.training.global_batch_size // parts)
 
     @property

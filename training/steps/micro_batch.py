@@ -22,7 +22,7 @@ from distributed.process_group import Group
 from monitoring.files import write_durably
 from parallelism.auto import RESERVE
 from parallelism.auto_words import size as in_words
-from parallelism.plan import Coordinates, even_deal
+from parallelism.plan import Coordinates
 from training.data.feed import open_feed
 from training.errors import InvalidInputError
 from training.link import Joined, World
@@ -194,8 +194,7 @@ class Trials:
     def _stepper(self, size: int) -> Stepper:
         spec = with_micro_batch(self.vault.spec, size)
         self.state.feed = open_feed(self.state.task.train, spec)
-        deal = even_deal(spec.micro_batches, self.coordinates.degrees.data, self.coordinates.data_rank)
-        stepper = self._steps_from(spec, deal)
+        stepper = self._steps_from(spec, self.coordinates.deal(spec.micro_batches))
         assert isinstance(stepper, Stepper), "specs with a pipeline are not to be searched for"
         return stepper
 

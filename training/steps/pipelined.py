@@ -155,6 +155,7 @@ def staged(spec: JobSpec, state: TrainState, group: Group, degrees: Degrees, cho
         chunks=plan.stages_on_each_rank,
         costs=stage_costs(spec),
         measured=plan.stages_by == "time",
+        reproducible=spec.is_reproducible,
         prepare=functools.partial(parallelize_stages, degrees=degrees, device=state.device, group=group, shard=task.shard, choices=choices),
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from distributed.process_group import Group
 from monitoring.points import STEP_PARTS
 from parallelism.data_parallel import Prepared
-from parallelism.plan import Coordinates, Deal, even_deal
+from parallelism.plan import Coordinates, Deal
 from parallelism.precision import autocast, unscale_gradients
 from parallelism.tree import tree_sum
 from training.data.feed import Feed
@@ -55,7 +55,7 @@ class Stepping(ABC):
     def __init__(self, spec: JobSpec, state: TrainState, group: Group, prepared: Prepared, coordinates: Coordinates, first: Deal) -> None:
         self.spec, self.state, self.group, self.prepared, self.coordinates = spec, state, group, prepared, coordinates
         self.training = training_of(spec)
-        self.deal, self.even = first, even_deal(spec.micro_batches, coordinates.degrees.data, coordinates.data_rank)
+        self.deal, self.even = first, coordinates.deal(spec.micro_batches)
         self.portions = Portions(self.training.global_batch_size, spec.micro_batch_size)
         self.feed = ahead(state.feed, self.upcoming(), self.training.data_workers)
 

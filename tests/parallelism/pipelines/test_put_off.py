@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from parallelism.pipelines.chain import Unit
 from parallelism.pipelines.put_off import PutOff, can_wait
 from parallelism.pipelines.stage import Chain, Stage
+from parallelism.pipelines.tally import Tally
 
 LAYERS = {
     "linear": (nn.Linear(6, 5), (3, 4, 6)),
@@ -29,7 +30,7 @@ IMMEDIATE = {
 
 
 def stage_of(*modules: nn.Module) -> Stage:
-    return Stage(Chain([Unit((module,), module) for module in modules]), PutOff(modules))
+    return Stage(Chain([Unit((module,), module) for module in modules]), PutOff(modules), Tally())
 
 
 def gradients_of(module: nn.Module) -> list[Tensor | None]:

@@ -78,7 +78,7 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
         (SPARE | {"resources": {"nodes": 2, "max_nodes": 8}}, "makes 4, fewer than 8 ranks (resources.max_nodes); use micro_batch_size=1"),
         (
             FSDP | {"reproducible": True},
-            "parts of them are added up in an order that depends on the number of ranks; leave it out, or use ddp",
+            "without it that changes with the number of ranks; set it, leave reproducible out, or use ddp",
         ),
         (
             PAIRS | SPARE | {"resources": {"nodes": 4, "min_nodes": 3}},
@@ -178,6 +178,18 @@ def test_what_is_not_reproducible_is_cut_for_its_largest_size() -> None:
     assert (spec.micro_batch_size, spec.micro_batches) == (2, 4)
 
 
+@pytest.mark.parametrize("plan", [{"strategy": "fsdp", "shard": 2}, {"pipeline": 2}])
+def test_replicas_of_shards_or_stages_can_be_reproducible(plan: dict[str, Any]) -> None:
+    """Their micro-batches depend on what a replica is made up of, not on how many there are."""
+    specs = [
+        JobSpec.model_validate(
+            tiny_gpt(nodes, global_batch_size=32, micro_batch_size=None) | {"parallelism": plan, "reproducible": True}
+        )
+        for nodes in (2, 4, 6)
+    ]
+    assert [(spec.is_reproducible, spec.micro_batch_size, spec.micro_batches) for spec in specs] == [(True, 2, 16)] * 3
+
+
 def test_a_sharded_job_is_not_reproducible_and_its_survivors_keep_their_processes() -> None:
     spec = JobSpec.model_validate(tiny_gpt() | FSDP | {"fault_tolerance": {}})
     assert (spec.is_reproducible, spec.closes_up) == (False, True)
@@ -272,8 +284,16 @@ def test_a_micro_batch_that_is_to_be_found_has_the_default_s_size_until_then() -
         ),
         (STAGED | {"resources": {"nodes": 3}}, "pipeline=2 does not divide world size 3; use 2 or 4 ranks"),
         (
-            STAGED | {"reproducible": True},
-            "reproducible=true needs each micro-batch's gradients whole: with pipeline=2 .* or use plain ddp",
+            STAGED | {"reproducible": True, "parallelism": {"pipeline": 2, "context": 2}, "resources": {"nodes": 4}},
+            "reproducible=true needs each micro-batch's gradients whole: with pipeline=2 x context=2 .* or use replicas of a model",
+        ),
+        (
+            STAGED | {"reproducible": True, "parallelism": {"pipeline": 2, "strategy": "fsdp", "shard": 2}, "resources": {"nodes": 4}},
+            "reproducible=true with both fsdp and a pipeline is not offered",
+        ),
+        (
+            STAGED | {"reproducible": True, "parallelism": {"pipeline": 2, "stages_by": "time"}},
+            "reproducible=true with stages_by=time would have other stages in each generation",
         ),
         (
             STAGED | {"parallelism": {"pipeline": 4}, "resources": {"nodes": 4}},
