@@ -228,7 +228,7 @@ def _possible(degrees: Degrees, shape: Shape, machines: Machines) -> bool:
 
 
 def _promises(degrees: Degrees, wanted: Wanted) -> bool:
-    """Only replicas give the same bits on any number of ranks."""
+    """Where the same bits are asked for: replicas of whole models alone give them on any number of ranks."""
     return not wanted.reproducible or degrees.replicate == degrees.world_size
 
 

@@ -8,14 +8,14 @@ steps allocate, within 15 %; not counted is what torch unfolds for fp16 convolut
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from parallelism.gathered import Gathered, units_of
-from parallelism.gradient_copies import GradientCopies, in_buckets, in_place, in_tree
+from parallelism.gradient_copies import GradientCopies, Turn, in_buckets, in_place, in_tree, turns_in_tree
 from parallelism.pipelines.schedules import SCHEDULES, Schedule, ScheduleName
 from parallelism.pipelines.stages import cut_layers
 from parallelism.plan import LEAST_IN_UNIT, Deal, Degrees
@@ -84,6 +84,13 @@ class Setup:
             return in_buckets(self.deal.largest)
         return in_place(self.deal.largest)
 
+    @property
+    def turns(self) -> Collection[Turn]:
+        """Only in the tree, and in a pipeline, does it matter which micro-batch is on its way back."""
+        if self.reproducible and self.degrees.pipeline > 1:
+            return turns_in_tree(self.deal)
+        return [Turn(self.gradient_copies, self.deal.largest)]
+
 
 def memory(shape: Shape, setup: Setup) -> Memory:
     """The fullest moment of the fullest pipeline stage."""
@@ -98,7 +105,7 @@ def stages_of(shape: Shape, setup: Setup) -> list[tuple[Layer, ...]]:
 
 
 def _ranks(shape: Shape, setup: Setup) -> Iterator[_Rank]:
-    """One for each place along the pipeline; all that stand there are alike."""
+    """For each place along the pipeline, and each turn that makes a difference; all that stand there are alike."""
     stages, schedule = stages_of(shape, setup), setup.schedule
     for place in range(setup.degrees.pipeline):
         own = schedule.stages_of(place)
@@ -108,7 +115,8 @@ def _ranks(shape: Shape, setup: Setup) -> Iterator[_Rank]:
         counts = held, schedule.most_waiting(place), min(held, schedule.most_in_flight(place))
         others, waiting, in_flight = (max(0.0, count / len(own) - 1) for count in counts)
         unsplit = sum(len(stages[stage]) for stage in own if stage == 0 or not schedule.splits_backward)
-        yield _Rank(layers, setup, others, waiting, in_flight, unsplit)
+        for copies, to_come in setup.turns:
+            yield _Rank(layers, setup, copies, min(others, to_come), min(waiting, to_come), min(in_flight, to_come), unsplit)
 
 
 class _Moment(NamedTuple):
@@ -124,6 +132,7 @@ class _Rank:
 
     layers: tuple[Layer, ...]
     setup: Setup
+    copies: GradientCopies
     other_micro_batches: float  # between forward and the end of backward while it works on one; parts: in some of its stages only
     others_waiting: float  # those of them that have gone back through it already, and whose gradients of weights wait
     others_in_flight: float  # the most of which none has gone back yet
@@ -170,7 +179,7 @@ class _Rank:
             held -= self._put_off(self.layers[index])
 
     def _memory(self, moment: _Moment) -> Memory:
-        setup, copies = self.setup, self.setup.gradient_copies
+        setup, copies = self.setup, self.copies
         elements, shard = self._elements, setup.degrees.shard
         state = {
             "parameters": MASTER_BYTES * elements // shard,
@@ -193,8 +202,7 @@ class _Rank:
         """By layer, elements of gradients once its backward has run: of all layers from there on where they are new, else its own, until they
         are added to those of the micro-batches before. A borrowed matrix gets a second gradient, which is added to its owner's."""
         own = [layer.parameters for layer in self.layers]
-        copies = self.setup.gradient_copies
-        fresh = list(accumulate(reversed(own)))[::-1] if copies.after > copies.before else own
+        fresh = list(accumulate(reversed(own)))[::-1] if self.copies.after > self.copies.before else own
         return [total + layer.borrowed for total, layer in zip(fresh, self.layers, strict=True)]
 
     def _other_micro_batches(self) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from parallelism.plan import Deal
-from parallelism.tree import frontier, most_pending
+from parallelism.tree import frontier, pending_before_each
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,29 @@ def in_buckets(micro_batches: int) -> GradientCopies:
     return GradientCopies(before=held, after=held)
 
 
+class Turn(NamedTuple):
+    """Of a micro-batch on its way back."""
+
+    copies: GradientCopies
+    to_come: int  # micro-batches of its rank after it
+
+
 def in_tree(deal: Deal) -> GradientCopies:
     """The fixed tree, on the rank that holds most: pending sums, its packed subtrees, and everyone's for its own slice."""
+    return max((turn.copies for turn in turns_in_tree(deal)), key=lambda copies: copies.most)
+
+
+def turns_in_tree(deal: Deal) -> set[Turn]:
+    """Of all ranks. Where few are to come, most sums are pending, and in a pipeline the fewest activations are held."""
     subtrees = [len(frontier(share, deal.micro_batches)) for share in deal.shares]
-    return max((_in_tree(deal, rank, subtrees) for rank in range(deal.ranks)), key=lambda copies: copies.most)
+    found = {Turn(GradientCopies(before=0, after=0, packed=packed_copies(subtrees, rank)), 0) for rank in range(deal.ranks)}
+    for rank, share in enumerate(deal.shares):
+        for number, pending in enumerate(pending_before_each(share, deal.micro_batches)):
+            copies = GradientCopies(before=pending, after=pending + 1, packed=packed_copies(subtrees, rank))
+            found.add(Turn(copies, len(share) - 1 - number))
+    return found
 
 
-def _in_tree(deal: Deal, rank: int, subtrees: Sequence[int]) -> GradientCopies:
-    """`subtrees`: how many each rank has."""
-    pending = most_pending(deal.shares[rank], deal.micro_batches)
-    received = (sum(subtrees) - subtrees[rank]) / deal.ranks
-    return GradientCopies(before=max(0, pending - 1), after=pending, packed=max(1, subtrees[rank]) + received)
+def packed_copies(subtrees: Sequence[int], rank: int) -> float:
+    """`subtrees`: how many each rank has. The first one's buffer ends up with the result, also where there are none."""
+    return max(1, subtrees[rank]) + (sum(subtrees) - subtrees[rank]) / len(subtrees)

@@ -112,12 +112,8 @@ def held_once(held: Sequence[Iterable[Node]]) -> tuple[tuple[Node, ...], ...]:
     return tuple(tuple(sorted((node for node, owner in taken if owner == rank), key=lambda node: node.first)) for rank in range(len(held)))
 
 
-def most_pending(share: Iterable[int], leaves: int) -> int:
-    """Sums that are held at a time while a range of s leaves is added up, the newest leaf among them: up to about 2 log2 s."""
-    return max((1 + before for before in _pending_before_each(share, leaves)), default=0)
-
-
-def _pending_before_each(share: Iterable[int], leaves: int) -> Iterator[int]:
+def pending_before_each(share: Iterable[int], leaves: int) -> Iterator[int]:
+    """Sums that are held as each leaf of a share of s comes, in this order; with it up to about 2 log2 s."""
     tree = TreeSum[None](leaves, neither)
     for index in share:
         yield len(tree.pending)

@@ -31,7 +31,7 @@ def _report(answer: Plan) -> str:
         ("strategy", f"{answer.strategy} over {answer.world_size} ranks"),
         *chosen(answer.choice),
         ("batch", _batch(answer)),
-        ("reproducible", "to the last bit, on any number of ranks" if answer.reproducible else "to rounding"),
+        ("reproducible", "to the last bit, on any number of replicas" if answer.reproducible else "to rounding"),
         ("parameters", "unknown" if answer.parameter_count is None else formats.quantity(answer.parameter_count)),
         *((f"stage {number}", f"{stage.layers} (place {stage.place})") for number, stage in enumerate(answer.stages)),
         *_memory(answer.memory_per_rank),

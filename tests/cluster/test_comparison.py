@@ -129,5 +129,10 @@ def test_what_may_change_the_numbers_comes_first() -> None:
         ("training.eval_every_steps", False),
     ]
     assert found[0].values == (ABSENT, "bf16")
+    parts = [{"parallelism": {"strategy": "fsdp", "shard": shard, "replicate": replicas}} for shard, replicas in ((2, 4), (4, 2))]
+    assert [(each.path, each.changes_numbers) for each in spec_differences(*parts, reproducible=True)] == [
+        ("parallelism.shard", True),  # how one replica is made up
+        ("parallelism.replicate", False),
+    ]
     rounded = spec_differences(one, other, reproducible=False)
     assert [each.path for each in rounded if each.changes_numbers] == ["precision", "resources.nodes", "training.seed"]

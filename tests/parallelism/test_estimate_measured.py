@@ -126,3 +126,11 @@ def test_shards(changes: dict[str, Any], precision: str) -> None:
     plan = {"strategy": "fsdp", **changes}
     spec = spec_of(GPT | {"layers": 4}, 8, 2, parallelism=plan, resources={"nodes": ranks}, precision=precision)
     assert estimated(spec) == pytest.approx(fullest(spec), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_shards_with_gradients_in_the_fixed_tree(checkpointing: str, replicas: int) -> None:
+    plan = {"strategy": "fsdp", "shard": 2, "activation_checkpointing": checkpointing}
+    spec = spec_of(GPT | {"layers": 4}, 12, 1, parallelism=plan, resources={"nodes": 2 * replicas}, reproducible=True)
+    assert estimated(spec) == pytest.approx(fullest(spec), rel=TOLERANCE)

@@ -65,8 +65,16 @@ def test_a_large_vocabulary_on_the_last_stage(schedule: str) -> None:
     require_close(spec_of({"pipeline_schedule": schedule}, vocab_size=2000))
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved_1f1b", "zero_bubble"])
+def test_gradients_in_the_fixed_tree(schedule: str, replicas: int) -> None:
+    resources = {"nodes": 2 * replicas}
+    document = spec_of({"pipeline_schedule": schedule}).model_dump(mode="json") | {"reproducible": True, "resources": resources}
+    require_close(JobSpec.model_validate(document))
+
+
 def require_close(spec: JobSpec) -> None:
-    measured = max(run_ranks(peak, 2, spec.model_dump(mode="json")))
+    measured = max(run_ranks(peak, spec.world_size, spec.model_dump(mode="json")))
     found = memory_of(spec, CPU)
     assert found is not None
     assert found.total == pytest.approx(measured, rel=TOLERANCE)

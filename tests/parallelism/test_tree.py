@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallelism.plan import even_deal
-from parallelism.tree import Node, TreeSum, frontier, held_once, leaves_of, most_pending, tree_sum
+from parallelism.tree import Node, TreeSum, frontier, held_once, leaves_of, pending_before_each, tree_sum
 
 
 def pair(left: Any, right: Any) -> Any:
@@ -91,7 +91,8 @@ def test_a_rank_with_a_contiguous_share_holds_few_sums(leaves: int, ranks: int) 
     for share in even_deal(leaves, ranks).shares:
         nodes = frontier(share, leaves)
         assert len(nodes) <= 2 * log2(len(share) / 2 + 1) + 1
-        assert len(nodes) <= most_pending(share, leaves) <= 2 * log2(len(share) + 1) + 1
+        most = 1 + max(pending_before_each(share, leaves), default=-1)
+        assert len(nodes) <= most <= 2 * log2(len(share) + 1) + 1
 
 
 @st.composite
@@ -119,7 +120,7 @@ def test_of_two_that_hold_the_same_the_one_with_more_of_it_keeps_it() -> None:
 def test_powers_of_two_send_one_subtree_each() -> None:
     for ranks in (1, 2, 4, 8):
         assert all(len(frontier(share, 8)) == 1 for share in even_deal(8, ranks).shares)
-    assert most_pending(range(8), 8) == 4
+    assert list(pending_before_each(range(8), 8)) == [0, 1, 1, 2, 1, 2, 2, 3]
 
 
 def test_a_sum_that_lacks_leaves_is_refused() -> None:

@@ -47,9 +47,7 @@ def why_not_reproducible(spec: JobSpec) -> str | None:
             "there are, and without it that changes with the number of ranks; set it, leave reproducible out, or use ddp"
         )
     if plan.pipeline > 1 and not plan.always_cuts_alike:
-        return (
-            "reproducible=true with stages_by=time would have other stages in each generation, whose norms round otherwise; leave one of them out"
-        )
+        return "reproducible=true with stages_by=time would have other stages in each generation, whose norms round otherwise; leave one of them out"
     return None
 
 

@@ -2120,7 +2120,7 @@ export interface components {
             project: string;
             /**
              * Reproducible
-             * @description losses and parameters are the same to the last bit on any number of ranks; default: true, false for script, fsdp, tensor, pipeline and context
+             * @description losses and parameters are the same to the last bit on any number of ranks, of fsdp with a given shard, and of pipelines, on any number of replicas; default: true, false for script, fsdp, tensor, pipeline and context
              */
             reproducible?: boolean | null;
             /**
@@ -3388,7 +3388,7 @@ export interface components {
             gradient_clip_norm: number | null;
             /**
              * Micro Batch Size
-             * @description samples per forward; default: global batch / 8 (not reproducible: / world size; pipeline: / 4 for each rank), rounded up; auto: the most that fit a slot's memory, found by trying real steps before the first one
+             * @description samples per forward; default: global batch / 8 for each rank of a replica (not reproducible: / world size; pipeline: / 4 for each rank), rounded up; auto: the most that fit a slot's memory, found by trying real steps before the first one
              */
             micro_batch_size?: number | string | null;
             /**

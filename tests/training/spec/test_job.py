@@ -182,9 +182,7 @@ def test_what_is_not_reproducible_is_cut_for_its_largest_size() -> None:
 def test_replicas_of_shards_or_stages_can_be_reproducible(plan: dict[str, Any]) -> None:
     """Their micro-batches depend on what a replica is made up of, not on how many there are."""
     specs = [
-        JobSpec.model_validate(
-            tiny_gpt(nodes, global_batch_size=32, micro_batch_size=None) | {"parallelism": plan, "reproducible": True}
-        )
+        JobSpec.model_validate(tiny_gpt(nodes, global_batch_size=32, micro_batch_size=None) | {"parallelism": plan, "reproducible": True})
         for nodes in (2, 4, 6)
     ]
     assert [(spec.is_reproducible, spec.micro_batch_size, spec.micro_batches) for spec in specs] == [(True, 2, 16)] * 3

@@ -89,7 +89,7 @@ function factsOf(plan: Plan): Fact[] {
   return [
     { name: "World", value: plural(world, "rank"), hint: plan.strategy },
     ...(batch !== null ? [{ name: "Global batch", value: count(batch), hint: batchHint(parts, micro) }] : []),
-    { name: "Reproducible", value: plan.reproducible ? "to the last bit" : "to rounding", hint: plan.reproducible ? "on any number of ranks" : undefined },
+    { name: "Reproducible", value: plan.reproducible ? "to the last bit" : "to rounding", hint: plan.reproducible ? "on any number of replicas" : undefined },
     { name: "Parameters", value: plan.parameter_count === null ? "unknown" : si(plan.parameter_count), hint: plan.parameter_count === null ? "only a rank can tell" : undefined },
     ...(plan.memory_per_rank ? [{ name: "Memory per rank", value: bytes(plan.memory_per_rank.total), hint: "estimated" }] : []),
   ];
