@@ -27,7 +27,7 @@ from parallelism.pipelines.order import Program
 from parallelism.pipelines.put_off import PutOff
 from parallelism.pipelines.relay import Relay
 from parallelism.pipelines.schedules import SCHEDULES, Schedule, ScheduleName
-from parallelism.pipelines.stage import Chain, Stage
+from parallelism.pipelines.stage import Chain, Stage, unique
 from parallelism.pipelines.stages import cut
 from parallelism.pipelines.step import Pipe, PipelineStep, Spent
 from parallelism.pipelines.tally import InTree, Tally
@@ -96,7 +96,7 @@ class Pipelined:
         self.place, self._schedule, self.own_part, self._reproducible = place, schedule, cutting.own_part, reproducible
         self.whole_model = Relay(model, pipe, [schedule.rank_of(stage) for stage in range(schedule.stages)], cutting.even)
         self._tied = tied_parameters(units, schedule, place.number)
-        self.parameters = unique([parameter for stage in pipe.stages.values() for parameter in stage.parameters])
+        self.parameters = unique(parameter for stage in pipe.stages.values() for parameter in stage.parameters)
         self._learning = [parameter for parameter in self.parameters if parameter.requires_grad]
         self._deal: Deal | None = None
         self.spent = Spent()  # by the newest `run`
@@ -256,10 +256,6 @@ def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: Schedule, place:
             holders.setdefault(id(parameter), (parameter, set()))[1].add(schedule.rank_of(number))
     shared = [Tied(parameter, tuple(sorted(ranks))) for parameter, ranks in holders.values() if len(ranks) > 1 and parameter.requires_grad]
     return [tied for tied in shared if place in tied.holders]
-
-
-def unique(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-    return list({id(parameter): parameter for parameter in parameters}.values())
 
 
 def require_gradient(parameter: nn.Parameter) -> None:

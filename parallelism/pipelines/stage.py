@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,7 +35,7 @@ class Chain(nn.Module):
 
     @property
     def unique_parameters(self) -> list[nn.Parameter]:
-        return list({id(parameter): parameter for unit in self.units for parameter in unit.parameters}.values())
+        return unique(parameter for unit in self.units for parameter in unit.parameters)
 
     def forward(self, inputs: Tensor) -> Tensor:
         for unit in self.units:
@@ -102,3 +102,7 @@ class Stage:
         if outputs is not None and outputs.requires_grad:
             with self._put_off.collecting(passing.put_off):
                 torch.autograd.backward(outputs, gradient)
+
+
+def unique(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    return list({id(parameter): parameter for parameter in parameters}.values())

@@ -13,15 +13,16 @@ from tests.training.specs import tiny_gpt
 TENSOR: dict[str, Any] = {"strategy": "ddp", "tensor": 2}
 CONTEXT: dict[str, Any] = {"strategy": "ddp", "context": 2}
 SHARDED: dict[str, Any] = {"strategy": "fsdp", "tensor": 2}
+STAGED: dict[str, Any] = {"pipeline": 2, "tensor": 2}
 HYBRID: dict[str, Any] = {"strategy": "fsdp", "replicate": 2}
 
 
-@pytest.mark.parametrize("plan", [TENSOR, SHARDED | {"context": 2}])
+@pytest.mark.parametrize("plan", [TENSOR, SHARDED | {"context": 2}, STAGED])
 def test_a_paused_job_goes_on_with_other_ranks(make_job: MakeJob, plan: dict[str, Any]) -> None:
     """Twice as many, and writes at the end what one process writes, though its texts have any length."""
     steps: dict[str, Any] = {"steps": 40, "generate_tokens": 5}
     alone = make_job(tiny_gpt(**steps) | {"reproducible": False}, "alone").run()[0]
-    ranks = 4 if "context" in plan else 2
+    ranks = 2 if plan == TENSOR else 4
     job = make_job(tiny_gpt(ranks, **steps) | {"parallelism": plan})
     paused, ended = job.run(ranks, pause=True), job.resume(2 * ranks)
     assert [end.result.outcome for end in (*paused, *ended) if end.result] == ["paused"] * ranks + ["completed"] * 2 * ranks
@@ -32,7 +33,7 @@ def test_a_paused_job_goes_on_with_other_ranks(make_job: MakeJob, plan: dict[str
     assert not ended[1].events
 
 
-@pytest.mark.parametrize("plan", [TENSOR, CONTEXT, SHARDED, HYBRID])
+@pytest.mark.parametrize("plan", [TENSOR, CONTEXT, SHARDED, HYBRID, STAGED])
 @pytest.mark.parametrize("killed", [0, 3])
 def test_a_killed_rank_ends_the_others_at_once(make_job: MakeJob, plan: dict[str, Any], killed: int) -> None:
     """Its partners in a micro-batch as those that only wait for its sums."""

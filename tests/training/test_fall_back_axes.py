@@ -21,6 +21,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "context": {"strategy": "ddp", "context": 2},
     "pipeline": {"strategy": "ddp", "pipeline": 2},
     "tensor x shard": {"strategy": "fsdp", "shard": 2, "tensor": 2},
+    "pipeline x tensor": {"strategy": "ddp", "pipeline": 2, "tensor": 2},
+    "pipeline x shard": {"strategy": "fsdp", "shard": 2, "pipeline": 2},
 }
 
 
@@ -35,7 +37,10 @@ def strike(job: Job, ranks: int, victim: int) -> RunningGang:
     return gang
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("tensor", 2), ("context", 2), ("pipeline", 2), ("tensor x shard", 4)])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [("tensor", 2), ("context", 2), ("pipeline", 2), ("tensor x shard", 4), ("pipeline x tensor", 4), ("pipeline x shard", 4)],
+)
 def test_a_new_process_takes_the_place_and_the_run_is_the_undisturbed_one(make_job: MakeJob, name: str, ranks: int) -> None:
     """To the last bit, whoever computes what. The survivors move up: rank 1 is rank 0 afterwards."""
     spec = cut_job(PLANS[name], ranks)
