@@ -43,6 +43,8 @@ WHOLE: Plans = {
 CUT: Plans = {
     "tensor": ({"parallelism": {"tensor": 2}}, 2),
     "context": ({"parallelism": {"context": 2}}, 2),
+    "context and tensor": ({"parallelism": {"context": 2, "tensor": 2}}, 4),
+    "tensor of shards": ({"parallelism": {"strategy": "fsdp", "shard": 2, "tensor": 2}}, 4),
 }
 STAGED: Plans = {
     "gpipe": ({"parallelism": {"pipeline": 2, "pipeline_schedule": "gpipe"}}, 2),
@@ -51,7 +53,10 @@ STAGED: Plans = {
     "zero bubble": ({"parallelism": {"pipeline": 2, "pipeline_schedule": "zero_bubble"}}, 2),
     "zero bubble v": ({"parallelism": {"pipeline": 2, "pipeline_schedule": "zero_bubble_v"}}, 2),
 }
-PLANS = WHOLE | CUT | STAGED
+PRODUCTS: Plans = {
+    "tensor in stages": ({"parallelism": {"pipeline": 2, "tensor": 2}}, 4),
+}
+PLANS = WHOLE | CUT | STAGED | PRODUCTS
 
 
 def run(spec: dict[str, Any], name: str, cache: Path, **options: Any) -> list[Trained]:

@@ -39,6 +39,17 @@ def test_hybrid_shards_on_two_by_two_ranks(tmp_path: Path, plan: dict[str, Any])
     assert_parity(gpt(dropout=0.1), 4, tmp_path, FSDP | plan)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_shards_with_gradients_in_the_fixed_tree(tmp_path: Path, ranks: int) -> None:
+    """Five micro-batches are three passes, the last one of a single micro-batch; on four ranks a replica has one of them."""
+    document = gpt(dropout=0.1, global_batch_size=9, micro_batch_size=2) | {"reproducible": True}
+    assert_parity(document, ranks, tmp_path, FSDP | {"shard": 2})
+
+
+def test_frozen_and_unused_parameters_in_the_fixed_tree(tmp_path: Path) -> None:
+    assert_parity(tiny_task() | {"reproducible": True}, 4, tmp_path, FSDP | {"shard": 4})
+
+
 @pytest.mark.parametrize("least_in_unit", [6_000, 1_000_000_000])
 def test_blocks_that_share_a_unit_and_a_root_that_has_all(tmp_path: Path, least_in_unit: int) -> None:
     assert_parity(gpt(), 2, tmp_path, FSDP, least_in_unit=least_in_unit)

@@ -105,6 +105,11 @@ def test_pipelines_beside_each_other(make_job: MakeJob, plan: dict[str, Any]) ->
     require_parity(make_job, gpt(global_batch_size=9), 4, pipeline=2, **plan)
 
 
+@pytest.mark.parametrize("plan", [{"pipeline_schedule": "1f1b"}, {"pipeline_schedule": "zero_bubble_v"}], ids=named)
+def test_gradients_in_the_fixed_tree(make_job: MakeJob, plan: dict[str, Any]) -> None:
+    require_parity(make_job, gpt(global_batch_size=9) | {"reproducible": True}, 4, pipeline=2, **plan)
+
+
 @pytest.mark.parametrize("pipeline", [2, 4])
 def test_eight_ranks(make_job: MakeJob, pipeline: int) -> None:
     """4 x 2 and 2 x 4, each with a micro-batch or two."""

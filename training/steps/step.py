@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +31,11 @@ class Stepper(Stepping):
         self.wrapped.begin_step(self.deal, partial.sums)
         news = News(partial, self.deal.micro_batches, self.coordinates, self.state.device)
         missing = [index for index in self.deal.own if index not in partial.losses]
-        one_short = self.wrapped.in_lockstep and len(self.deal.own) < self.deal.largest
+        short = self.deal.largest - len(self.deal.own) if self.wrapped.in_lockstep else 0
         for index in missing:
             batch = self.fetch(partial.step, index)
             clock.lap("data_seconds")
-            final = index == missing[-1] and not one_short
+            final = index == missing[-1] and not short
             with self.wrapped.accumulate(index, final=final):
                 loss = self.forward(index, batch)
                 news.add(index, loss)
@@ -44,10 +45,12 @@ class Stepper(Stepping):
                 scaled(loss, self.state.scale.value).backward()  # type: ignore[no-untyped-call]
             partial.losses[index] = loss.detach()
             self.lap_pass(clock, "backward_seconds")
-        if one_short:
-            finish = self.pass_for_nothing(partial.step, lambda: news.send(self.group, requests))
+        for left in reversed(range(short)):
+            with self.pass_for_nothing(partial.step, final=left == 0):
+                if left == 0:
+                    finish = news.send(self.group, requests)
             self.lap_pass(clock, "backward_seconds")
-        elif not missing:
+        if not missing and not short:
             finish = news.send(self.group, requests)
         exposed = self.wrapped.finish_step()
         clock.lap("backward_seconds")
@@ -56,13 +59,14 @@ class Stepper(Stepping):
         clock.lap("communication_seconds")
         return news.read(told, self.group.world_size)
 
-    def pass_for_nothing(self, step: int, send: Callable[[], Callable[[], Tensor]]) -> Callable[[], Tensor]:
-        """Others have one micro-batch more, and need this rank's part of the parameters for it: any micro-batch will do, and counts for nothing."""
-        with unchanged_buffers(self.state.task.model), self.wrapped.accumulate(0, final=True):
+    @contextlib.contextmanager
+    def pass_for_nothing(self, step: int, *, final: bool) -> Iterator[None]:
+        """Others have more micro-batches, and need this rank's part of the parameters for them: any will do, and counts for nothing. Within it: what
+        the others do between their forward and their backward."""
+        with unchanged_buffers(self.state.task.model), self.wrapped.accumulate(0, final=final):
             loss = self.forward(0, self.fetch(step, 0)) * 0.0
-            finish = send()  # in the order of the others
+            yield
             loss.backward()  # type: ignore[no-untyped-call]
-        return finish
 
     def lap_pass(self, clock: StepClock, part: str) -> None:
         """What this rank has only waited within the pass is communication."""
