@@ -127,8 +127,8 @@ def test_stages_send_activations_one_way_and_gradients_the_other(tmp_path: Path)
     assert first.by_axis["pipeline"] == MICRO_BATCHES * (HIDDEN + random) + embedding
     assert last.by_axis["pipeline"] == MICRO_BATCHES * HIDDEN + embedding
     assert first.overlapped is None  # nobody sees sends end that are waited for together
-    for sent in (first, last):  # the norm with it: a square, what computing took, and by rank the step's time
-        assert sent.by_axis["world"] == pytest.approx(news(2) + ring(2, 8 * (2 + 2)))
+    for sent in (first, last):  # the norm with it: by stage a square, what computing took, and by rank the step's time
+        assert sent.by_axis["world"] == pytest.approx(news(2) + ring(2, 8 * (2 + 1 + 2)))
 
 
 @pytest.mark.parametrize("plan", [{"strategy": "fsdp"}, {"strategy": "ddp", "tensor": 2}], ids=["fsdp", "tensor"])
