@@ -66,7 +66,7 @@ class Profiling:
         self._served = heard.id if heard is not None else None  # what was asked of an earlier generation ended with it
         self._window: Window | None = None
         self._profiler: profile | None = None
-        self._writing: threading.Thread | None = None
+        self._writing: list[threading.Thread] = []
 
     def between(self, step: int) -> None:
         """`step` is committed, the next has not begun. Called by the training thread after every step."""
@@ -84,9 +84,10 @@ class Profiling:
             self._give_up(f"training ended, or its ranks went apart, before step {self._window.last_step} was done; ask again")
 
     def wait(self) -> None:
-        """Until what was traced is on disk. The process ends next, and with it the thread that writes."""
-        if self._writing is not None:
-            self._writing.join(WRITE_TIMEOUT_SECONDS)
+        """Until what was traced is on disk. The process ends next, and with it the threads that write."""
+        deadline = time.monotonic() + WRITE_TIMEOUT_SECONDS
+        for thread in self._writing:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _begin_if_due(self, step: int) -> None:
         window = self._wanted(step)
@@ -118,8 +119,9 @@ class Profiling:
     def _finish(self, window: Window, profiler: profile) -> None:
         profiler.stop()
         self._window = self._profiler = None
-        self._writing = threading.Thread(target=write_trace, args=(window, profiler, self._folder), name="trace-writer", daemon=True)
-        self._writing.start()
+        thread = threading.Thread(target=write_trace, args=(window, profiler, self._folder), name="trace-writer", daemon=True)
+        self._writing = [*(each for each in self._writing if each.is_alive()), thread]
+        thread.start()
 
     def _give_up(self, why: str) -> None:
         window, profiler = self._window, self._profiler
