@@ -14,8 +14,8 @@ FSDP = {"parallelism": {"strategy": "fsdp"}}
 
 
 def test_a_paused_job_goes_on_with_other_ranks(make_job: MakeJob) -> None:
-    """And writes its sample text at the end, for which every rank lends its part of the parameters."""
-    spec = tiny_gpt(2, steps=40, generate_tokens=5) | FSDP
+    """And writes its sample text at the end, for which every rank lends its part of the parameters. At a rate of 0.01 rounding grows with the steps."""
+    spec = tiny_gpt(2, steps=40, generate_tokens=5) | FSDP | {"optimizer": {"kind": "adamw", "lr": 1e-3}}
     straight = make_job(spec, "straight").run(2)[0]
     job = make_job(spec)
     paused, ended = job.run(2, pause=True), job.resume(3)
