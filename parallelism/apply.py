@@ -39,8 +39,8 @@ def parallelize(
     blocks = blocks_of(model)
     checkpoint_activations(blocks, choices.activation_checkpointing)
     if mesh and degrees.shard > 1:
-        sharded = ReproducibleShards if reproducible else FullySharded
-        return sharded(model, blocks, mesh["shard"], device, group, choices, own_part)
+        shard_in_units(model, blocks, mesh["shard"], device, group.lines["shard"], choices)
+        return (ReproducibleShards if reproducible else FullySharded)(model, group, own_part)
     materialize(model, [model])
     model.to(device)  # one that is to be in parts is built on the host, and this world may be too small for that
     if reproducible:

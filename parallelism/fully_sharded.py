@@ -35,24 +35,13 @@ from parallelism.precision import parameter_type
 
 
 class FullySharded(AlongLines):
-    """See `Wrapped`. `model` is changed in place: its parameters are DTensors from now on, and an optimizer must be made of those."""
+    """See `Wrapped`; of a model that is sharded already (`shard_in_units`)."""
 
     in_lockstep = True
 
-    def __init__(
-        self,
-        model: nn.Module,
-        blocks: Sequence[nn.Module],
-        mesh: DeviceMesh,
-        device: torch.device,
-        group: Group,
-        choices: Choices,
-        own_part: OwnPart | None,
-    ) -> None:
-        """`mesh`: the line of the shard axis, of the mesh over which the model may be cut already."""
+    def __init__(self, model: nn.Module, group: Group, own_part: OwnPart | None) -> None:
         super().__init__(model, group, own_part)
         self.module = model
-        shard_in_units(model, blocks, mesh, device, group.lines["shard"], choices)
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return around_loss(self.group.lines)
@@ -67,7 +56,8 @@ class FullySharded(AlongLines):
 def shard_in_units(
     root: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, device: torch.device, line: Line, choices: Choices
 ) -> None:
-    """In place; `line`: the ranks of `mesh`. Only calls of `root` itself put parameters together."""
+    """In place: parameters are DTensors from now on, and an optimizer must be made of those. `mesh`: the line of the shard axis, of the mesh over
+    which the model may be cut already; `line`: its ranks. Only calls of `root` itself put parameters together."""
     parts: list[nn.Module | list[nn.Module]] = [*units(blocks, choices.least_in_unit), root]
     for part in parts:
         materialize(root, part if isinstance(part, list) else [part])

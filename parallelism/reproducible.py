@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from distributed.process_group import Group
@@ -21,7 +20,7 @@ from parallelism.data_parallel import OwnPart, Sums, WholeModel
 from parallelism.fully_sharded import FullySharded
 from parallelism.gradients import add_up
 from parallelism.mesh import local_part
-from parallelism.plan import Choices, Deal
+from parallelism.plan import Deal
 from parallelism.running_statistics import RunningStatistics
 from parallelism.tree_exchange import TreeExchange
 
@@ -64,17 +63,8 @@ class ReproducibleShards(FullySharded):
     """The same on any number of replicas of a model in so many parts. A pass adds up within a replica, in an order of its own, what neighbouring
     micro-batches give (`Degrees.deal`): passes are the leaves of the tree. Nothing of a step that breaks off is kept."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        blocks: Sequence[nn.Module],
-        mesh: DeviceMesh,
-        device: torch.device,
-        group: Group,
-        choices: Choices,
-        own_part: OwnPart | None,
-    ) -> None:
-        super().__init__(model, blocks, mesh, device, group, choices, own_part)
+    def __init__(self, model: nn.Module, group: Group, own_part: OwnPart | None) -> None:
+        super().__init__(model, group, own_part)
         self._line = group.lines["shard"]
         self._parameters = learning(model.parameters())
         self._statistics = RunningStatistics(model)
@@ -127,6 +117,11 @@ def learning(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
 def take_gradient(parameter: nn.Parameter) -> Tensor:
     """Out of the parameter, without a copy: backward leaves a tensor of its own where it finds none."""
     gradient, parameter.grad = parameter.grad, None
+    return or_zeros(gradient, parameter)
+
+
+def or_zeros(gradient: Tensor | None, parameter: nn.Parameter) -> Tensor:
+    """A parameter that was not used counts as one with a zero gradient."""
     return torch.zeros_like(parameter) if gradient is None else gradient
 
 

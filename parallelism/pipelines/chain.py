@@ -38,6 +38,20 @@ class Unit:
         return [buffer for module in self.modules for buffer in module.buffers()]
 
 
+class Chain(nn.Module):
+    """Units one after the other, as one module: what is called, and may be sharded. Their names are those of the model."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        super().__init__()
+        self.units = tuple(units)
+        self.parts = nn.ModuleList(module for unit in units for module in unit.modules)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for unit in self.units:
+            inputs = unit.run(inputs)
+        return inputs
+
+
 @dataclass(frozen=True)
 class Boundary:
     """What a unit gives to the next one."""

@@ -19,18 +19,18 @@ from torch import Tensor, nn
 from distributed.process_group import Group
 from parallelism.cut.cut_model import Cutting, around_loss
 from parallelism.data_parallel import Sums
-from parallelism.gradients import cut_down, global_norm, gradients_of, settle_gradients, sum_gradients
+from parallelism.gradients import cut_down, global_norm, gradients_of
 from parallelism.mesh import local_part
 from parallelism.pipelines import order
-from parallelism.pipelines.chain import Unit, keep_only, measure, require_whole, settle_buffers_on, trace
+from parallelism.pipelines.chain import Chain, Unit, keep_only, measure, require_whole, settle_buffers_on, trace
 from parallelism.pipelines.order import Program
 from parallelism.pipelines.put_off import PutOff
 from parallelism.pipelines.relay import Relay
 from parallelism.pipelines.schedules import SCHEDULES, Schedule, ScheduleName
-from parallelism.pipelines.stage import Chain, Stage, unique
+from parallelism.pipelines.stage import Stage
 from parallelism.pipelines.stages import cut
 from parallelism.pipelines.step import Pipe, PipelineStep, Spent
-from parallelism.pipelines.tally import InTree, Tally
+from parallelism.pipelines.tally import InPlace, InTree
 from parallelism.pipelines.work import Work, inputs_of
 from parallelism.plan import Deal
 
@@ -88,16 +88,14 @@ class Pipelined:
         place: Place,
         schedule: Schedule,
         cutting: Cutting,
-        *,
-        reproducible: bool,
+        gradients: InPlace | InTree,
     ) -> None:
         """`units`: of every stage of the pipeline. `pipe`: its boundaries are those of whole samples, of which `cutting` leaves a part to each rank."""
         self.pipe, self._evaluation_pipe = pipe.part(cutting.training), pipe.part(cutting.evaluation)
-        self.place, self._schedule, self.own_part, self._reproducible = place, schedule, cutting.own_part, reproducible
+        self.place, self._schedule, self.own_part, self._gradients = place, schedule, cutting.own_part, gradients
         self.whole_model = Relay(model, pipe, [schedule.rank_of(stage) for stage in range(schedule.stages)], cutting.even)
         self._tied = tied_parameters(units, schedule, place.number)
-        self.parameters = unique(parameter for stage in pipe.stages.values() for parameter in stage.parameters)
-        self._learning = [parameter for parameter in self.parameters if parameter.requires_grad]
+        self.parameters = list(nn.ModuleList(stage.outputs for stage in pipe.stages.values()).parameters())
         self._deal: Deal | None = None
         self.spent = Spent()  # by the newest `run`
         self._started = self._seconds = 0.0
@@ -137,23 +135,11 @@ class Pipelined:
     def finish_step(self) -> float:
         """Gradients summed over the ranks with the same stages, and over the copies of tied parameters. Seconds of the step in which this rank did
         not compute."""
-        for stage in self.pipe.stages.values():
-            stage.tally.finish_step()
-        for parameter in self._learning:
-            require_gradient(parameter)
-        if not self._reproducible:
-            self._sum_over_replicas()
+        self._gradients.finish_step()
         for tied in self._tied:
             self._sum_copies(tied)
         self._seconds = time.perf_counter() - self._started
         return self._seconds - self.spent.computing
-
-    def _sum_over_replicas(self) -> None:
-        """Over all ranks that have seen apart what these parameters, or parts of them, were used on."""
-        lines = self.place.group.lines
-        if "tensor" in lines and "shard" not in lines:  # FSDP has settled what it has cut
-            settle_gradients(self._learning, lines["tensor"])
-        sum_gradients(self._learning, lines)
 
     @torch.no_grad()
     def _sum_copies(self, tied: Tied) -> None:
@@ -193,16 +179,8 @@ class Pipelined:
         assert self._deal is not None
         return replace(self._schedule, micro_batches=self._deal.largest).bubble
 
-    @torch.no_grad()
     def settle_buffers(self) -> None:
-        """By their mean over the ranks with the same stages, as under plain data parallelism. In the tree they are everyone's already."""
-        if self._reproducible:
-            return
-        buffers = [buffer for stage in self.pipe.stages.values() for unit in stage.units for buffer in unit.buffers]
-        for axis, line in self.place.group.lines.items():
-            for buffer in buffers:
-                if axis != "pipeline" and buffer.is_floating_point():
-                    line.sum(buffer).div_(line.size)
+        self._gradients.settle_buffers()
 
 
 def pipeline(
@@ -242,10 +220,10 @@ def pipeline(
     if prepare is None:
         model.to(device)
     put_off = PutOff(chains.values() if schedule.splits_backward else ())
-    tallies = (InTree(chain, chain.unique_parameters, place.group) if reproducible else Tally() for chain in chains.values())
-    stages = {stage: Stage(chain, put_off, tally) for (stage, chain), tally in zip(chains.items(), tallies, strict=True)}
+    gradients = InTree(chains, place.group) if reproducible else InPlace(chains, place.group.lines)
+    stages = {number: Stage(chain, put_off, gradients.tallies[number]) for number, chain in chains.items()}
     pipe = Pipe(place.group, place.pipeline, stages, [boundaries[each.stop - 1] for each in ranges[:-1]], device)
-    return Pipelined(model, cuts, pipe, place, schedule, cutting, reproducible=reproducible)
+    return Pipelined(model, cuts, pipe, place, schedule, cutting, gradients)
 
 
 def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: Schedule, place: int) -> list[Tied]:
@@ -256,9 +234,3 @@ def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: Schedule, place:
             holders.setdefault(id(parameter), (parameter, set()))[1].add(schedule.rank_of(number))
     shared = [Tied(parameter, tuple(sorted(ranks))) for parameter, ranks in holders.values() if len(ranks) > 1 and parameter.requires_grad]
     return [tied for tied in shared if place in tied.holders]
-
-
-def require_gradient(parameter: nn.Parameter) -> None:
-    """A parameter that no micro-batch used counts as one with a zero gradient."""
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from parallelism.pipelines.chain import Unit
+from parallelism.pipelines.chain import Chain
 from parallelism.pipelines.put_off import Product, PutOff
 from parallelism.pipelines.tally import Tally
 from parallelism.plan import Deal
@@ -25,31 +25,13 @@ class Passing:
     gradient: Tensor | None = None  # of the outputs, until then
 
 
-class Chain(nn.Module):
-    """Units one after the other, as one module: what is called, and may be sharded. Their names are those of the model."""
-
-    def __init__(self, units: Sequence[Unit]) -> None:
-        super().__init__()
-        self.units = tuple(units)
-        self.parts = nn.ModuleList(module for unit in units for module in unit.modules)
-
-    @property
-    def unique_parameters(self) -> list[nn.Parameter]:
-        return unique(parameter for unit in self.units for parameter in unit.parameters)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        for unit in self.units:
-            inputs = unit.run(inputs)
-        return inputs
-
-
 class Stage:
     """`chain` has its parameters for good."""
 
     def __init__(self, chain: Chain, put_off: PutOff, tally: Tally) -> None:
         """`put_off`: gradients of weights that `backward_input` leaves to `backward_weight`."""
         self.outputs = chain
-        self.units, self.parameters = chain.units, chain.unique_parameters
+        self.units, self.parameters = chain.units, list(chain.parameters())
         self._put_off, self.tally = put_off, tally
         self._passing: dict[int, Passing] = {}
 
@@ -102,7 +84,3 @@ class Stage:
         if outputs is not None and outputs.requires_grad:
             with self._put_off.collecting(passing.put_off):
                 torch.autograd.backward(outputs, gradient)
-
-
-def unique(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    return list({id(parameter): parameter for parameter in parameters}.values())

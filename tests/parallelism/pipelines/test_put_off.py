@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from parallelism.pipelines.chain import Unit
+from parallelism.pipelines.chain import Chain, Unit
 from parallelism.pipelines.put_off import PutOff, can_wait
-from parallelism.pipelines.stage import Chain, Stage
+from parallelism.pipelines.stage import Stage
 from parallelism.pipelines.tally import Tally
 
 LAYERS = {
