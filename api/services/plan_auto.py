@@ -17,8 +17,8 @@ from api.services.plan_machines import ground_of
 from db.models.jobs import JobRow
 from db.repositories import events as event_rows
 from db.repositories import nodes as node_rows
-from parallelism import auto_words as words
-from parallelism.auto import Candidate, Choice, choose
+from parallelism.planning import auto_words as words
+from parallelism.planning.auto import Candidate, Choice, choose
 from training.planning.auto import asked, supported_of, wanted_of, written
 from training.planning.estimates import memory_of
 from training.spec.job import JobSpec

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from api.errors import ProblemError
 from db.models.nodes import NodeRow
 from monitoring.devices import Peak, peak_of
-from parallelism.assumed import CPU_SLOTS, GPUS, SHARE_OF_PEAK, Surroundings
-from parallelism.shape import CPU, CUDA, Kernels
-from parallelism.step_time import Machines
+from parallelism.planning.assumed import CPU_SLOTS, GPUS, SHARE_OF_PEAK, Surroundings
+from parallelism.planning.shape import CPU, CUDA, Kernels
+from parallelism.planning.step_time import Machines
 from training.spec.job import JobSpec
 
 

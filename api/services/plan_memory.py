@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from api.schemas.jobs import MemoryEstimate
 from db.models.nodes import NodeRow
-from parallelism.auto_words import size
-from parallelism.estimate import Memory
-from parallelism.shape import CPU, CUDA, Kernels
+from parallelism.planning.auto_words import size
+from parallelism.planning.memory import Memory
+from parallelism.planning.shape import CPU, CUDA, Kernels
 from training.planning.estimates import memory_of, setup_of
 from training.spec.job import JobSpec
 

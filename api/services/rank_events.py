@@ -20,7 +20,7 @@ from db.models.nodes import NodeRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
 from monitoring.points import RankBatch, RankEvent
-from parallelism.auto_words import size as size_in_words
+from parallelism.planning.auto_words import size as size_in_words
 
 #: Longest text of a sample that goes into the history.
 SAMPLE_CHARACTERS = 20_000

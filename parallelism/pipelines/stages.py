@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, count, groupby, pairwise
 
-from parallelism.shape import MASTER_BYTES, Layer
+from parallelism.planning.shape import MASTER_BYTES, Layer
 
 
 class TooFewUnitsError(ValueError):

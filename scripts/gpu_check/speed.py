@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from monitoring.devices import model_flops_utilization, peak_of
-from parallelism.estimate import Memory
-from parallelism.shape import CPU as CPU_KERNELS
-from parallelism.shape import CUDA as CUDA_KERNELS
+from parallelism.planning.memory import Memory
+from parallelism.planning.shape import CPU as CPU_KERNELS
+from parallelism.planning.shape import CUDA as CUDA_KERNELS
 from scripts.bench.parallel.turns import Loop, in_turns
 from scripts.gpu_check import loops
 from scripts.gpu_check.machine import Machine, RowSkippedError

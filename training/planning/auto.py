@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from parallelism.auto import Supported, Wanted
-from parallelism.estimate import Checkpointing, Setup
 from parallelism.plan import AXES
-from parallelism.shape import Kernels, Numbers
+from parallelism.planning.auto import Supported, Wanted
+from parallelism.planning.memory import Checkpointing, Setup
+from parallelism.planning.shape import Kernels, Numbers
 from training.planning.estimates import shape_of
 from training.spec.job import JobSpec
 from training.spec.workload import HfModel

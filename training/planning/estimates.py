@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from parallelism.estimate import Memory, Setup, memory
 from parallelism.pipelines.stages import costs_of, cut_layers, named
-from parallelism.shape import Kernels, Numbers, Shape
+from parallelism.planning.memory import Memory, Setup, memory
+from parallelism.planning.shape import Kernels, Numbers, Shape
 from training.models.gpt import shape as gpt
 from training.models.mlp import shape as mlp
 from training.models.resnet import shape as resnet

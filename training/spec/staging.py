@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from parallelism.pipelines.schedules import SCHEDULES
 from parallelism.pipelines.stages import chain_of
-from parallelism.shape import Numbers
+from parallelism.planning.shape import Numbers
 from training.planning.estimates import known_shape
 from training.spec.workload import HfModel
 

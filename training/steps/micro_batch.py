@@ -20,9 +20,9 @@ import torch
 
 from distributed.process_group import Group
 from monitoring.files import write_durably
-from parallelism.auto import RESERVE
-from parallelism.auto_words import size as in_words
 from parallelism.plan import Coordinates
+from parallelism.planning.auto import RESERVE
+from parallelism.planning.auto_words import size as in_words
 from training.data.feed import open_feed
 from training.errors import InvalidInputError
 from training.link import Joined, World

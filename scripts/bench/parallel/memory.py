@@ -10,7 +10,7 @@ import torch
 from distributed.abort import Fence
 from distributed.process_group import join
 from parallelism import mesh
-from parallelism.shape import CPU as CPU_KERNELS
+from parallelism.planning.shape import CPU as CPU_KERNELS
 from scripts.bench.figures import Figure
 from scripts.bench.parallel.workload import MODEL, spec_of
 from tests.allocations import peak_bytes, train

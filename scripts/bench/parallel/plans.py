@@ -16,9 +16,9 @@ import torch
 from distributed import env
 from distributed.abort import Fence
 from distributed.process_group import Group, join
-from parallelism.auto import Candidate, Supported, Wanted, budget_of, choose
 from parallelism.plan import Coordinates, Degrees
-from parallelism.shape import Numbers
+from parallelism.planning.auto import Candidate, Supported, Wanted, budget_of, choose
+from parallelism.planning.shape import Numbers
 from scripts.bench.figures import Figure, summarize
 from scripts.bench.parallel.probe import measured_machines
 from scripts.bench.parallel.turns import Loop, in_turns

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from parallelism.shape import Shape
-from parallelism.step_time import BACKWARD_OF_FORWARD, MICRO_BATCH_PASSES, UPDATE_PASSES, Link, Machines
+from parallelism.planning.shape import Shape
+from parallelism.planning.step_time import BACKWARD_OF_FORWARD, MICRO_BATCH_PASSES, UPDATE_PASSES, Link, Machines
 from scripts.bench.parallel.workload import CLIP_NORM, RANKS
 from training.task import Dataset, Task
 

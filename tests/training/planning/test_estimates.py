@@ -10,7 +10,7 @@ from torch import nn
 
 from parallelism.pipelines.chain import Unit
 from parallelism.pipelines.stages import chain_of, costs_of
-from parallelism.shape import CPU, CUDA, Numbers, Precision
+from parallelism.planning.shape import CPU, CUDA, Numbers, Precision
 from tests import factories
 from training.models.gpt import model as gpt
 from training.models.gpt import stages as gpt_stages

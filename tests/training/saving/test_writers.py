@@ -14,7 +14,7 @@ from distributed.abort import Fence
 from distributed.process_group import join
 from parallelism import mesh
 from parallelism.apply import parallelize
-from parallelism.shape import CPU
+from parallelism.planning.shape import CPU
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt
 from training.build import choices_of

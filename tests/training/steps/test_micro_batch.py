@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallelism.shape import CPU
+from parallelism.planning.shape import CPU
 from tests.gangs import RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt

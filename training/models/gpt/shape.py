@@ -8,7 +8,7 @@ the scores: attention computes them again (Dao et al. 2022).
 
 from __future__ import annotations
 
-from parallelism.shape import MASTER_BYTES, Layer, Numbers, Shape
+from parallelism.planning.shape import MASTER_BYTES, Layer, Numbers, Shape
 from training.planning.sizes import swiglu_width
 from training.spec.workload import GptModel
 

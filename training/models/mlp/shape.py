@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from parallelism.shape import MASTER_BYTES, Layer, Numbers, Shape
+from parallelism.planning.shape import MASTER_BYTES, Layer, Numbers, Shape
 from training.spec.workload import MlpModel
 
 CLASS_ID_BYTES = 8

@@ -7,7 +7,7 @@ a single image.
 
 from __future__ import annotations
 
-from parallelism.shape import MASTER_BYTES, Layer, Numbers, Shape
+from parallelism.planning.shape import MASTER_BYTES, Layer, Numbers, Shape
 from training.models.mlp.shape import CLASS_ID_BYTES, head, loss
 from training.planning.sizes import convolution
 from training.spec.workload import ResnetModel

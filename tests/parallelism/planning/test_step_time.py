@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from parallelism.estimate import Setup
 from parallelism.plan import Degrees
-from parallelism.shape import Shape
-from parallelism.step_time import Link, Machines, loads_of, step_time
-from tests.parallelism.shapes import decoder
+from parallelism.planning.memory import Setup
+from parallelism.planning.shape import Shape
+from parallelism.planning.step_time import Link, Machines, loads_of, step_time
+from tests.parallelism.planning.shapes import decoder
 
 MACHINES = Machines(2, 1, 10**6, flops_per_second=1e6, within=Link(1e12, 0.0), between=Link(1e12, 0.0), layer_overhead_seconds=0.0)
 

@@ -10,9 +10,9 @@ from torch.distributed.fsdp import fully_shard
 
 from distributed.abort import Fence
 from distributed.process_group import join
-from parallelism.estimate import memory
 from parallelism.plan import Degrees
-from parallelism.shape import Numbers
+from parallelism.planning.memory import memory
+from parallelism.planning.shape import Numbers
 from tests.allocations import STEPS, Noise, peak_bytes
 from tests.ranks import run_ranks
 from training.builtin import next_token_loss

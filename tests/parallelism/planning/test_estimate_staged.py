@@ -10,7 +10,7 @@ import torch
 from distributed.abort import Fence
 from distributed.process_group import join
 from parallelism.mesh import lines
-from parallelism.shape import CPU
+from parallelism.planning.shape import CPU
 from tests.allocations import STEPS, peak_bytes, train
 from tests.ranks import run_ranks
 from training.link import World

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parallelism.shape import Layer, Shape
+from parallelism.planning.shape import Layer, Shape
 
 BLOCK = Layer(
     "a block",

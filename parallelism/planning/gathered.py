@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from parallelism.shape import MASTER_BYTES, Layer
+from parallelism.planning.shape import MASTER_BYTES, Layer
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from distributed.abort import Fence
 from distributed.process_group import SoloGroup, join
 from parallelism import mesh
-from parallelism.shape import CPU
+from parallelism.planning.shape import CPU
 from tests.allocations import peak_bytes, train
 from tests.ranks import run_ranks
 from training.link import World

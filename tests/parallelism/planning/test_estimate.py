@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parallelism.estimate import Checkpointing, Setup, memory, stages_of
-from parallelism.gradient_copies import in_buckets, in_place, in_tree
 from parallelism.plan import Degrees, deal_around, even_deal
-from parallelism.shape import Shape
-from tests.parallelism.shapes import BLOCK, decoder
+from parallelism.planning.gradient_copies import in_buckets, in_place, in_tree
+from parallelism.planning.memory import Checkpointing, Setup, memory, stages_of
+from parallelism.planning.shape import Shape
+from tests.parallelism.planning.shapes import BLOCK, decoder
 
 ALONE = Setup(Degrees())
 ELEMENTS = 4 * 100 + 40

@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parallelism.estimate import OptimizerKind, Setup, stages_of
 from parallelism.plan import Degrees, share
-from parallelism.shape import COMPUTE_BYTES, MASTER_BYTES, Layer, Shape
+from parallelism.planning.memory import OptimizerKind, Setup, stages_of
+from parallelism.planning.shape import COMPUTE_BYTES, MASTER_BYTES, Layer, Shape
 
 #: Backward is one product for the weights and one for what comes in.
 BACKWARD_OF_FORWARD = 2.0

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
-from parallelism.estimate import Memory
 from parallelism.plan import Degrees
-from parallelism.step_time import StepTime
+from parallelism.planning.memory import Memory
+from parallelism.planning.step_time import StepTime
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import get_args
 
-from parallelism import auto_words as words
-from parallelism.estimate import Checkpointing, Memory, OptimizerKind, Setup, memory
 from parallelism.plan import Degrees
-from parallelism.shape import Precision, Shape
-from parallelism.step_time import Load, Machines, StepTime, loads_of, step_time
+from parallelism.planning import auto_words as words
+from parallelism.planning.memory import Checkpointing, Memory, OptimizerKind, Setup, memory
+from parallelism.planning.shape import Precision, Shape
+from parallelism.planning.step_time import Load, Machines, StepTime, loads_of, step_time
 
 #: Of a device's memory: what the estimate may miss, the allocator's gaps, and what the driver and the libraries take.
 RESERVE = 0.1

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parallelism.auto import Candidate, Supported, Wanted, all_degrees, budget_of, choose, setups
-from parallelism.estimate import Memory, Setup, memory
 from parallelism.plan import Degrees
-from parallelism.shape import CUDA, Numbers, Shape
-from parallelism.step_time import Link, Machines, line, step_time
-from tests.parallelism.shapes import decoder
+from parallelism.planning.auto import Candidate, Supported, Wanted, all_degrees, budget_of, choose, setups
+from parallelism.planning.memory import Memory, Setup, memory
+from parallelism.planning.shape import CUDA, Numbers, Shape
+from parallelism.planning.step_time import Link, Machines, line, step_time
+from tests.parallelism.planning.shapes import decoder
 from training.models.gpt.shape import shape as gpt_shape
 from training.spec.workload import GptModel
 
@@ -164,7 +164,7 @@ def test_of_a_large_world_memory_is_looked_at_where_it_decides_something(monkeyp
         looked.append(setup)
         return memory(shape, setup)
 
-    monkeypatch.setattr("parallelism.auto.memory", counted)
+    monkeypatch.setattr("parallelism.planning.auto.memory", counted)
     wanted = Wanted(gpt_shape(GptModel(preset="gpt-1m"), Numbers("bf16", CUDA)), 512, precision="bf16")
     large = Machines(8, 8, 80 * 2**30, 4e14, Link(2e11, 1e-5), Link(2.5e10, 2e-5))
     assert choose(wanted, large, EVERYTHING).best is not None

@@ -14,12 +14,12 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from parallelism.gathered import Gathered, units_of
-from parallelism.gradient_copies import GradientCopies, Turn, in_buckets, in_place, in_tree, turns_in_tree
 from parallelism.pipelines.schedules import SCHEDULES, Schedule, ScheduleName
 from parallelism.pipelines.stages import cut_layers
 from parallelism.plan import LEAST_IN_UNIT, Deal, Degrees
-from parallelism.shape import COMPUTE_BYTES, MASTER_BYTES, Layer, Precision, Shape
+from parallelism.planning.gathered import Gathered, units_of
+from parallelism.planning.gradient_copies import GradientCopies, Turn, in_buckets, in_place, in_tree, turns_in_tree
+from parallelism.planning.shape import COMPUTE_BYTES, MASTER_BYTES, Layer, Precision, Shape
 
 OptimizerKind = Literal["adamw", "sgd"]
 Checkpointing = Literal["none", "selective", "full"]
