@@ -18,6 +18,8 @@ from training.elastic import first_deal
 from training.models.gpt import model as gpt
 from training.models.gpt import shard as gpt_shard
 from training.models.gpt import stages as gpt_stages
+from training.models.hf import model as hf
+from training.models.hf import shard as hf_shard
 from training.spec.job import JobSpec
 from training.spec.workload import Cifar10, GptModel, HfModel, Model
 from training.state import TrainState, follow_model
@@ -27,6 +29,7 @@ from training.task import Batch, Task
 
 CPU = torch.device("cpu")
 CIFAR_IMAGE = (3, 32, 32)
+SMALLEST_VOCABULARY = 256  # of the models below
 STEPS = 2
 NOTHING_WANTED = SimpleNamespace(pause_wanted=False, checkpoint_wanted=False, leave_wanted=False, work_is_done=False)
 
@@ -50,8 +53,8 @@ class Noise:
         return self.of(len(indices))
 
     def of(self, samples: int) -> Batch:
-        if isinstance(self.model, GptModel):
-            return (torch.randint(0, self.model.vocab_size, (samples, self.model.context + 1)),)
+        if isinstance(self.model, GptModel | HfModel):
+            return (torch.randint(0, SMALLEST_VOCABULARY, (samples, self.model.context + 1)),)
         return torch.randn(samples, *CIFAR_IMAGE), torch.zeros(samples, dtype=torch.long)
 
 
@@ -59,7 +62,8 @@ def task_of(model: Model) -> Task:
     if isinstance(model, GptModel):
         noise, context = Noise(model), model.context
         return Task(gpt.build(model), noise, next_token_loss, tokens_per_sample=context, shard=gpt_shard.shard, units=gpt_stages.units)
-    assert not isinstance(model, HfModel)  # nobody knows its shape
+    if isinstance(model, HfModel):
+        return Task(hf.build(model), Noise(model), next_token_loss, tokens_per_sample=model.context, shard=hf_shard.shard)
     return Task(classifier(model, Cifar10(path="/nonexistent")), Noise(model), classification_loss)
 
 

@@ -21,7 +21,7 @@ class Passing:
 
     inputs: Tensor
     outputs: Tensor | None  # None: gone back through, but for what was put off
-    put_off: list[Product]  # filled on the way back
+    put_off: list[Product] | None  # filled on the way back; None: where nobody waits, nothing is put off
     gradient: Tensor | None = None  # of the outputs, until then
 
 
@@ -43,16 +43,13 @@ class Stage:
     def forward(self, index: int, inputs: Tensor, *, gradient: bool, head: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """What micro-batch `index` becomes here; `head` makes a loss of it, on the last stage. `gradient`: the stage before waits for one."""
         inputs = inputs.detach().requires_grad_(gradient and torch.is_grad_enabled())
-        products: list[Product] = []
+        put_off: list[Product] | None = [] if inputs.requires_grad else None
         learns = torch.is_grad_enabled()
-        with (
-            self.tally.forward(index) if learns else contextlib.nullcontext(),
-            self._put_off.collecting(products if inputs.requires_grad else None),  # where nobody waits, nothing is put off
-        ):
+        with self.tally.forward(index) if learns else contextlib.nullcontext(), self._put_off.collecting(put_off):
             outputs: Tensor = self.outputs(inputs)
             outputs = outputs if head is None else head(outputs)
         if learns:
-            self._passing[index] = Passing(inputs, outputs, products)
+            self._passing[index] = Passing(inputs, outputs, put_off)
         return outputs.detach()
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:

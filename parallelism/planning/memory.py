@@ -170,10 +170,10 @@ class _Rank:
         """First back through all of them, which leaves what is put off; then, in the same order, the products for their weights."""
         split = range(self.unsplit, len(self.layers))
         for index in reversed(split):
-            layer, left = self.layers[index], self._left_for_weights(self.layers[index])
-            working = self.setup.micro_batch_size * layer.working + layer.reordered
-            yield _Moment(f"in the backward of {layer.name}", held + max(0, left) + working, 0, 0)
-            held += left
+            layer = self.layers[index]
+            before = held - self._kept(layer)
+            yield _Moment(f"in the backward of {layer.name}", before + self._at_work(layer, self._put_off(layer)), 0, 0)
+            held = before + self._put_off(layer)
         for index in reversed(split):
             yield _Moment(f"at the gradients of the weights of {self.layers[index].name}", held, fresh[index], 0)
             held -= self._put_off(self.layers[index])
@@ -223,11 +223,11 @@ class _Rank:
             return samples * (layer.checkpoint + (layer.products if checkpointing == "selective" else 0))
         return samples * layer.saved + self._casts(layer)
 
-    def _at_work(self, layer: Layer) -> int:
-        """Bytes of one micro-batch in a layer's backward; a checkpointed one has computed its forward again."""
+    def _at_work(self, layer: Layer, put_off: int = 0) -> int:
+        """Bytes of one micro-batch in a layer's backward, which puts off so many; a checkpointed one has computed its forward again."""
         samples = self.setup.micro_batch_size
         again = samples * layer.saved + self._casts(layer)
-        return max(self._kept(layer), again) + samples * layer.working + layer.reordered
+        return max(self._kept(layer), again, put_off) + samples * layer.working + layer.reordered
 
     def _casts(self, layer: Layer) -> int:
         """Copies of its weights in the forward pass's precision."""

@@ -69,6 +69,7 @@ class Layer:
     checkpoint: int = 0  # bytes a sample that stay of `saved` where the layer is computed again in backward
     products: int = 0  # ... and further ones where the results of its products and attention are kept (selective)
     flops: int = 0  # floating-point operations of its forward for a sample; a multiply-add is two
+    whole_input: bool = False  # tensor parallelism leaves it whole: what comes in is not cut by the sequence
     is_block: bool = False  # one of the repeated blocks, which are checkpointed, sharded and moved between stages as a whole
 
     def with_copies(self) -> Layer:
@@ -79,6 +80,7 @@ class Layer:
         """One rank's part where matrices and heads are cut into `tensor`, and sequences into `context`."""
         if tensor == context == 1:
             return self
+        sequences = context if self.whole_input else tensor * context
         return replace(
             self,
             parameters=-(-self.parameters // tensor),
@@ -90,8 +92,8 @@ class Layer:
             forward_working=self.forward_working // (tensor * context),
             put_off=self.put_off // (tensor * context),
             reordered=self.reordered // tensor,
-            input=self.input // (tensor * context),
-            checkpoint=self.checkpoint // (tensor * context),
+            input=self.input // sequences,
+            checkpoint=self.checkpoint // sequences,
             products=self.products // (tensor * context),
             flops=self.flops // (tensor * context),
         )

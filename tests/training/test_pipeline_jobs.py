@@ -124,7 +124,9 @@ def test_stages_cut_by_measured_time(make_job: MakeJob) -> None:
     require_parity(make_job, gpt(), 2, stages_by="time")
 
 
-@pytest.mark.parametrize(("mode", "schedule"), [("full", "1f1b"), ("selective", "interleaved_1f1b")])
+@pytest.mark.parametrize(
+    ("mode", "schedule"), [("full", "1f1b"), ("selective", "interleaved_1f1b"), ("full", "zero_bubble_v"), ("selective", "zero_bubble")]
+)
 def test_activations_that_are_computed_again(make_job: MakeJob, mode: str, schedule: str) -> None:
     require_parity(make_job, gpt(), 2, pipeline_schedule=schedule, activation_checkpointing=mode)
 

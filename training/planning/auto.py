@@ -15,19 +15,19 @@ from parallelism.planning.memory import Checkpointing, Setup
 from parallelism.planning.shape import Kernels, Numbers
 from training.planning.estimates import shape_of
 from training.spec.job import JobSpec
-from training.spec.workload import HfModel
 
 
 def wanted_of(spec: JobSpec, kernels: Kernels) -> Wanted:
     """Only for specs with `strategy: auto`. What the spec gives by name is settled; the defaults of what it does not mention are not."""
     assert spec.training is not None
     assert spec.model is not None
-    assert not isinstance(spec.model, HfModel)
+    shape = shape_of(spec.model, spec.data, Numbers(spec.precision, kernels))
+    assert shape is not None
     parallelism, resources = spec.parallelism, spec.resources
     given = spec.training.micro_batch_size
     elastic = (spec.min_ranks, resources.most_ranks) if resources.is_elastic else ()
     return Wanted(
-        shape=shape_of(spec.model, spec.data, Numbers(spec.precision, kernels)),
+        shape=shape,
         global_batch_size=spec.training.global_batch_size,
         optimizer=spec.optimizer.kind,
         precision=spec.precision,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from parallelism.pipelines.stages import costs_of, cut_layers, named
 from parallelism.planning.memory import Memory, Setup, memory
 from parallelism.planning.shape import Kernels, Numbers, Shape
 from training.models.gpt import shape as gpt
+from training.models.hf import shape as hf
 from training.models.mlp import shape as mlp
 from training.models.resnet import shape as resnet
 from training.planning.sizes import CLASSIFICATION_SHAPES
-from training.spec.workload import Data, GptModel, HfModel, MlpModel, ResnetModel
+from training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
 
 if TYPE_CHECKING:
     from training.spec.job import JobSpec  # which asks this module what a pipeline can be made of
@@ -28,10 +29,8 @@ def memory_of(spec: JobSpec, kernels: Kernels, ranks: int | None = None) -> Memo
 
 
 def known_shape(spec: JobSpec, numbers: Numbers) -> Shape | None:
-    """None: nobody knows what a user's own model or script is made of, or one of transformers."""
-    if spec.model is None or isinstance(spec.model, HfModel):
-        return None
-    return shape_of(spec.model, spec.data, numbers)
+    """None: nobody knows what a user's own model or script is made of, nor some of transformers (`hf/shape.py`)."""
+    return shape_of(spec.model, spec.data, numbers) if spec.model is not None else None
 
 
 def stage_costs(spec: JobSpec) -> list[float] | None:
@@ -65,10 +64,16 @@ def setup_of(spec: JobSpec, ranks: int | None = None) -> Setup:
     )
 
 
-def shape_of(model: GptModel | MlpModel | ResnetModel, data: Data | None, numbers: Numbers) -> Shape:
+@overload
+def shape_of(model: GptModel | MlpModel | ResnetModel, data: Data | None, numbers: Numbers) -> Shape: ...
+@overload
+def shape_of(model: Model, data: Data | None, numbers: Numbers) -> Shape | None: ...
+def shape_of(model: Model, data: Data | None, numbers: Numbers) -> Shape | None:
     """`data` gives an MLP its input size; without it the digits' is assumed."""
     if isinstance(model, GptModel):
         return gpt.shape(model, numbers)
+    if isinstance(model, HfModel):
+        return hf.shape(model, numbers)
     if isinstance(model, MlpModel):
         return mlp.shape(model, *CLASSIFICATION_SHAPES[data.kind if data else "digits"], numbers)
     return resnet.shape(model, numbers)

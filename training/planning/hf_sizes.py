@@ -37,7 +37,32 @@ class LlamaLike:
     num_key_value_heads: int = 0  # 0: as many as heads
     head_dim: int = 0  # 0: what hidden_size has for each head
     query_key_value_bias: bool = False
+    attention_bias: bool = False  # of all four
+    mlp_bias: bool = False
     query_key_norm: bool = False
+    tied: bool = False  # the embeddings
+
+    @property
+    def queries(self) -> int:
+        """Width of all heads together."""
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def keys(self) -> int:
+        """... of those that queries share; values are as wide."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
+    def matrices(self) -> int:
+        """Elements of a block's."""
+        return 2 * self.hidden_size * (self.queries + self.keys) + 3 * self.hidden_size * self.intermediate_size
+
+    @property
+    def vectors(self) -> int:
+        """A block's parameters that are in none: norms' weights, biases."""
+        biases = self.queries + 2 * self.keys if self.attention_bias or self.query_key_value_bias else 0
+        biases += (self.hidden_size if self.attention_bias else 0) + (2 * self.intermediate_size + self.hidden_size if self.mlp_bias else 0)
+        return biases + 2 * self.hidden_size + (2 * self.head_dim if self.query_key_norm else 0)
 
     def of(self, config: Config) -> LlamaLike:
         """With what `config` gives, and every size settled."""
@@ -52,6 +77,9 @@ class LlamaLike:
             num_attention_heads=heads,
             num_key_value_heads=number(config, self.num_key_value_heads or heads, "num_key_value_heads"),
             head_dim=number(config, self.head_dim or hidden // heads, "head_dim"),
+            attention_bias=flag(config, False, "attention_bias"),
+            mlp_bias=flag(config, False, "mlp_bias"),
+            tied=flag(config, False, "tie_word_embeddings"),
         )
 
 
@@ -83,17 +111,10 @@ def llama_like(config: Config) -> LlamaLike | None:
 
 def sizes_of_llama_like(config: Config) -> HfSizes:
     model = LLAMA_LIKE[str(config["model_type"])].of(config)
-    hidden, width = model.hidden_size, model.intermediate_size
-    queries, keys = model.num_attention_heads * model.head_dim, model.num_key_value_heads * model.head_dim
-    everywhere = flag(config, False, "attention_bias")
-    biases = queries + 2 * keys if everywhere or model.query_key_value_bias else 0
-    norms = 2 * model.head_dim if model.query_key_norm else 0
-    attention = 2 * hidden * (queries + keys) + biases + (hidden if everywhere else 0) + norms
-    feed_forward = 3 * hidden * width + (2 * width + hidden if flag(config, False, "mlp_bias") else 0)
-    embedding = model.vocab_size * hidden
-    looked_up = 0 if flag(config, False, "tie_word_embeddings") else embedding
-    blocks = model.num_hidden_layers * (attention + feed_forward + 2 * hidden)
-    return HfSizes(blocks + hidden + embedding + looked_up, looked_up, model.num_hidden_layers, queries)
+    embedding = model.vocab_size * model.hidden_size
+    looked_up = 0 if model.tied else embedding
+    blocks = model.num_hidden_layers * (model.matrices + model.vectors)
+    return HfSizes(blocks + model.hidden_size + embedding + looked_up, looked_up, model.num_hidden_layers, model.queries)
 
 
 def sizes_of_gpt2(config: Config) -> HfSizes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parallelism.pipelines.schedules import SCHEDULES
 from parallelism.pipelines.stages import chain_of
 from parallelism.planning.shape import Numbers
 from training.planning.estimates import known_shape
@@ -18,11 +17,6 @@ def why_not_in_stages(spec: JobSpec) -> str | None:
     """None: nothing is known to be in the way. A user's own model is only known to a rank."""
     if spec.parallelism.pipeline == 1:
         return None
-    if SCHEDULES[spec.parallelism.pipeline_schedule].splits_backward and spec.parallelism.activation_checkpointing != "none":
-        return (
-            f"activation_checkpointing={spec.parallelism.activation_checkpointing} with pipeline_schedule={spec.parallelism.pipeline_schedule} would "
-            "keep what it has computed again until the gradients of weights are computed, and save little; use 1f1b or interleaved_1f1b, or none of it"
-        )
     if isinstance(spec.model, HfModel):
         return "a model of transformers does not say where it may be cut into stages; use ddp or fsdp without a pipeline, or model gpt"
     return too_many_stages(spec)

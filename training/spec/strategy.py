@@ -9,8 +9,11 @@ from pydantic import Field, model_validator
 
 from parallelism.pipelines.schedules import SCHEDULES, ScheduleError, ScheduleName
 from parallelism.plan import Degrees, WorldSizeMismatchError, degrees, spoken
+from parallelism.planning.shape import Numbers
 from training.models.gpt import limits as gpt
 from training.models.hf import limits as hf
+from training.models.hf.shape import FAMILIES
+from training.planning.estimates import shape_of
 from training.spec.parts import Part, PositiveInt, inconsistent
 from training.spec.workload import GptModel, HfModel, Model
 
@@ -196,9 +199,12 @@ def why_model_is_not_cut(model: Model | None, parallelism: Parallelism) -> str |
 
 def why_not_auto(model: Model | None, parallelism: Parallelism, *, searches: bool) -> str | None:
     """With the way out; `model` is None where it is a user's own, `searches`: for the largest micro-batch."""
-    if parallelism.is_auto and (model is None or isinstance(model, HfModel)):
-        whose = "a model of transformers" if model else "an entrypoint"
-        return f"strategy auto goes by what a model will need, which is known of gpt, mlp and resnet, not of {whose}; use ddp or fsdp"
+    if parallelism.is_auto and (model is None or shape_of(model, None, Numbers()) is None):
+        whose = "this model of transformers" if model else "an entrypoint's"
+        return (
+            f"strategy auto goes by what a model will need, which is known of gpt, mlp, resnet and, by their model.config, {', '.join(FAMILIES)} with "
+            f"their usual attention, not of {whose}; use ddp or fsdp"
+        )
     if searches and parallelism.pipeline != 1:
         return "micro_batch_size=auto tries steps of whole models, not of a pipeline's stages; give a number, or leave it out"
     return None

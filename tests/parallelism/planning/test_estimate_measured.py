@@ -22,10 +22,18 @@ LARGE_VOCABULARY = GPT | {"dim": 48, "context": 32, "vocab_size": 2000}
 MLP = {"kind": "mlp", "hidden": [96, 160]}
 RESNET = {"kind": "resnet", "depth": 8, "width": 8}
 SINGLE = {"strategy": "single"}
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 256,
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
 
 
 def spec_of(model: dict[str, Any], batch: int, micro_batch: int, **changes: Any) -> JobSpec:
-    data = {"kind": "stdlib_text"} if model["kind"] == "gpt" else {"kind": "cifar10", "path": "/nonexistent"}
+    data = {"kind": "stdlib_text"} if model["kind"] in ("gpt", "hf") else {"kind": "cifar10", "path": "/nonexistent"}
     fields = {"name": "measured", "model": model, "data": data, "parallelism": SINGLE, "reproducible": False}
     length = {"steps": 2, "global_batch_size": batch, "micro_batch_size": micro_batch}
     return JobSpec.model_validate(fields | {"training": length} | changes)
@@ -133,4 +141,39 @@ def test_shards(changes: dict[str, Any], precision: str) -> None:
 def test_shards_with_gradients_in_the_fixed_tree(checkpointing: str, replicas: int) -> None:
     plan = {"strategy": "fsdp", "shard": 2, "activation_checkpointing": checkpointing}
     spec = spec_of(GPT | {"layers": 4}, 12, 1, parallelism=plan, resources={"nodes": 2 * replicas}, reproducible=True)
+    assert estimated(spec) == pytest.approx(fullest(spec), rel=TOLERANCE)
+
+
+def hf(**config: Any) -> dict[str, Any]:
+    return {"kind": "hf", "config": LLAMA | {"num_key_value_heads": 2} | config, "context": 64}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("config", "checkpointing"),
+    [
+        ({"num_key_value_heads": 4}, "none"),
+        ({"tie_word_embeddings": True}, "selective"),
+        ({"vocab_size": 2000, "hidden_size": 48}, "none"),
+        ({"model_type": "mistral"}, "full"),
+        ({"model_type": "qwen2"}, "none"),
+        ({"model_type": "qwen3", "head_dim": 32}, "none"),
+        ({"model_type": "qwen3", "head_dim": 32}, "selective"),
+    ],
+)
+def test_models_of_transformers(config: dict[str, Any], checkpointing: str, precision: str) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    plan = SINGLE | {"activation_checkpointing": checkpointing}
+    spec = spec_of(hf(**config), 8, 8, parallelism=plan, precision=precision)
+    measured = peak_bytes(lambda: train(spec, SoloGroup()))
+    assert estimated(spec) == pytest.approx(measured, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "plan", [{"strategy": "ddp"}, {"strategy": "fsdp"}, {"strategy": "ddp", "tensor": 2}], ids=lambda plan: "-".join(plan)
+)
+def test_models_of_transformers_over_ranks(plan: dict[str, Any], precision: str) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    spec = spec_of(hf(), 8, 2, parallelism=plan, resources={"nodes": 2}, precision=precision)
     assert estimated(spec) == pytest.approx(fullest(spec), rel=TOLERANCE)

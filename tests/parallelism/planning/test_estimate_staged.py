@@ -18,14 +18,18 @@ from training.planning.estimates import memory_of
 from training.spec.job import JobSpec
 
 TOLERANCE = 0.15
+FULL, SELECTIVE = {"activation_checkpointing": "full"}, {"activation_checkpointing": "selective"}
 PLANS: list[dict[str, Any]] = [
     {"pipeline_schedule": "1f1b"},
-    {"pipeline_schedule": "1f1b", "activation_checkpointing": "full"},
+    {"pipeline_schedule": "1f1b"} | FULL,
     {"pipeline_schedule": "gpipe"},
-    {"pipeline_schedule": "gpipe", "activation_checkpointing": "full"},
+    {"pipeline_schedule": "gpipe"} | FULL,
     {"pipeline_schedule": "interleaved_1f1b"},
     {"pipeline_schedule": "zero_bubble"},
+    {"pipeline_schedule": "zero_bubble"} | FULL,
+    {"pipeline_schedule": "zero_bubble"} | SELECTIVE,
     {"pipeline_schedule": "zero_bubble_v"},
+    {"pipeline_schedule": "zero_bubble_v"} | FULL,
 ]
 
 

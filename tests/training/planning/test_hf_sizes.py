@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from parallelism.planning.shape import Numbers
 from training.models.hf import model as hf
+from training.planning.estimates import shape_of
 from training.planning.hf_sizes import FAMILIES
 from training.planning.sizes import parameter_count
 from training.spec.workload import HfModel
@@ -31,7 +33,30 @@ def test_the_count_is_that_of_the_built_model(config: dict[str, Any]) -> None:
     spec = HfModel(config=config, context=16)
     with torch.device("meta"):
         model = hf.build(spec)
-    assert parameter_count(spec) == sum(parameter.numel() for parameter in model.parameters())
+    built = sum(parameter.numel() for parameter in model.parameters())
+    shape = shape_of(spec, None, Numbers())
+    assert parameter_count(spec) == built
+    assert shape is None or shape.parameters == built
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_which_families_the_planner_knows_what_they_keep(family: str) -> None:
+    assert (shape_of(HfModel(config={"model_type": family, **TINY}), None, Numbers()) is not None) == (family != "gpt2")
+
+
+@pytest.mark.parametrize(
+    "unusual", [{"hidden_act": "gelu"}, {"attention_dropout": 0.1}, {"attn_implementation": "eager"}, {"sliding_window": 16}]
+)
+def test_what_computes_otherwise_keeps_nobody_knows_what(unusual: dict[str, Any]) -> None:
+    spec = HfModel(config={"model_type": "mistral", **TINY, **unusual}, context=32)
+    assert parameter_count(spec) is not None
+    assert shape_of(spec, None, Numbers()) is None
+
+
+@pytest.mark.parametrize(("window", "known"), [({}, False), ({"sliding_window": None}, True), ({"sliding_window": 8192}, True)])
+def test_mistral_looks_back_as_far_as_its_default(window: dict[str, Any], known: bool) -> None:
+    spec = HfModel(config={"model_type": "mistral", **TINY, **window}, context=5000)
+    assert (shape_of(spec, None, Numbers()) is not None) == known
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,12 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
     [
         (
             {"parallelism": {"strategy": "auto"}, "entrypoint": "a:b", "model": None, "data": None},
-            "strategy auto goes by what a model will need, which is known of gpt, mlp and resnet, not of an entrypoint; use ddp or fsdp",
+            "strategy auto goes by what a model will need, which is known of gpt, mlp, resnet and, by their model.config, "
+            "llama, mistral, qwen2, qwen3 with their usual attention, not of an entrypoint's; use ddp or fsdp",
+        ),
+        (
+            {"parallelism": {"strategy": "auto"}, "model": {"kind": "hf", "path": "/model"}},
+            "not of this model of transformers; use ddp or fsdp",
         ),
         ({"parallelism": {"strategy": "single"}, "resources": {"nodes": 2}}, "strategy single is one process"),
         ({"resources": {"nodes": 8}}, "in micro-batches of 2 makes 4, fewer than 8 ranks; use micro_batch_size=1"),
@@ -300,10 +305,6 @@ def test_a_micro_batch_that_is_to_be_found_has_the_default_s_size_until_then() -
         (
             STAGED | {"parallelism": {"pipeline": 2, "pipeline_schedule": "zero_bubble_v"}},
             "2 stages on each rank makes 4 stages, but this model can be cut into 3 .*; use ddp or fsdp without",
-        ),
-        (
-            STAGED | {"parallelism": {"pipeline": 2, "pipeline_schedule": "zero_bubble", "activation_checkpointing": "full"}},
-            "would keep what it has computed again until .*; use 1f1b or interleaved_1f1b",
         ),
         (STAGED | {"model": {"kind": "hf", "config": {"model_type": "gpt2"}}}, "a model of transformers does not say where it may be cut"),
         (
