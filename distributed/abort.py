@@ -13,6 +13,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,10 +24,14 @@ from torch.futures import Future
 
 from distributed.calls import Call, Calls
 from distributed.errors import GenerationOverError
+from distributed.lent import Lent
 from distributed.reach import Place, Presence
 from distributed.waiters import Waiters
 
 _DESCRIPTORS = "/proc/self/fd"
+#: What is done is let go of at once, but for a machine that is busy elsewhere.
+THREADS_SECONDS = 5.0
+THREADS_POLL_SECONDS = 0.0005
 
 
 class Socket(NamedTuple):
@@ -52,6 +57,7 @@ class Fence:
         self.presences: dict[int, Place] = {}  # ... and theirs
         self._promises: dict[int, Future[Any]] = {}
         self._waiters = Waiters()
+        self.lent = Lent()
 
     def complete(self) -> None:
         """The group stands: sockets opened from now on are somebody else's."""
@@ -65,13 +71,13 @@ class Fence:
             self._own = self._own or frozenset()
         self.built.set()
 
-    def guard(self, work: Any, call: Call) -> Future[Tensor]:
-        """The first tensor of an asynchronous collective once it is done: fails when that fails, or when the fence is struck."""
+    def guard(self, work: Any, call: Call, values: Tensor) -> Future[Tensor]:
+        """`values` once an asynchronous collective is done, which has `lent` tensors alone: fails when that fails, or when the fence is struck."""
         promise = self._promise()
 
         def keep(theirs: Future[Any]) -> None:
             self.calls.done(call)
-            self._keep(promise, outcome_of(theirs))
+            self._keep(promise, failure_of(theirs) or values)
 
         work.get_future().add_done_callback(keep)
         return promise.then(unwrap)
@@ -88,6 +94,12 @@ class Fence:
         promise = self._promise()
         work.add_done_callback(lambda _: self._keep(promise, None))
         promise.then(unwrap).wait()
+
+    def await_threads(self) -> None:
+        """Once every call is done: until no thread is busy with one. Who ends the interpreter before that ends in the middle of theirs."""
+        deadline = time.monotonic() + THREADS_SECONDS
+        while not (self.lent.is_back and self._waiters.are_idle) and time.monotonic() < deadline:
+            time.sleep(THREADS_POLL_SECONDS)
 
     def _promise(self) -> Future[Any]:
         promise: Future[Any] = Future()
@@ -117,12 +129,12 @@ class Fence:
         abort_nccl()
 
 
-def outcome_of(theirs: Future[Any]) -> Any:
+def failure_of(theirs: Future[Any]) -> RuntimeError | None:
     try:
-        value = theirs.value()
-        return value[0] if value else None
+        theirs.value()
     except RuntimeError as error:
         return error
+    return None
 
 
 def wait_for(works: Sequence[Any]) -> None:

@@ -43,7 +43,8 @@ class Line:
         self._traffic.add(self.axis, of_all_reduce(values, self.size))
         with self._call("reduction along a line", values) as call:
             if values.device.type == "cpu":
-                self._fence.guard(dist.all_reduce(values, how, group=self.process_group, async_op=True), call).wait()
+                work: Any = dist.all_reduce(self._fence.lent.lend(values), how, group=self.process_group, async_op=True)
+                self._fence.guard(work, call, values).wait()
             else:
                 dist.all_reduce(values, how, group=self.process_group)
         return values
@@ -53,7 +54,9 @@ class Line:
         self._traffic.add(self.axis, of_gather(part, self.size))
         with self._call("gather along a line", part) as call:
             if part.device.type == "cpu":
-                self._fence.guard(dist.all_gather_single(output, part, group=self.process_group, async_op=True), call).wait()
+                lend = self._fence.lent.lend
+                work: Any = dist.all_gather_single(lend(output), lend(part), group=self.process_group, async_op=True)
+                self._fence.guard(work, call, output).wait()
             else:
                 dist.all_gather_single(output, part, group=self.process_group)
 

@@ -103,7 +103,7 @@ class Group(Protocol):
         ...
 
     def part(self) -> None:
-        """Wait until every rank is here: then it has all that it will ever get from this group."""
+        """Wait until every rank is here: then it has all that it will ever get from this group, and the interpreter may end."""
         ...
 
     def close(self) -> None: ...
@@ -192,9 +192,9 @@ class WorldGroup:
 
     def _sum(self, values: Tensor, call: Call, along: str) -> Future[Tensor]:
         self.traffic.add(along, of_all_reduce(values, self.world_size))
-        work: Any = dist.all_reduce(values, async_op=True)
+        work: Any = dist.all_reduce(self._fence.lent.lend(values), async_op=True)
         if values.device.type == "cpu":
-            promise = self._fence.guard(work, call)
+            promise = self._fence.guard(work, call, values)
             self._fence.calls.overlap.follow(promise)
             return promise
         self._fence.calls.done(call)  # on a GPU nobody waits here, but where a value is looked at
@@ -234,8 +234,9 @@ class WorldGroup:
         self.traffic.add(WORLD, of_gather(tensor, self.world_size))
         found = [torch.empty_like(tensor) for _ in range(self.world_size)]
         call = self._fence.calls.begin("gather", tensor)
+        lend = self._fence.lent.lend
         with self._fence.calls.awaiting(call):
-            self._fence.guard(dist.all_gather(found, tensor, async_op=True), call).wait()
+            self._fence.guard(dist.all_gather([*map(lend, found)], lend(tensor), async_op=True), call, tensor).wait()
         return found
 
     def send(self, tensor: Tensor, target: int) -> None:
@@ -278,6 +279,7 @@ class WorldGroup:
 
     def part(self) -> None:
         self.sum(torch.zeros(1)).wait()
+        self._fence.await_threads()
 
     def close(self) -> None:
         """Hazard: drop every reference to wrappers, losses and graphs first, or the peers wait out the time-out."""

@@ -18,6 +18,11 @@ class Waiters:
 
     def __init__(self) -> None:
         self._idle: deque[SimpleQueue[Task]] = deque()  # of threads that wait for a task
+        self._under_way: set[SimpleQueue[Task]] = set()  # of the others
+
+    @property
+    def are_idle(self) -> bool:
+        return not self._under_way
 
     def do(self, task: Task) -> None:
         """In another thread, from any thread. `task` raises nothing."""
@@ -26,12 +31,14 @@ class Waiters:
         except IndexError:
             queue = SimpleQueue()
             threading.Thread(target=self._work, args=(queue,), name="waiter", daemon=True).start()
+        self._under_way.add(queue)
         queue.put(task)
 
     def _work(self, queue: SimpleQueue[Task]) -> None:
         while (task := self._next(queue)) is not None:
             task()
             del task  # or it would keep what it waited for until the next one
+            self._under_way.discard(queue)
             self._idle.append(queue)
 
     def _next(self, queue: SimpleQueue[Task]) -> Task | None:

@@ -63,13 +63,13 @@ def test_only_the_groups_own_sockets_are_shut_down() -> None:
 
 def test_a_promise_that_gloo_forgets_is_broken_by_the_strike() -> None:
     fence = Fence()
-    promised = fence.guard(Silent(), fence.calls.begin("sum"))
+    promised = fence.guard(Silent(), fence.calls.begin("sum"), torch.zeros(1))
     assert not promised.done()
     fence.strike()
     with pytest.raises(RuntimeError, match="generation is over"):
         promised.wait()
     with pytest.raises(RuntimeError, match="generation is over"):
-        fence.guard(Silent(), fence.calls.begin("sum")).wait()  # after the strike nobody begins to wait
+        fence.guard(Silent(), fence.calls.begin("sum"), torch.zeros(1)).wait()  # after the strike nobody begins to wait
 
 
 def test_what_was_transferred_is_its_caller_s_to_free(monkeypatch: pytest.MonkeyPatch) -> None:
