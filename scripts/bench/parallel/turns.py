@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch.distributed as dist
 
@@ -16,13 +16,18 @@ STEPS = 2  # of each loop in a round
 
 
 def in_turns(loops: Mapping[str, Loop], rounds: int, *, steps: int = STEPS, together: Callable[[], object] = dist.barrier) -> list[Round]:
-    """The order rotates, so that none always runs after the same other. Every rank calls this with loops of the same names; `together`
-    waits until all that was begun anywhere is done."""
+    """The order rotates and turns round, so that none runs after the same other more often than after the rest. Every rank calls this with loops
+    of the same names; `together` waits until all that was begun anywhere is done."""
     for loop in loops.values():
         seconds(loop, steps, together)  # warm up
-    names = list(loops)
-    turns = (names[number % len(names) :] + names[: number % len(names)] for number in range(rounds))
-    return [{name: seconds(loops[name], steps, together) for name in turn} for turn in turns]
+    return [{name: seconds(loops[name], steps, together) for name in order(list(loops), number)} for number in range(rounds)]
+
+
+def order(names: Sequence[str], number: int) -> Sequence[str]:
+    """Of round `number`: of each order that rotation gives, forwards and backwards."""
+    first = number // 2 % len(names)
+    rotated = [*names[first:], *names[:first]]
+    return rotated if number % 2 == 0 else rotated[::-1]
 
 
 def seconds(loop: Loop, steps: int, together: Callable[[], object]) -> float:
