@@ -74,7 +74,7 @@ def train(generation: Generation) -> Literal["completed", "paused", "left"]:
     state.task.model.train()
     if not state.compiled:
         telemetry.activity.enter("step", state.step + 1)
-        compile_ahead(generation.spec, state)
+        compile_ahead(generation.stepper)
     stop = state.unsettled is not None and settle(generation, state.unsettled)
     leave, told = False, Told(telemetry.link, generation.saves)
     while state.step < state.total_steps and not (stop or leave):

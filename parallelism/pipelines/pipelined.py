@@ -31,7 +31,7 @@ from parallelism.pipelines.stage import Stage
 from parallelism.pipelines.stages import cut
 from parallelism.pipelines.step import Pipe, PipelineStep, Spent
 from parallelism.pipelines.tally import InPlace, InTree
-from parallelism.pipelines.work import Work, inputs_of
+from parallelism.pipelines.work import Exit, Work, inputs_of
 from parallelism.plan import Deal
 
 
@@ -119,6 +119,22 @@ class Pipelined:
             step = self._run(self.pipe, self._deal, work, order.programs)
         self.spent = step.spent
         return step.losses
+
+    def go_through(self, work: Work, indices: Sequence[int]) -> None:
+        """Forth and back through each of this rank's stages by itself, of made-up activations: nothing goes from stage to stage. Adds to gradients."""
+        for index in indices:
+            for number, stage in self.pipe.stages.items():
+                batch = work.batch(index) if number in (0, self.pipe.last) else None
+                inputs = (
+                    inputs_of(work, index, batch)
+                    if number == 0
+                    else self.pipe.boundaries[number - 1].empty(work.rows(index), self.pipe.device).zero_()
+                )
+                with work.autocast():
+                    outputs = stage.outputs(inputs.requires_grad_(self.pipe.learns_before(number)))
+                    outputs = work.loss(Exit(outputs), index, batch) if number == self.pipe.last else outputs
+                if outputs.requires_grad:
+                    torch.autograd.backward(outputs, torch.zeros_like(outputs))
 
     @torch.no_grad()
     def evaluate(self, deal: Deal, work: Work) -> dict[int, Tensor]:

@@ -20,9 +20,11 @@ pytestmark = [needs_compiler, pytest.mark.timeout(4 * COMPILE_TIMEOUT_SECONDS)]
 COMPILED = {"compile": True}
 #: As in `tests/parallelism/test_compiled.py`, and twice as many steps.
 RELATIVE = 1e-4
-#: Added to a copy of the task that breaks where it is told: each process writes down when it compiles, and which step it is in.
+#: Added to a copy of the task that breaks where it is told: each process writes down when it compiles, which step it is in, and when it has compiled ahead.
 WITNESS = """
 from torch._dynamo.callback import on_compile_start
+
+from training import trainer
 
 
 @on_compile_start
@@ -37,7 +39,15 @@ def watched(spec: JobSpec) -> Task:
         note("witness", made.train._progress.step)
         return made.loss(model, batch)
 
-    return Task(made.model, made.train, loss)
+    return replace(made, loss=loss)
+
+
+def ahead(*arguments: object, compile_ahead: Callable[..., None] = trainer.compile_ahead) -> None:
+    compile_ahead(*arguments)
+    note("witness", "ready")
+
+
+trainer.compile_ahead = ahead
 """
 
 
@@ -47,6 +57,11 @@ def watched(folder: Path, *faults: Fault) -> dict[str, Any]:
     with (folder / "faulty_task.py").open("a") as code:
         code.write(WITNESS)
     return spec
+
+
+def witnessed(folder: Path, pid: int) -> list[str]:
+    notes = [line.split() for line in (folder / "witness").read_text().splitlines()]
+    return [word for process, word in notes if int(process) == pid]
 
 
 @pytest.fixture
@@ -75,7 +90,7 @@ def test_survivors_compile_nothing_again_and_lose_no_bit(make_job: MakeJob, tmp_
     survivor, dead = gang.wait()
     assert (survivor.exit_code, dead.exit_code) == (0, -9), gang.left(2, 0).output
     assert survivor.curve("loss") | gang.left(2, 0).curve("loss") == undisturbed.curve("loss")
-    words = [line.split()[1] for line in (tmp_path / "code" / "witness").read_text().splitlines() if int(line.split()[0]) == gang.pids()[0]]
+    words = witnessed(tmp_path / "code", gang.pids()[0])
     assert "compiles" in words
     assert "compiles" not in words[words.index("2") :]  # from the second step on
 
@@ -93,3 +108,13 @@ def test_checkpoints_do_not_know_who_compiled(make_job: MakeJob, strategy: str, 
     curve: dict[int, Any] = paused.curve("loss") | ended.curve("loss")
     assert len(paused.curve("loss")) in range(1, 40)
     assert curve == pytest.approx(straight.curve("loss"), rel=RELATIVE)
+
+
+def test_stages_compile_everything_ahead(make_job: MakeJob, tmp_path: Path) -> None:
+    """Also for the last micro-batch, of one sample."""
+    gang = make_job(watched(tmp_path) | {"parallelism": {"pipeline": 2}}).start(2)
+    ends = gang.wait()
+    assert [end.exit_code for end in ends] == [0, 0], ends[0].output
+    seen = [witnessed(tmp_path, pid) for pid in gang.pids()]
+    assert any(words[: words.index("ready")].count("compiles") >= 2 for words in seen)
+    assert all("compiles" not in words[words.index("ready") :] for words in seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from parallelism.pipelines.schedules import SCHEDULES
 from training.spec.strategy import why_model_is_not_cut
 
 if TYPE_CHECKING:
@@ -54,10 +55,16 @@ def why_not_reproducible(spec: JobSpec) -> str | None:
 def why_not_compiled(spec: JobSpec) -> str | None:
     if not spec.compile:
         return None
-    if spec.parallelism.cuts:
+    plan = spec.parallelism
+    if plan.tensor * plan.context > 1:
         return (
-            f"compile=true with {spec.parallelism.spoken_cut} is not offered: blocks that wait for other ranks inside would be compiled in "
-            "pieces; leave it out, or use single, ddp or fsdp alone"
+            f"compile=true with {plan.spoken_cut} is not offered: blocks that wait for other ranks inside would be compiled in "
+            "pieces; leave it out, or use replicas, fsdp or a pipeline alone"
+        )
+    if plan.pipeline > 1 and SCHEDULES[plan.pipeline_schedule].splits_backward:
+        return (
+            f"compile=true with pipeline_schedule={plan.pipeline_schedule} is not offered: layers that put off the gradients of their weights are "
+            "called one by one, which a compiled block does not do; leave it out, or use gpipe, 1f1b or interleaved_1f1b"
         )
     if spec.parallelism.activation_checkpointing == "selective":
         return (

@@ -112,6 +112,11 @@ class PipelineStepper(Stepping):
         clock.lap("communication_seconds")
         return news.read(told, self.group.world_size)
 
+    def go_through(self, micro_batches: Sequence[int]) -> None:
+        self.state.begin_step()
+        self.pipelined.go_through(StepWork(self.spec, self.state, self.feed, 1, self.pipelined.own_part), micro_batches)
+        self.state.rewind()
+
     def lap_run(self, clock: StepClock) -> None:
         """What is none of these is Python's: other."""
         spent = self.pipelined.spent

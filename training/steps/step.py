@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from distributed.process_group import Group
+from distributed.process_group import Group, SoloGroup
 from parallelism.activation_checkpoint import unchanged_buffers
 from parallelism.cut.tensor_parallel import plain
-from parallelism.data_parallel import Wrapped
-from parallelism.plan import Coordinates, Deal
+from parallelism.data_parallel import Alone, Wrapped
+from parallelism.plan import Coordinates, Deal, even_deal
 from parallelism.precision import autocast, scaled
 from training.spec.job import JobSpec
 from training.state import PartialStep, TrainState
@@ -68,6 +68,13 @@ class Stepper(Stepping):
             yield
             loss.backward()  # type: ignore[no-untyped-call]
 
+    def go_through(self, micro_batches: Sequence[int]) -> None:
+        stepper = alone(self.spec, self.state)
+        for index in micro_batches:
+            self.state.begin_step()
+            stepper.forward(index, stepper.fetch(1, index)).backward()  # type: ignore[no-untyped-call]
+            self.state.rewind()
+
     def lap_pass(self, clock: StepClock, part: str) -> None:
         """What this rank has only waited within the pass is communication."""
         clock.lap(part)
@@ -98,3 +105,8 @@ class Stepper(Stepping):
     @property
     def whole_model(self) -> nn.Module:
         return self.state.task.model
+
+
+def alone(spec: JobSpec, state: TrainState) -> Stepper:
+    """Of a rank by itself, without the others' knowledge."""
+    return Stepper(spec, state, SoloGroup(), Alone(state.task.model), Coordinates(), even_deal(spec.micro_batches, 1))

@@ -98,6 +98,10 @@ class Stepping(ABC):
         """Global gradients in the model; what this rank computes of them stays in `partial`."""
 
     @abstractmethod
+    def go_through(self, micro_batches: Sequence[int]) -> None:
+        """These of step 1, forth and back; leaves nothing but what was compiled for them. Of a model in parts, together with those who have the others."""
+
+    @abstractmethod
     def clip(self, limit: float | None) -> Tensor:
         """The norm of all gradients, before it is cut to `limit`: the same on every rank."""
 

@@ -54,6 +54,14 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (SCRIPT | {"compile": True}, "compile=true needs Paceline's trainer"),
         (
+            {"compile": True, "parallelism": {"tensor": 2}, "resources": {"nodes": 2}},
+            "inside would be compiled in pieces; leave it out, or use replicas, fsdp or a pipeline alone",
+        ),
+        (
+            {"compile": True, "parallelism": {"pipeline": 2, "pipeline_schedule": "zero_bubble"}, "resources": {"nodes": 2}},
+            "one by one, which a compiled block does not do; leave it out, or use gpipe, 1f1b or interleaved_1f1b",
+        ),
+        (
             {"compile": True, "parallelism": {"activation_checkpointing": "selective"}},
             "would not be compiled: what chooses the activations to keep sees single operations only; use full or none",
         ),
