@@ -41,8 +41,10 @@ function Figures({ performance }: { performance: Performance }) {
     <>
       <div className={classes.facts}><Facts facts={factsOf(performance)} size="sm" /></div>
       <p className={classes.basis}>{basisOf(performance)}</p>
-      {performance.traffic.length > 0 && <DataTable label="Bytes sent by axis" rows={performance.traffic} columns={TRAFFIC} rowId={({ axis }) => axis} />}
-      {performance.peak_memory.length > 0 && <DataTable label="Peak memory by rank" rows={performance.peak_memory} columns={COLUMNS} rowId={({ rank }) => String(rank)} />}
+      <div className={classes.tables}>
+        {performance.traffic.length > 0 && <DataTable label="Bytes sent by axis" rows={performance.traffic} columns={TRAFFIC} rowId={({ axis }) => axis} />}
+        {performance.peak_memory.length > 0 && <DataTable label="Peak memory by rank" rows={performance.peak_memory} columns={COLUMNS} rowId={({ rank }) => String(rank)} />}
+      </div>
     </>
   );
 }
