@@ -100,7 +100,7 @@ def _timeout(known: Known, decision: Decision, node_names: Mapping[str, str]) ->
 
 async def place_waiting(services: Services, now: datetime) -> None:
     async with services.control.read() as session:
-        waiting = {known.job.id: known.job for known in await load(session) if known.wants_slots(now)}
+        waiting = {known.job.id: known.job for known in await load(session) if known.wants_slots(now) and known.decide(now) is None}
         if not waiting:
             return
         nodes = await node_rows.present(session)
@@ -114,9 +114,10 @@ async def _settle(services: Services, waiting: JobRow, verdict: Placement | Pend
     if isinstance(verdict, Pending) and (waiting.pending or {}).get("text") == verdict.reason.text:
         return
     async with services.write() as session:
-        job = await job_rows.get_locked(session, waiting.id)
-        if job is None or job.version != waiting.version:
-            return
+        known = await load_locked(session, waiting.id)
+        if known is None or known.job.version != waiting.version or known.decide(now) is not None:
+            return  # how its last ranks ended may have become known since, and that it would meet the same again
+        job = known.job
         if isinstance(verdict, Pending):
             await job_lifecycle.set_pending(session, job, verdict.reason, now)
         elif await still_free(session, verdict.shares):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.loops import scheduler
 from cluster.culprits import CULPRIT_SECONDS
 from tests.integration.conftest import JOBS, POLL_SECONDS, UNTIL_SECONDS, Cluster
 from tests.integration.test_close_up import gang_of_three
@@ -97,6 +98,23 @@ async def test_a_restart_that_turns_out_to_be_of_no_use_is_still_one_incident(cl
     assert (incident["action"], incident["cause"], incident["culprit"]["rank"]) == ("gave_up", "invalid_input", 1)
     assert incident["why"] == "rank 1: no such column; restarting would not help"
     assert_adds_up(incident)
+
+
+async def test_no_generation_starts_on_what_was_known_before_the_last_rank_told_how_it_ended(cluster: Cluster) -> None:
+    """Its word may come after the scheduler has decided all that there was to decide, and before it places those that wait."""
+    job_id, a, b = await gang_of_two(cluster)
+    b.obeys_stop = False
+    await a.crash(job_id, 0, kind="peer_lost", message="Connection closed by peer")
+    await cluster.until_seen(lambda: cluster.job(job_id), lambda job: bool(job["ranks"][0]["state"] == "exited"))
+    cluster.ahead += timedelta(seconds=CULPRIT_SECONDS)
+    await cluster.until_job(job_id, "recovering")
+    await b.crash(job_id, 1, kind="invalid_input", message="no such column")
+    async with asyncio.timeout(UNTIL_SECONDS):
+        while (await cluster.job(job_id))["ranks"][1]["state"] != "exited":
+            await asyncio.sleep(POLL_SECONDS)
+    await scheduler.place_waiting(cluster.services, cluster.now())
+    assert (await cluster.job(job_id))["generation"] == 1
+    await cluster.until_job(job_id, "failed", generation=1)
 
 
 async def test_a_job_that_gave_up_shows_the_culprit_and_not_its_victim(cluster: Cluster) -> None:
