@@ -109,9 +109,11 @@ async def test_no_generation_starts_on_what_was_known_before_the_last_rank_told_
     cluster.ahead += timedelta(seconds=CULPRIT_SECONDS)
     await cluster.until_job(job_id, "recovering")
     await b.crash(job_id, 1, kind="invalid_input", message="no such column")
+    job = await cluster.job(job_id)
     async with asyncio.timeout(UNTIL_SECONDS):
-        while (await cluster.job(job_id))["ranks"][1]["state"] != "exited":
+        while job["ranks"][1]["state"] != "exited":
             await asyncio.sleep(POLL_SECONDS)
+            job = await cluster.job(job_id)
     await scheduler.place_waiting(cluster.services, cluster.now())
     assert (await cluster.job(job_id))["generation"] == 1
     await cluster.until_job(job_id, "failed", generation=1)
