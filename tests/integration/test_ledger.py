@@ -85,7 +85,8 @@ async def test_a_culprit_that_is_heard_of_late_is_named_nevertheless(cluster: Cl
     assert known["data"]["incident_id"] == incident["id"]
 
 
-async def test_a_restart_that_turns_out_to_be_of_no_use_is_still_one_incident(cluster: Cluster) -> None:
+async def victim_heard_before_its_culprit(cluster: Cluster) -> str:
+    """A job that is to restart on the word of rank 0; that of rank 1, which no restart would help, is on its way."""
     job_id, a, b = await gang_of_two(cluster)
     b.obeys_stop = False
     await a.crash(job_id, 0, kind="peer_lost", message="Connection closed by peer")
@@ -93,6 +94,11 @@ async def test_a_restart_that_turns_out_to_be_of_no_use_is_still_one_incident(cl
     cluster.ahead += timedelta(seconds=CULPRIT_SECONDS)
     await cluster.until_job(job_id, "recovering")
     await b.crash(job_id, 1, kind="invalid_input", message="no such column")
+    return job_id
+
+
+async def test_a_restart_that_turns_out_to_be_of_no_use_is_still_one_incident(cluster: Cluster) -> None:
+    job_id = await victim_heard_before_its_culprit(cluster)
     await cluster.until_job(job_id, "failed")
     (incident,) = await incidents(cluster, job_id)
     assert (incident["action"], incident["cause"], incident["culprit"]["rank"]) == ("gave_up", "invalid_input", 1)
@@ -102,13 +108,7 @@ async def test_a_restart_that_turns_out_to_be_of_no_use_is_still_one_incident(cl
 
 async def test_no_generation_starts_on_what_was_known_before_the_last_rank_told_how_it_ended(cluster: Cluster) -> None:
     """Its word may come after the scheduler has decided all that there was to decide, and before it places those that wait."""
-    job_id, a, b = await gang_of_two(cluster)
-    b.obeys_stop = False
-    await a.crash(job_id, 0, kind="peer_lost", message="Connection closed by peer")
-    await cluster.until_seen(lambda: cluster.job(job_id), lambda job: bool(job["ranks"][0]["state"] == "exited"))
-    cluster.ahead += timedelta(seconds=CULPRIT_SECONDS)
-    await cluster.until_job(job_id, "recovering")
-    await b.crash(job_id, 1, kind="invalid_input", message="no such column")
+    job_id = await victim_heard_before_its_culprit(cluster)
     job = await cluster.job(job_id)
     async with asyncio.timeout(UNTIL_SECONDS):
         while job["ranks"][1]["state"] != "exited":
