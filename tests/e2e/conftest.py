@@ -45,12 +45,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
-    """A fresh profile; a failing test leaves a screenshot beside its other files."""
+    """A fresh profile; a failing test tells what stood on the page, and leaves a screenshot beside its other files."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(20_000)
     page = context.new_page()
     failed_before = request.session.testsfailed
     yield page
     if request.session.testsfailed > failed_before:
+        print(page.url, page.evaluate("document.visibilityState"), page.inner_text("body"), sep="\n")
         page.screenshot(path=tmp_path / "failed.png", full_page=True)
     context.close()

@@ -1,4 +1,4 @@
-import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
+import { MutationCache, QueryCache, QueryClient, type Query, type QueryFilters } from "@tanstack/react-query";
 import { ApiError, asApiError } from "./errors";
 import { keys } from "./keys";
 
@@ -23,4 +23,26 @@ export function createQueryClient(): QueryClient {
     },
   });
   return client;
+}
+
+/** Fetches again whatever matches. A fetch under way may have been answered before the news: it is let finish, then done once more. */
+export function refresh(client: QueryClient, filters: QueryFilters): void {
+  for (const query of client.getQueryCache().findAll(filters)) {
+    if (query.state.fetchStatus === "idle") void again(client, query);
+    else void onceMore(client, query);
+  }
+}
+
+const awaited = new WeakSet<Query>();
+
+async function onceMore(client: QueryClient, query: Query): Promise<void> {
+  if (awaited.has(query)) return;
+  awaited.add(query);
+  await query.promise?.catch(() => undefined); // its views show the error
+  awaited.delete(query);
+  await again(client, query);
+}
+
+function again(client: QueryClient, { queryKey }: Query): Promise<void> {
+  return client.invalidateQueries({ queryKey, exact: true });
 }

@@ -37,13 +37,17 @@ describe("a stream", () => {
     expect(frames.map(({ seq }) => seq)).toEqual([11, 12]);
   });
 
-  it("takes its position from hello when it has none", () => {
-    const { socket } = open(null);
+  it("takes its position from hello when it has none, and asks for what came before it", () => {
+    const { socket, missed } = open(null);
     expect(socket().after).toBeNull();
+    expect(missed).not.toHaveBeenCalled();
     socket().hello(41);
+    expect(missed).toHaveBeenCalledTimes(1);
     socket().drop();
     vi.advanceTimersByTime(LONGEST_RETRY_MS * 1.25);
     expect(socket().after).toBe("41");
+    socket().hello(50);
+    expect(missed).toHaveBeenCalledTimes(1);
   });
 
   it("asks for a snapshot after a gap and continues behind it; after a reset it starts over", () => {

@@ -10,7 +10,7 @@ export type StreamStatus = "connecting" | "live" | "waiting" | "closed";
 
 export interface StreamHandlers {
   onFrame(frame: StreamFrame): void;
-  /** The cursor is unknown to the server, or frames were dropped: fetch a snapshot again. */
+  /** It began without a cursor, the cursor is unknown to the server, or frames were dropped: fetch a snapshot again. */
   onMissed?(): void;
   onStatus?(status: StreamStatus): void;
 }
@@ -84,8 +84,10 @@ export class Stream {
 
   private welcome(frame: StreamFrame): void {
     this.attempt = 0;
-    this.after ??= Number(frame.data.as_of_seq ?? frame.seq);
     this.handlers.onStatus?.("live");
+    if (this.after !== null) return;
+    this.after = Number(frame.data.as_of_seq ?? frame.seq);
+    this.handlers.onMissed?.();
   }
 
   private deliver(frame: StreamFrame): void {

@@ -1,6 +1,7 @@
 import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { keys } from "@/lib/keys";
+import { refresh } from "@/lib/query";
 import type { StreamStatus } from "@/lib/stream";
 import type { Event } from "@/lib/types";
 import { useStream } from "@/lib/useStream";
@@ -33,12 +34,12 @@ export function useLiveEvents(): StreamStatus {
         flush(client, stale.current);
       }, COALESCE_MS);
     },
-    onMissed: () => void client.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] !== "metrics" && queryKey[0] !== "logs" }),
+    onMissed: () => refresh(client, { predicate: ({ queryKey }) => queryKey[0] !== "metrics" && queryKey[0] !== "logs" }),
   });
 }
 
 function flush(client: QueryClient, stale: Map<string, QueryKey>): void {
   const all = [...stale.values()];
   stale.clear();
-  for (const queryKey of all) void client.invalidateQueries({ queryKey });
+  for (const queryKey of all) refresh(client, { queryKey });
 }

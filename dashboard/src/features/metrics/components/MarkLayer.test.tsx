@@ -8,8 +8,9 @@ import { MarkLayer } from "./MarkLayer";
 const killed: Placed = { left: 50, room: 250, mark: { step: 20, label: "G2", kind: "incident", text: "Rank 1 on node-b was killed by SIGKILL." } };
 const resumed: Placed = { left: 250, room: 50, mark: { step: 80, label: "G3", kind: "generation", text: "Generation 3 goes on from step 80." } };
 
+/** `env`: jsdom lays nothing out, so that a tooltip would take its mark to be out of sight, and hide. */
 function draw(onOpen: (mark: Mark) => void = () => {}) {
-  render(<MantineProvider><MarkLayer placed={[killed, resumed]} label="Marks on Loss" onOpen={onOpen} /></MantineProvider>);
+  render(<MantineProvider env="test"><MarkLayer placed={[killed, resumed]} label="Marks on Loss" onOpen={onOpen} /></MantineProvider>);
 }
 
 describe("the marks on a chart", () => {

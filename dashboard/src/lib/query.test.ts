@@ -1,0 +1,72 @@
+import { QueryObserver, type QueryClient } from "@tanstack/react-query";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { createQueryClient, refresh } from "./query";
+
+const KEY = ["jobs", "one", "job1"];
+
+/** A view of one query, whose fetches the test answers, in the order in which they were sent. */
+function watch(client: QueryClient) {
+  const answers: ((value: string) => void)[] = [];
+  const failures: ((error: Error) => void)[] = [];
+  const fetched = vi.fn(() => new Promise<string>((resolve, reject) => {
+    answers.push(resolve);
+    failures.push(reject);
+  }));
+  const observer = new QueryObserver(client, { queryKey: KEY, queryFn: fetched, retry: false });
+  const stop = observer.subscribe(() => undefined);
+  const seen = () => observer.getCurrentResult().data;
+  return { answers, failures, fetched, seen, stop };
+}
+
+describe("refresh", () => {
+  let client: QueryClient;
+  beforeEach(() => {
+    client = createQueryClient();
+  });
+  afterEach(() => client.clear());
+
+  it("fetches again what a view shows", async () => {
+    const { answers, fetched, seen, stop } = watch(client);
+    answers[0]!("old");
+    await vi.waitFor(() => expect(seen()).toBe("old"));
+    refresh(client, { queryKey: ["jobs"] });
+    await vi.waitFor(() => expect(fetched).toHaveBeenCalledTimes(2));
+    answers[1]!("new");
+    await vi.waitFor(() => expect(seen()).toBe("new"));
+    stop();
+  });
+
+  it("lets a fetch under way finish, however much news comes, and does it once more", async () => {
+    const { answers, fetched, seen, stop } = watch(client);
+    for (let news = 0; news < 5; news++) refresh(client, { queryKey: ["jobs"] });
+    expect(fetched).toHaveBeenCalledTimes(1);
+    answers[0]!("read before the news");
+    await vi.waitFor(() => expect(fetched).toHaveBeenCalledTimes(2));
+    expect(seen()).toBe("read before the news");
+    answers[1]!("new");
+    await vi.waitFor(() => expect(seen()).toBe("new"));
+    expect(fetched).toHaveBeenCalledTimes(2);
+    stop();
+  });
+
+  it("fetches once more after a failure, too", async () => {
+    const { answers, failures, fetched, seen, stop } = watch(client);
+    refresh(client, { queryKey: ["jobs"] });
+    failures[0]!(new Error("no answer"));
+    await vi.waitFor(() => expect(fetched).toHaveBeenCalledTimes(2));
+    answers[1]!("new");
+    await vi.waitFor(() => expect(seen()).toBe("new"));
+    stop();
+  });
+
+  it("leaves alone what does not match", async () => {
+    const { answers, fetched, seen, stop } = watch(client);
+    answers[0]!("old");
+    await vi.waitFor(() => expect(seen()).toBe("old"));
+    refresh(client, { queryKey: ["events"] });
+    await Promise.resolve();
+    expect(fetched).toHaveBeenCalledTimes(1);
+    expect(client.getQueryState(KEY)?.isInvalidated).toBe(false);
+    stop();
+  });
+});
