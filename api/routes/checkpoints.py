@@ -72,6 +72,6 @@ async def restore_checkpoint(
         return await jobs.describe(session, job, services.now())
 
     job = await once.run(session, body, Job, create)
-    response.headers.update(jobs.etag(job))
+    response.headers["ETag"] = jobs.etag(job)
     response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
     return job

@@ -14,16 +14,13 @@ from api.schemas.jobs import Job, JobSummary, Resize
 from api.services import job_lifecycle, jobs, paging, plan, plan_auto
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
-from cluster.states import ACTIVE_JOB_STATES
 from db.models.jobs import JobRow
 from db.repositories import jobs as job_rows
 from training.spec.job import JobSpec, json_schema
 
 router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
-IfMatch = Annotated[str | None, Header(alias="If-Match", description="the job's ETag; 428 when absent, 412 when stale")]
-IfNoneMatch = Annotated[
-    str | None, Header(alias="If-None-Match", description="the ETag you have: 304 when the job rests and is still that")
-]
+IfMatch = Annotated[str | None, Header(alias="If-Match", description="the job's ETag or revision; 428 when absent, 412 when stale")]
+IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="the ETag you have: 304 when the job is still that")]
 Sort = Literal["created_at", "-created_at", "name", "-name", "priority", "-priority"]
 
 
@@ -56,7 +53,7 @@ async def submit_job(
         return await jobs.describe(session, job, now)
 
     job = await once.run(session, body, Job, create)
-    response.headers.update(jobs.etag(job))
+    response.headers["ETag"] = jobs.etag(job)
     response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
     return job
 
@@ -93,14 +90,12 @@ def _after(cursor: str | None, column: str) -> tuple[Any, str] | None:
     return (paging.moment(key[0]) if column == "created_at" else key[0], str(key[1]))
 
 
-@router.get("/jobs/{job_id}", responses={304: {"description": "the job rests, and is as you have it"}})
+@router.get("/jobs/{job_id}", responses={304: {"description": "the job is as you have it"}})
 async def get_job(job_id: str, response: Response, services: ServicesDep, session: ReadSession, if_none_match: IfNoneMatch = None) -> Job:
-    """An active job is always sent: its ranks and progress move without a new revision."""
-    row = await jobs.find(session, job_id)
-    if if_none_match == f'"{row.version}"' and row.state not in ACTIVE_JOB_STATES:
+    job = await jobs.describe(session, await jobs.find(session, job_id), services.now())
+    response.headers["ETag"] = etag = jobs.etag(job)
+    if if_none_match is not None and {"*", *jobs.tags(etag)} & {*jobs.tags(if_none_match)}:
         response.status_code = 304
-    job = await jobs.describe(session, row, services.now())
-    response.headers.update(jobs.etag(job))
     return job
 
 
@@ -146,5 +141,5 @@ async def cancel_job(
 
 async def _answer(session: WriteSession, response: Response, row: JobRow, now: datetime) -> Job:
     job = await jobs.describe(session, row, now)
-    response.headers.update(jobs.etag(job))
+    response.headers["ETag"] = jobs.etag(job)
     return job

@@ -80,7 +80,7 @@ class Rank(Schema):
     state: RankState
     pid: int | None
     step: int
-    heartbeat_age_seconds: float | None = Field(description="since the rank last made progress or spoke")
+    heartbeat_age_seconds: float | None = Field(description="since the rank last made progress or spoke; null before, and after its end")
     exit_code: int | None
     signal: str | None
 

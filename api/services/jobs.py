@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,7 +13,7 @@ from api.schemas.common import Actor, Reason
 from api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
 from api.services import job_lifecycle, plan_auto
 from api.services.job_words import model_of, place_in_mesh, strategy_of
-from cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState
+from cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from db.repositories import events as event_rows
@@ -88,10 +89,16 @@ def describe_rank(rank: RankRow, node: NodeRow, place: dict[str, int], now: date
         state=rank.state,
         pid=rank.pid,
         step=rank.step,
-        heartbeat_age_seconds=max(0.0, (now - rank.progress_at).total_seconds()) if rank.progress_at else None,
+        heartbeat_age_seconds=_age(rank, now),
         exit_code=rank.exit_code,
         signal=rank.signal,
     )
+
+
+def _age(rank: RankRow, now: datetime) -> float | None:
+    if rank.progress_at is None or rank.state is RankState.EXITED:
+        return None
+    return max(0.0, (now - rank.progress_at).total_seconds())
 
 
 def describe_generation(row: GenerationRow) -> Generation:
@@ -106,6 +113,18 @@ def describe_generation(row: GenerationRow) -> Generation:
         start_step=row.start_step,
         restored_checkpoint_id=row.restored_checkpoint_id,
     )
+
+
+def etag(job: Job) -> str:
+    """The revision, which is all that `If-Match` looks at, and a digest of the rest: progress, ranks and why it waits move without a
+    new revision. `as_of_seq` is left out: every event of any job moves it."""
+    rest = job.model_dump_json(exclude={"as_of_seq"}).encode()
+    return f'"{job.revision}-{hashlib.blake2b(rest, digest_size=6).hexdigest()}"'
+
+
+def tags(header: str) -> list[str]:
+    """The values of an `If-Match` or `If-None-Match`, bare."""
+    return [tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")]
 
 
 def parse_states(status: str | None) -> tuple[JobState, ...]:
@@ -126,9 +145,11 @@ def parse_labels(parameters: Sequence[tuple[str, str]]) -> tuple[tuple[str, str]
 def check_revision(job: JobRow, if_match: str | None) -> None:
     """`If-Match: "<revision>"`, so that nobody changes a job that is not as they have seen it."""
     if if_match is None:
-        raise ProblemError("precondition_required", f'send If-Match: "{job.version}" (the ETag of the job), or * for whatever it is now')
-    wanted = [tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")]
-    if "*" not in wanted and str(job.version) not in wanted:
+        raise ProblemError(
+            "precondition_required", f'send If-Match: "{job.version}" (its revision; its ETag will do, too), or * for whatever it is now'
+        )
+    wanted = {tag.partition("-")[0] for tag in tags(if_match)}
+    if wanted.isdisjoint({"*", str(job.version)}):
         raise ProblemError("precondition_failed", f"the job is at revision {job.version}, you have {if_match}; read it again")
 
 
@@ -219,7 +240,3 @@ def _paused_word(job: JobRow) -> str:
 
 def _why(job: JobRow) -> str:
     return job.end_reason.value if job.end_reason else "no reason recorded"
-
-
-def etag(job: Job) -> Mapping[str, str]:
-    return {"ETag": f'"{job.revision}"'}

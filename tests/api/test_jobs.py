@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
-from api.services import events
+from api.services import events, job_lifecycle, jobs
 from api.services.identity import SYSTEM
-from cluster.states import EndReason, Intent, JobState
+from cluster.placement import Reason
+from cluster.states import EndReason, Intent, JobState, RankState
 from db.models.jobs import JobRow
+from db.repositories import jobs as job_rows
+from db.repositories import progress as progress_rows
 from tests import factories
 from tests.conftest import Connect
 
 JOBS = "/api/v1/training/jobs"
+News = Callable[[AsyncSession, JobRow], Awaitable[None]]
 SCRIPT = {"model": None, "data": None, "training": None, "script": {"path": "train.py"}}
 
 
@@ -33,6 +39,11 @@ async def change(client: httpx.AsyncClient, method: str, job: JobRow, verb: str 
     return await client.request(method, f"{JOBS}/{job.id}{verb}", headers={"If-Match": f'"{revision or job.version}"'})
 
 
+def revision_of(answer: httpx.Response) -> int:
+    """What its ETag begins with."""
+    return int(answer.headers["ETag"].strip('"').partition("-")[0])
+
+
 def code(answer: httpx.Response) -> tuple[int, str]:
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     return answer.status_code, answer.json()["code"]
@@ -46,7 +57,7 @@ async def test_submit_answers_with_the_job_and_where_it_is(client: httpx.AsyncCl
     job = answer.json()
     assert (answer.status_code, job["state"], job["desired"], job["labels"]) == (201, "queued", "run", {"team": "a"})
     assert answer.headers["Location"] == f"{JOBS}/{job['id']}"
-    assert answer.headers["ETag"] == f'"{job["revision"]}"'
+    assert revision_of(answer) == job["revision"]
     assert job["spec"]["optimizer"]["kind"] == "adamw", "defaults are filled in"
     assert (job["created_by"], job["model"], job["strategy"], job["world_size"]) == ("admin", "mlp", "single", 1)
 
@@ -193,7 +204,7 @@ async def test_a_job_shows_its_ranks_and_generations(client: httpx.AsyncClient, 
         row = await events.record(session, type="job.note", actor=SYSTEM, cause="test", message="hello", job_id=job.id)
     answer = await client.get(f"{JOBS}/{job.id}")
     found = answer.json()
-    assert answer.headers["ETag"] == '"1"'
+    assert revision_of(answer) == 1
     assert [(rank["rank"], rank["node_name"], rank["state"], rank["pid"]) for rank in found["ranks"]] == [(0, "node-a", "running", 1000)]
     assert [generation["generation"] for generation in found["generations"]] == [1]
     assert found["as_of_seq"] == row.seq
@@ -210,12 +221,38 @@ async def test_each_rank_shows_its_place_in_the_mesh(client: httpx.AsyncClient, 
     assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-async def test_a_resting_job_that_you_have_is_not_sent_again(client: httpx.AsyncClient, services: Services) -> None:
-    resting, active = await create(services), await create(services, state=JobState.RUNNING)
-    same = {"If-None-Match": '"1"'}
-    answer = await client.get(f"{JOBS}/{resting.id}", headers=same)
-    assert (answer.status_code, answer.content) == (304, b"")
-    assert (await client.get(f"{JOBS}/{active.id}", headers=same)).status_code == 200
+async def test_a_job_that_you_have_is_not_sent_again(client: httpx.AsyncClient, services: Services) -> None:
+    job = await create(services)
+    same = {"If-None-Match": (await client.get(f"{JOBS}/{job.id}")).headers["ETag"]}
+    answer = await client.get(f"{JOBS}/{job.id}", headers=same)
+    assert (answer.status_code, answer.content, answer.headers["ETag"]) == (304, b"", same["If-None-Match"])
+
+
+async def why_it_waits(session: AsyncSession, job: JobRow) -> None:
+    await job_lifecycle.set_pending(session, job, Reason("slots_taken", "needs 2 nodes with 1 free slot each"), factories.START)
+
+
+async def its_last_step(session: AsyncSession, job: JobRow) -> None:
+    await progress_rows.save(session, job.id, {"step": 700})
+
+
+async def how_a_rank_ended(session: AsyncSession, job: JobRow) -> None:
+    (rank,) = (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]
+    rank.state, rank.exit_code = RankState.EXITED, 3
+
+
+@pytest.mark.parametrize("news", [why_it_waits, its_last_step, how_a_rank_ended])
+async def test_what_moves_without_a_new_revision_is_sent(client: httpx.AsyncClient, services: Services, news: News) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node)
+    before = (await client.get(f"{JOBS}/{job.id}")).headers["ETag"]
+    async with services.write() as session:
+        await news(session, await jobs.find(session, job.id, lock=True))
+    answer = await client.get(f"{JOBS}/{job.id}", headers={"If-None-Match": before})
+    assert (answer.status_code, revision_of(answer)) == (200, 1)
+    changed = await client.put(f"{JOBS}/{job.id}/pause", headers={"If-Match": before})
+    assert (changed.status_code, revision_of(changed)) == (200, 2), "its state and its intent were as they had been seen"
 
 
 async def test_an_unknown_job_is_not_found(client: httpx.AsyncClient) -> None:
@@ -237,7 +274,7 @@ async def test_a_change_needs_the_revision_you_have_seen(client: httpx.AsyncClie
     assert code(await client.put(f"{JOBS}/{job.id}/pause")) == (428, "precondition_required")
     assert code(await change(client, "PUT", job, "/pause", revision=7)) == (412, "precondition_failed")
     answer = await change(client, "PUT", job, "/pause")
-    assert (answer.status_code, answer.json()["desired"], answer.headers["ETag"]) == (200, "pause", '"2"')
+    assert (answer.status_code, answer.json()["desired"], revision_of(answer)) == (200, "pause", 2)
     assert code(await change(client, "PUT", job, "/resume")) == (412, "precondition_failed")
 
 

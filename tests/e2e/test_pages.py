@@ -205,6 +205,20 @@ def test_an_open_page_tells_of_a_killed_rank_as_it_happens(browser: Browser, sta
     wait_until("the end of the job", lambda: is_cancelled(stack, job_id), 60)
 
 
+def test_an_open_page_tells_how_the_reason_to_wait_changes(
+    browser: Browser, stack: Stack, session: StorageState, jobs: dict[str, str]
+) -> None:
+    """Neither the state nor the intent of the job moves meanwhile, so that its revision does not."""
+    context = browser.new_context(storage_state=session)
+    page = context.new_page()
+    page.goto(f"{stack.server}/jobs/{jobs['queued']}")
+    expect(page.get_by_text("the cluster has 2 such nodes").first).to_be_visible()
+    with stack.cordoned():
+        expect(page.get_by_text("the cluster has 0 such nodes").first).to_be_visible()
+    expect(page.get_by_text("the cluster has 2 such nodes").first).to_be_visible()
+    context.close()
+
+
 def is_cancelled(stack: Stack, job_id: str) -> bool:
     """Asks for it as long as it is not: every report of progress makes the revision stale."""
     job = stack.job(job_id)

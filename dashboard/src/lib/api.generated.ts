@@ -392,10 +392,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Get Job
-         * @description An active job is always sent: its ranks and progress move without a new revision.
-         */
+        /** Get Job */
         get: operations["get_job"];
         put?: never;
         post?: never;
@@ -2935,7 +2932,7 @@ export interface components {
             generation: number;
             /**
              * Heartbeat Age Seconds
-             * @description since the rank last made progress or spoke
+             * @description since the rank last made progress or spoke; null before, and after its end
              */
             heartbeat_age_seconds: number | null;
             /** Node Id */
@@ -4338,7 +4335,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the ETag you have: 304 when the job rests and is still that */
+                /** @description the ETag you have: 304 when the job is still that */
                 "If-None-Match"?: string | null;
             };
             path: {
@@ -4357,7 +4354,7 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description the job rests, and is as you have it */
+            /** @description the job is as you have it */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -4380,7 +4377,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the job's ETag; 428 when absent, 412 when stale */
+                /** @description the job's ETag or revision; 428 when absent, 412 when stale */
                 "If-Match"?: string | null;
             };
             path: {
@@ -4691,7 +4688,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the job's ETag; 428 when absent, 412 when stale */
+                /** @description the job's ETag or revision; 428 when absent, 412 when stale */
                 "If-Match"?: string | null;
             };
             path: {
@@ -4828,7 +4825,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the job's ETag; 428 when absent, 412 when stale */
+                /** @description the job's ETag or revision; 428 when absent, 412 when stale */
                 "If-Match"?: string | null;
             };
             path: {
@@ -4867,7 +4864,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the job's ETag; 428 when absent, 412 when stale */
+                /** @description the job's ETag or revision; 428 when absent, 412 when stale */
                 "If-Match"?: string | null;
             };
             path: {
