@@ -32,6 +32,9 @@ export function Palette() {
   );
 }
 
+/** At once: the dialog would see to it a moment later, and what is typed until then would be lost. */
+const takeFocus = (input: HTMLInputElement | null) => input?.focus({ preventScroll: true });
+
 function PaletteBody({ onDone }: { onDone(): void }) {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(0);
@@ -53,7 +56,7 @@ function PaletteBody({ onDone }: { onDone(): void }) {
   return (
     <>
       <TextInput
-        size="md" variant="unstyled" px="md" py={6} placeholder="Go to a page or a job" aria-label="Command" data-autofocus value={text} role="combobox"
+        ref={takeFocus} size="md" variant="unstyled" px="md" py={6} placeholder="Go to a page or a job" aria-label="Command" data-autofocus value={text} role="combobox"
         aria-expanded aria-controls="palette-list" aria-activedescendant={commands[at] ? `palette-${commands[at].id}` : undefined}
         onChange={(event) => { setText(event.currentTarget.value); setChosen(0); }} onKeyDown={onKey}
       />

@@ -48,4 +48,12 @@ describe("the jobs list", () => {
     await userEvent.type(await screen.findByRole("combobox", { name: "Command" }), "clus{Enter}");
     await waitFor(() => expect(router.state.location.pathname).toBe("/cluster"));
   });
+
+  it("takes what is typed right behind Ctrl-K, by the fastest of hands", async () => {
+    mockApi();
+    renderApp("/jobs");
+    await screen.findByRole("link", { name: "gpt-stdlib" });
+    await userEvent.setup({ delay: null }).keyboard("{Control>}k{/Control}clus");
+    expect(screen.getByRole("combobox", { name: "Command" })).toHaveValue("clus");
+  });
 });
