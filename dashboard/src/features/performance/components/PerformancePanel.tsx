@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
-import { MISSING, bytes, count, percent, shortTime, si } from "@/lib/format";
+import { MISSING, bytes, count, percent, plural, shortTime, si } from "@/lib/format";
 import { isTerminal } from "@/lib/jobs";
 import type { Job, Performance } from "@/lib/types";
 import { performanceQuery } from "../api/performance";
@@ -66,5 +66,5 @@ function factsOf({ tokens_per_second: tokens, samples_per_second: samples, step_
 function basisOf({ steps, ranks, mfu }: Performance): string {
   const formula = mfu.formula ? ` The model's arithmetic: ${mfu.formula}.` : "";
   const peak = mfu.sources.length > 0 ? ` Peak: ${mfu.sources.join(", ")}.` : "";
-  return `Of the newest ${count(steps)} steps on ${count(ranks)} ranks. MFU: ${mfu.text}.${formula}${peak}`;
+  return `Of the newest ${plural(steps, "step")} on ${plural(ranks, "rank")}. MFU: ${mfu.text}.${formula}${peak}`;
 }
