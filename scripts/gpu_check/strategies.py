@@ -69,7 +69,9 @@ PLANS = {
     "fsdp_offload": plan("fsdp", 2, cpu_offload=True),
     "hsdp": plan("fsdp", 4, replicate=2),
     "tensor": plan("ddp", 2, tensor=2),
+    "context": plan("ddp", 2, context=2),
     "pipeline": plan("ddp", 2, pipeline=2),
+    "zero_bubble_v": plan("ddp", 2, pipeline=2, pipeline_schedule="zero_bubble_v"),
 }
 
 
