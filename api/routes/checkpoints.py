@@ -10,7 +10,7 @@ from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.schemas.checkpoints import Checkpoint, RestoreRequest
 from api.schemas.common import Page
 from api.schemas.jobs import Job
-from api.services import checkpoints, job_lifecycle, jobs, paging
+from api.services import checkpoints, job_lifecycle, jobs, paging, revisions
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from db.repositories import checkpoints as checkpoint_rows
@@ -72,6 +72,6 @@ async def restore_checkpoint(
         return await jobs.describe(session, job, services.now())
 
     job = await once.run(session, body, Job, create)
-    response.headers["ETag"] = jobs.etag(job)
+    response.headers["ETag"] = revisions.etag(job)
     response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
     return job

@@ -11,7 +11,7 @@ from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.middleware.spec_body import SpecRoute
 from api.schemas.common import Page
 from api.schemas.jobs import Job, JobSummary, Resize
-from api.services import job_lifecycle, jobs, paging, plan, plan_auto
+from api.services import job_lifecycle, jobs, paging, plan, plan_auto, revisions
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from db.models.jobs import JobRow
@@ -53,7 +53,7 @@ async def submit_job(
         return await jobs.describe(session, job, now)
 
     job = await once.run(session, body, Job, create)
-    response.headers["ETag"] = jobs.etag(job)
+    response.headers["ETag"] = revisions.etag(job)
     response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
     return job
 
@@ -93,8 +93,8 @@ def _after(cursor: str | None, column: str) -> tuple[Any, str] | None:
 @router.get("/jobs/{job_id}", responses={304: {"description": "the job is as you have it"}})
 async def get_job(job_id: str, response: Response, services: ServicesDep, session: ReadSession, if_none_match: IfNoneMatch = None) -> Job:
     job = await jobs.describe(session, await jobs.find(session, job_id), services.now())
-    response.headers["ETag"] = etag = jobs.etag(job)
-    if if_none_match is not None and {"*", *jobs.tags(etag)} & {*jobs.tags(if_none_match)}:
+    response.headers["ETag"] = etag = revisions.etag(job)
+    if revisions.is_had(etag, if_none_match):
         response.status_code = 304
     return job
 
@@ -141,5 +141,5 @@ async def cancel_job(
 
 async def _answer(session: WriteSession, response: Response, row: JobRow, now: datetime) -> Job:
     job = await jobs.describe(session, row, now)
-    response.headers["ETag"] = jobs.etag(job)
+    response.headers["ETag"] = revisions.etag(job)
     return job

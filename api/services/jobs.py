@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -11,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.errors import ProblemError, not_found
 from api.schemas.common import Actor, Reason
 from api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
-from api.services import job_lifecycle, plan_auto
+from api.services import job_lifecycle, plan_auto, revisions
 from api.services.job_words import model_of, place_in_mesh, strategy_of
 from cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
 from db.models.jobs import GenerationRow, JobRow, RankRow
@@ -89,13 +88,13 @@ def describe_rank(rank: RankRow, node: NodeRow, place: dict[str, int], now: date
         state=rank.state,
         pid=rank.pid,
         step=rank.step,
-        heartbeat_age_seconds=_age(rank, now),
+        heartbeat_age_seconds=_heartbeat_age(rank, now),
         exit_code=rank.exit_code,
         signal=rank.signal,
     )
 
 
-def _age(rank: RankRow, now: datetime) -> float | None:
+def _heartbeat_age(rank: RankRow, now: datetime) -> float | None:
     if rank.progress_at is None or rank.state is RankState.EXITED:
         return None
     return max(0.0, (now - rank.progress_at).total_seconds())
@@ -115,18 +114,6 @@ def describe_generation(row: GenerationRow) -> Generation:
     )
 
 
-def etag(job: Job) -> str:
-    """The revision, which is all that `If-Match` looks at, and a digest of the rest: progress, ranks and why it waits move without a
-    new revision. `as_of_seq` is left out: every event of any job moves it."""
-    rest = job.model_dump_json(exclude={"as_of_seq"}).encode()
-    return f'"{job.revision}-{hashlib.blake2b(rest, digest_size=6).hexdigest()}"'
-
-
-def tags(header: str) -> list[str]:
-    """The values of an `If-Match` or `If-None-Match`, bare."""
-    return [tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")]
-
-
 def parse_states(status: str | None) -> tuple[JobState, ...]:
     names = [name.strip() for name in (status or "").split(",") if name.strip()]
     unknown = [name for name in names if name not in set(JobState)]
@@ -142,20 +129,9 @@ def parse_labels(parameters: Sequence[tuple[str, str]]) -> tuple[tuple[str, str]
 # --- what clients may ask
 
 
-def check_revision(job: JobRow, if_match: str | None) -> None:
-    """`If-Match: "<revision>"`, so that nobody changes a job that is not as they have seen it."""
-    if if_match is None:
-        raise ProblemError(
-            "precondition_required", f'send If-Match: "{job.version}" (its revision; its ETag will do, too), or * for whatever it is now'
-        )
-    wanted = {tag.partition("-")[0] for tag in tags(if_match)}
-    if wanted.isdisjoint({"*", str(job.version)}):
-        raise ProblemError("precondition_failed", f"the job is at revision {job.version}, you have {if_match}; read it again")
-
-
 async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
     _refuse_finished(job, "paused")
-    check_revision(job, if_match)
+    revisions.check(job, if_match)
     _refuse_cancelled(job)
     if job.desired is Intent.PAUSE:
         raise ProblemError("job_already_paused", f"job {job.name} is {_paused_word(job)} already; resume it with PUT .../resume")
@@ -170,7 +146,7 @@ async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor:
 
 async def resume(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
     _refuse_finished(job, "resumed")
-    check_revision(job, if_match)
+    revisions.check(job, if_match)
     _refuse_cancelled(job)
     if job.desired is not Intent.PAUSE:
         raise ProblemError("job_not_paused", f"job {job.name} is {job.state.value}, not paused; there is nothing to resume")
@@ -180,7 +156,7 @@ async def resume(session: AsyncSession, job: JobRow, if_match: str | None, actor
 async def cancel(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
     """Asking again while it is being cancelled is harmless."""
     _refuse_finished(job, "cancelled")
-    check_revision(job, if_match)
+    revisions.check(job, if_match)
     if job.desired is not Intent.CANCEL:
         await job_lifecycle.want(session, job, Intent.CANCEL, actor, now)
 
@@ -189,7 +165,7 @@ async def resize(session: AsyncSession, job: JobRow, nodes: int, if_match: str |
     """A job that closes up changes its size while it runs; another one stops with a checkpoint and waits for the new slots. One that
     is queued or paused has it when it is placed next."""
     _refuse_finished(job, "resized")
-    check_revision(job, if_match)
+    revisions.check(job, if_match)
     _refuse_cancelled(job)
     spec = JobSpec.model_validate(job.spec)
     _refuse_size(job, spec, nodes)

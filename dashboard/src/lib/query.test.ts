@@ -15,7 +15,11 @@ function watch(client: QueryClient) {
   const observer = new QueryObserver(client, { queryKey: KEY, queryFn: fetched, retry: false });
   const stop = observer.subscribe(() => undefined);
   const seen = () => observer.getCurrentResult().data;
-  return { answers, failures, fetched, seen, stop };
+  const answer = async (fetch: number, value: string) => {
+    answers[fetch]!(value);
+    await vi.waitFor(() => expect(seen()).toBe(value));
+  };
+  return { answer, failures, fetched, seen, stop };
 }
 
 describe("refresh", () => {
@@ -26,43 +30,38 @@ describe("refresh", () => {
   afterEach(() => client.clear());
 
   it("fetches again what a view shows", async () => {
-    const { answers, fetched, seen, stop } = watch(client);
-    answers[0]!("old");
-    await vi.waitFor(() => expect(seen()).toBe("old"));
+    const { answer, fetched, stop } = watch(client);
+    await answer(0, "old");
     refresh(client, { queryKey: ["jobs"] });
     await vi.waitFor(() => expect(fetched).toHaveBeenCalledTimes(2));
-    answers[1]!("new");
-    await vi.waitFor(() => expect(seen()).toBe("new"));
+    await answer(1, "new");
     stop();
   });
 
   it("lets a fetch under way finish, however much news comes, and does it once more", async () => {
-    const { answers, fetched, seen, stop } = watch(client);
+    const { answer, fetched, seen, stop } = watch(client);
     for (let news = 0; news < 5; news++) refresh(client, { queryKey: ["jobs"] });
     expect(fetched).toHaveBeenCalledTimes(1);
-    answers[0]!("read before the news");
+    await answer(0, "read before the news");
     await vi.waitFor(() => expect(fetched).toHaveBeenCalledTimes(2));
     expect(seen()).toBe("read before the news");
-    answers[1]!("new");
-    await vi.waitFor(() => expect(seen()).toBe("new"));
+    await answer(1, "new");
     expect(fetched).toHaveBeenCalledTimes(2);
     stop();
   });
 
   it("fetches once more after a failure, too", async () => {
-    const { answers, failures, fetched, seen, stop } = watch(client);
+    const { answer, failures, fetched, stop } = watch(client);
     refresh(client, { queryKey: ["jobs"] });
     failures[0]!(new Error("no answer"));
     await vi.waitFor(() => expect(fetched).toHaveBeenCalledTimes(2));
-    answers[1]!("new");
-    await vi.waitFor(() => expect(seen()).toBe("new"));
+    await answer(1, "new");
     stop();
   });
 
   it("leaves alone what does not match", async () => {
-    const { answers, fetched, seen, stop } = watch(client);
-    answers[0]!("old");
-    await vi.waitFor(() => expect(seen()).toBe("old"));
+    const { answer, fetched, stop } = watch(client);
+    await answer(0, "old");
     refresh(client, { queryKey: ["events"] });
     await Promise.resolve();
     expect(fetched).toHaveBeenCalledTimes(1);

@@ -27,7 +27,7 @@ export function ArtifactsPanel({ job }: { job: Job }) {
   return (
     <Panel title="Traces" flush actions={<EventFilesLink jobId={job.id} />}>
       {job.state === "running" && job.spec.script == null && <ProfileForm jobId={job.id} asked={asked ?? null} />}
-      <PanelStates source={query} what="the traces" isEmpty={(page) => page.items.length === 0} empty={<EmptyState title="No trace yet">Ask for one while the job runs, or name its steps under profile in the spec.</EmptyState>}>
+      <PanelStates source={query} what="the traces" isEmpty={(page) => page.items.length === 0} empty={<EmptyState title="No trace">Ask for one while a job runs, or name its steps under profile in the spec.</EmptyState>}>
         {(page) => <DataTable label="Traces" rows={page.items} columns={columnsAt(now, actions)} rowId={({ id }) => id} />}
       </PanelStates>
       {removing && (
