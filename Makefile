@@ -1,5 +1,5 @@
 # Two commands to know: `make demo` and `make test`. Everything else is one of their parts.
-.PHONY: demo setup up down test check bench chaos
+.PHONY: demo setup up down test test-all check bench chaos soak
 
 demo:
 	@exec scripts/demo
@@ -16,6 +16,10 @@ down:
 test:
 	@exec scripts/test
 
+# What a release must pass: everything, then half an hour under load and faults
+test-all: test
+	.venv/bin/python -m scripts.soak --minutes 30
+
 check:
 	@exec scripts/check
 
@@ -27,3 +31,7 @@ bench: setup
 chaos: setup
 	.venv/bin/python -m scripts.chaos $(if $(SEED),--seed $(SEED))
 	.venv/bin/python -m scripts.faults.outage
+
+# make soak [HOURS=8]: hours of mixed load and faults; nothing may grow that should not
+soak: setup
+	.venv/bin/python -m scripts.soak $(if $(HOURS),--hours $(HOURS))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distributed.env import Position, position
+from monitoring.checks import checked_step, checked_values
 from training.own_loop.recorders import job_recorder
 
 if TYPE_CHECKING:
@@ -25,13 +26,17 @@ __all__ = ["Position", "Trainer", "log", "world"]
 def log(step: int, **values: float) -> None:
     """Record `values` as measured at `step`; they become live curves of the job. Never blocks. Call it from the rank's own process.
 
-    Outside a job it prints them.
+    `step` is an integer from 0 up; integers of numpy and torch count. Values are single numbers: float, int, or a numpy or torch scalar
+    (reading one that is on a GPU waits for the GPU). NaN and the infinities are kept. Raises TypeError or ValueError for anything else,
+    and for names that the trainer records itself. Names over `monitoring.points.MAX_NAMES` are dropped and told once. Outside a job
+    the values are printed.
     """
     recorder = job_recorder()
-    if recorder is None:
-        print(f"step {step}", *(f"{name} {value:.6g}" for name, value in values.items()), flush=True)
+    if recorder is not None:
+        recorder.record_own(step, values)
         return
-    recorder.record(step, {name: float(value) for name, value in values.items()})
+    shown = checked_values(values, set())
+    print(f"step {checked_step(step)}", *(f"{name} {value:.6g}" for name, value in shown.items()), flush=True)
 
 
 def world() -> Position:

@@ -1,6 +1,8 @@
 """Administration from the coordinator's own machine: needs no key, only its database. Prints one JSON document.
 
-python -m api.admin migrate | login-link | api-key | join-token
+python -m api.admin migrate | login-link | api-key | join-token | backup DIR | restore DIR | db-check
+
+Exit codes: 1 error (also: a database that is not well), 2 not on this kind of database, 6 something is in the way.
 """
 
 from __future__ import annotations
@@ -11,29 +13,41 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.errors import ProblemError
-from api.services import identity, joining
+from api.schemas.common import Actor
+from api.services import accounts, identity, joining
 from api.settings import Settings
-from db.errors import DatabaseError
+from db import backup
+from db.errors import BackupExistsError, DatabaseError, FolderInUseError, UnsupportedDatabaseError
 from db.migrate import upgrade_all
+from db.repositories import identity as repository
 from db.session import open_databases
 
+#: Whoever may read and write the coordinator's database.
+ADMIN_COMMAND = Actor(kind="system", id="admin-command", name="the administration command")
+EXIT_CODES: dict[type[Exception], int] = {UnsupportedDatabaseError: 2, BackupExistsError: 6, FolderInUseError: 6}
 JOIN_TOKEN_LIFETIME = timedelta(hours=1)
 
 
 async def login_link(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
     user = await identity.first_admin(session, arguments.user, now)
-    token, expires = await identity.create_login_link(session, user, now)
+    token, expires = await accounts.create_login_link(session, ADMIN_COMMAND, user, now, "admin_command")
     return {"url": identity.login_url(arguments.base_url, token), "user": user.name, "expires_at": expires.isoformat()}
 
 
 async def api_key(session: AsyncSession, arguments: argparse.Namespace, now: datetime) -> dict[str, Any]:
     user = await identity.first_admin(session, arguments.user, now)
+    for old in await repository.keys_named(session, user.id, arguments.name) if arguments.replace else ():
+        await accounts.revoke_with_descendants(session, old, ADMIN_COMMAND, "replaced", now)
     key, row = await identity.create_api_key(session, user, name=arguments.name, role=arguments.role, now=now, expires_at=None)
+    message = f"the administration command created API key {row.prefix}... ({row.name}) for {user.name}"
+    await accounts.record(session, ADMIN_COMMAND, "key.created", "admin_command", message, row.id, now)
     return {"key": key, "id": row.id, "name": row.name, "role": row.role, "user": user.name}
 
 
@@ -49,8 +63,31 @@ async def migrated(session: AsyncSession, arguments: argparse.Namespace, now: da
     return {"migrated": True}
 
 
+async def back_up(settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
+    backup.require_sqlite(settings.database_url, f"pg_dump --format=custom --file={arguments.folder} DATABASE_URL")
+    manifest = await asyncio.to_thread(backup.back_up, settings.data, arguments.folder)
+    return {"folder": str(arguments.folder.absolute()), **msgspec.to_builtins(manifest)}
+
+
+async def restore(settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
+    backup.require_sqlite(settings.database_url, f"stop the coordinators, then pg_restore --clean --dbname=DATABASE_URL {arguments.folder}")
+    aside = await asyncio.to_thread(backup.restore, arguments.folder, settings.data, force=arguments.force)
+    return {"data": str(settings.data.absolute()), "moved_aside": str(aside.absolute()) if aside else None}
+
+
+async def check(settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
+    backup.require_sqlite(
+        settings.database_url, "pg_amcheck checks its files; 'python -m api.admin migrate' says whether its schema is known"
+    )
+    found = await asyncio.to_thread(backup.check, settings.data)
+    return {"well": not any(each.problems for each in found), "files": msgspec.to_builtins(found)}
+
+
 async def run(arguments: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    """Every action migrates first, so that it also works before the coordinator's first start."""
+    """What needs a session migrates first, so that it also works before the coordinator's first start."""
+    if hasattr(arguments, "on_files"):
+        files: dict[str, Any] = await arguments.on_files(settings, arguments)
+        return files
     control, metrics = open_databases(settings.data, settings.database_url)
     try:
         await upgrade_all(control, metrics)
@@ -74,20 +111,34 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     key.add_argument("--name", required=True)
     key.add_argument("--user", default="admin")
     key.add_argument("--role", choices=tuple(identity.RANKING), default="admin")
+    key.add_argument("--replace", action="store_true", help="revoke the user's other keys of this name, and what they made")
     key.set_defaults(action=api_key)
     token = actions.add_parser("join-token", help="single-use tokens for new nodes")
     token.add_argument("--count", type=int, default=1, choices=range(1, 1001), metavar="1..1000")
     token.set_defaults(action=join_token)
+    _add_file_actions(actions)
     return parser.parse_args(arguments)
+
+
+def _add_file_actions(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    saving = actions.add_parser("backup", help="copy both SQLite files at one moment, into a new folder")
+    saving.add_argument("folder", type=Path)
+    saving.set_defaults(on_files=back_up)
+    restoring = actions.add_parser("restore", help="put a backup into the data folder")
+    restoring.add_argument("folder", type=Path)
+    restoring.add_argument("--force", action="store_true", help="move the databases that are there aside")
+    restoring.set_defaults(on_files=restore)
+    actions.add_parser("db-check", help="read every page, and say what is wrong").set_defaults(on_files=check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
-        print(json.dumps(asyncio.run(run(parse(arguments), Settings()))))
-    except (ProblemError, DatabaseError) as error:
+        document = asyncio.run(run(parse(arguments), Settings()))
+    except (ProblemError, DatabaseError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
+    print(json.dumps(document))
+    return 0 if document.get("well", True) else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,8 +17,12 @@ from api.middleware.origin import check_csrf, session_cookie
 from api.schemas.identity import Role
 from api.services import identity
 from api.services.bus import Bus
+from api.services.disk import DiskWatch
 from api.services.identity import Caller
 from api.services.key_uses import KeyUses
+from api.services.node_identities import NodeIdentities
+from api.services.planner import Planner
+from api.services.troubles import Troubles
 from api.settings import Settings
 from db.models.nodes import NodeRow
 from db.session import Database
@@ -39,12 +43,21 @@ class Services:
     metrics: Database
     key_uses: KeyUses
     bus: Bus = field(default_factory=Bus)
+    disk: DiskWatch = field(default_factory=lambda: DiskWatch(None))
+    planner: Planner = field(default_factory=Planner)
+    troubles: Troubles = field(default_factory=Troubles)
     now: Callable[[], datetime] = utc_now
+    node_identities: NodeIdentities = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "node_identities", NodeIdentities(self.control))
+        self.bus.watch(self.node_identities.forget)
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncSession]:
-        """One control transaction; whatever `nudge_after_commit` collected in it is published once it is durable."""
-        async with self.control.write() as session:
+    async def write(self, *, request: bool = False) -> AsyncIterator[AsyncSession]:
+        """One control transaction; whatever `nudge_after_commit` collected in it is published once it is durable. `request`: somebody
+        waits for the answer."""
+        async with self.control.write(request=request) as session:
             yield session
         self.bus.publish(*cast("set[str]", session.info.get(_TOPICS, set())))
 
@@ -58,7 +71,12 @@ def services_of(connection: HTTPConnection) -> Services:
     return cast(Services, connection.app.state.services)
 
 
-ServicesDep = Annotated[Services, Depends(services_of)]
+async def _services(connection: HTTPConnection) -> Services:
+    """A coroutine: FastAPI calls plain functions in a thread, which costs an upload more than all its queries."""
+    return services_of(connection)
+
+
+ServicesDep = Annotated[Services, Depends(_services)]
 
 
 async def read_session(services: ServicesDep) -> AsyncIterator[AsyncSession]:
@@ -67,7 +85,7 @@ async def read_session(services: ServicesDep) -> AsyncIterator[AsyncSession]:
 
 
 async def write_session(services: ServicesDep) -> AsyncIterator[AsyncSession]:
-    async with services.write() as session:
+    async with services.write(request=True) as session:
         yield session
 
 
@@ -96,7 +114,14 @@ async def find_caller(connection: HTTPConnection) -> Caller | None:
 
 
 async def identified(request: Request) -> Caller:
-    """Any valid identity; for cookies, proof that our own page made an unsafe request."""
+    """Any valid identity; for cookies, proof that our own page made an unsafe request. Found out once for each request."""
+    known: Caller | None = getattr(request.state, "caller", None)
+    if known is None:
+        known = request.state.caller = await _identify(request)
+    return known
+
+
+async def _identify(request: Request) -> Caller:
     caller = await find_caller(request)
     if caller is None:
         if bearer(request):
@@ -114,8 +139,8 @@ async def identified(request: Request) -> Caller:
     return caller
 
 
-def _at_least(role: Role) -> Callable[[Caller], Caller]:
-    def check(caller: Annotated[Caller, Depends(identified)]) -> Caller:
+def _at_least(role: Role) -> Callable[[Caller], Awaitable[Caller]]:
+    async def check(caller: Annotated[Caller, Depends(identified)]) -> Caller:
         if not caller.may(role):
             raise ProblemError("forbidden", f"this needs the role {role}; you are signed in as {caller.name} with the role {caller.role}")
         return caller
@@ -128,10 +153,10 @@ Member = Annotated[Caller, Depends(_at_least("member"))]
 Admin = Annotated[Caller, Depends(_at_least("admin"))]
 
 
-async def joined_node(request: Request, session: ReadSession) -> NodeRow:
-    """The node whose credential came as Bearer."""
+async def joined_node(request: Request, services: ServicesDep) -> NodeRow:
+    """The node whose credential came as Bearer. Detached: no session is open while the request goes on."""
     secret = bearer(request)
-    node = await identity.node_of_credential(session, secret) if secret else None
+    node = await services.node_identities.find(secret) if secret else None
     if node is None:
         raise ProblemError("invalid_credential", "this is no node's credential; join again with a new join token")
     if node.state == "gone":

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from api.schemas.common import FieldError, Problem
 
@@ -25,7 +27,9 @@ CATALOGUE: Mapping[str, Kind] = {
     "invalid_cursor": Kind(400, "The cursor is not one of ours"),
     "invalid_request": Kind(422, "The request does not fit its schema"),
     "invalid_spec": Kind(422, "The job spec is not valid"),
+    "address_too_long": Kind(414, "The address is too long"),
     "body_too_large": Kind(413, "The body is too large"),
+    "body_too_slow": Kind(408, "The body did not arrive in time"),
     "unsupported_media_type": Kind(415, "This media type is not understood"),
     "not_found": Kind(404, "There is no such thing"),
     "method_not_allowed": Kind(405, "This method is not allowed here"),
@@ -35,6 +39,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "invalid_login_link": Kind(401, "The login link is not valid"),
     "invalid_join_token": Kind(401, "The join token is not valid"),
     "forbidden": Kind(403, "Your role does not allow this"),
+    "not_the_owner": Kind(403, "It belongs to somebody else"),
     "csrf": Kind(403, "The request could not be tied to the dashboard"),
     "host_not_allowed": Kind(403, "This host name is not allowed"),
     "insecure_transport": Kind(403, "Plain http is refused from other machines"),
@@ -53,6 +58,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "job_not_running": Kind(409, "The job is not running"),
     "job_being_cancelled": Kind(409, "The job is being cancelled"),
     "job_already_paused": Kind(409, "The job is already paused"),
+    "unreadable_spec": Kind(409, "The stored spec of the job cannot be read"),
     "cannot_pause": Kind(409, "This job cannot be paused"),
     "cannot_resize": Kind(409, "This job cannot have that size"),
     "nothing_recorded": Kind(409, "The job has recorded nothing yet"),
@@ -61,7 +67,10 @@ CATALOGUE: Mapping[str, Kind] = {
     "artifact_not_ready": Kind(409, "The file cannot be downloaded"),
     "cannot_choose": Kind(422, "There is no plan to choose"),
     "nothing_fits": Kind(422, "No plan fits into the slots' memory"),
+    "plan_too_large": Kind(422, "The plan takes too long to make"),
     "plan_changed": Kind(409, "The plan would be another by now"),
+    "job_not_ended": Kind(409, "The job has not ended"),
+    "no_longer_kept": Kind(410, "What was recorded is no longer kept"),
     # nodes and checkpoints
     "node_gone": Kind(409, "The node is gone"),
     "node_state": Kind(409, "The node's state does not allow this"),
@@ -73,6 +82,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "node_removed": Kind(403, "This node was removed"),
     # ourselves
     "busy": Kind(503, "The coordinator is busy"),
+    "disk_low": Kind(507, "The coordinator's disk is nearly full"),
     "not_ready": Kind(503, "The coordinator is not ready"),
     "internal": Kind(500, "The coordinator has a bug"),
 }
@@ -87,6 +97,10 @@ class ProblemError(Exception):
         self.detail = detail
         self.errors = list(errors)
         self.headers = dict(headers or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that a worker process can raise it."""
+        return partial(ProblemError, errors=self.errors, headers=self.headers), (self.code, self.detail)
 
     @property
     def status(self) -> int:
@@ -104,6 +118,10 @@ class ProblemError(Exception):
             errors=self.errors,
             request_id=request_id,
         )
+
+
+class HeadOnlyError(Exception):
+    """A HEAD whose answer would have to be computed: it is 200, and that is all."""
 
 
 def not_found(noun: str, id: str) -> ProblemError:

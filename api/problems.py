@@ -8,10 +8,11 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from api.errors import ProblemError
+from api.errors import HeadOnlyError, ProblemError
 from api.middleware.methods import allowed_methods
 from api.schemas.common import FieldError
 from db.errors import DatabaseBusyError
@@ -19,8 +20,9 @@ from db.errors import DatabaseBusyError
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 SHOWN_VALUE = 80  # characters
+SHOWN_ERRORS = 50
 _WITHOUT_VALUE = frozenset({"missing", "inconsistent_spec", "model_attributes_type", "string_pattern_mismatch"})
-_BY_STATUS = {404: "not_found", 413: "body_too_large", 415: "unsupported_media_type"}
+_BY_STATUS = {404: "not_found", 408: "body_too_slow", 413: "body_too_large", 415: "unsupported_media_type"}
 
 
 def render(request: Request, error: ProblemError) -> JSONResponse:
@@ -58,10 +60,10 @@ def _with_value(error: dict[str, Any]) -> str:
 
 
 def invalid_body(errors: Sequence[Any], body: Any, *, code: str = "invalid_request") -> ProblemError:
-    """A problem from pydantic's errors, whose locations start with "body"."""
-    fields = [field_error(error, body) for error in errors]
+    """A problem from pydantic's errors, whose locations start with "body". The first `SHOWN_ERRORS` are told one by one."""
+    fields = [field_error(error, body) for error in errors[:SHOWN_ERRORS]]
     first = fields[0]
-    more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return ProblemError(code, f"{first.pointer or 'the body'}: {first.message}{more}", errors=fields)
 
 
@@ -75,6 +77,10 @@ def from_validation(error: RequestValidationError) -> ProblemError:
 def from_framework(request: Request, error: HTTPException) -> ProblemError:
     detail = f"{request.method} {request.url.path}: {error.detail}"
     return ProblemError(_BY_STATUS.get(error.status_code, "malformed_body"), detail, headers=error.headers)
+
+
+def too_busy(error: DatabaseBusyError) -> ProblemError:
+    return ProblemError("busy", str(error), headers={"Retry-After": "1"})
 
 
 def wrong_method(request: Request) -> ProblemError:
@@ -98,9 +104,18 @@ def install_problem_handlers(app: FastAPI) -> None:
     async def framework(request: Request, error: HTTPException) -> JSONResponse:
         return render(request, wrong_method(request) if error.status_code == 405 else from_framework(request, error))
 
+    @app.exception_handler(HeadOnlyError)
+    async def head(request: Request, error: HeadOnlyError) -> Response:
+        return Response(media_type="application/json")
+
     @app.exception_handler(DatabaseBusyError)
     async def busy(request: Request, error: DatabaseBusyError) -> JSONResponse:
-        return render(request, ProblemError("busy", str(error), headers={"Retry-After": "1"}))
+        return render(request, too_busy(error))
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        """Whoever asked was gone before the body was whole: nobody reads this answer, and it is nobody's bug."""
+        return Response(status_code=400)
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> JSONResponse:

@@ -29,6 +29,7 @@ from api.routes import (
     metrics,
     nodes,
     plan,
+    storage,
 )
 from api.schemas.common import Problem
 from api.websocket import agents as agents_channel
@@ -39,7 +40,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": {"model": Problem, "content"
 
 #: Every route of these needs an identity.
 GUARDED: tuple[APIRouter, ...] = tuple(
-    room.router for room in (identity, events, metrics, logs, jobs, artifacts, ledger, plan, nodes, cluster, checkpoints, document)
+    room.router for room in (identity, events, metrics, logs, jobs, artifacts, ledger, plan, nodes, cluster, storage, checkpoints, document)
 )
 #: These check for themselves: they are the way in, or for machines with a credential of their own.
 DOORS = (auth.router, agents.router)
@@ -49,7 +50,7 @@ SOCKETS = (streams.router, agents_channel.router)
 
 @functools.cache
 def routes() -> tuple[BaseRoute, ...]:
-    """Of any number of apps: FastAPI takes a while to work out what the endpoints of an included router want, at its first request."""
+    """All routes, made once for any number of apps: FastAPI takes a while to work out what the endpoints of an included router want, at its first request."""
     all_of_them = APIRouter()
     all_of_them.include_router(health.router, generate_unique_id_function=operation_id)
     all_of_them.include_router(exposition.router)
@@ -59,7 +60,7 @@ def routes() -> tuple[BaseRoute, ...]:
     for socket in SOCKETS:
         all_of_them.include_router(socket, prefix=PREFIX)
     all_of_them.include_router(dashboard.router)  # last: it answers every path that nothing else does
-    return tuple(all_of_them.routes)
+    return (agents.UPLOAD_ROUTE, *all_of_them.routes)  # first: it is asked for most, and looking for a route costs
 
 
 def operation_id(route: APIRoute) -> str:

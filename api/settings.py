@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
+from pydantic import ByteSize, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from cluster.storage import KeepPolicy
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -22,9 +26,34 @@ class Settings(BaseSettings):
     insecure_public: bool = Field(False, description="answer plain http from other machines (keys travel readable)")
     dashboard: Path = Field(Path(__file__).parents[1] / "dashboard" / "dist", description="the built dashboard")
     public_url: str = Field("", description="how browsers and agents reach us, for the links we print")
+    print_login_link: bool = Field(True, description="print a login link at the very first start; `paceline up` prints its own")
+    log_file: Path | None = Field(None, description="where this process's output goes; cut when it is large")
     heartbeat_seconds: float = Field(2.0, gt=0)
     observe_seconds: float = Field(3.0, gt=0)
+    members_may: Literal["own", "all"] = Field(
+        "own", description="what members may cancel, delete and unpin: their own jobs' things, or everybody's. Admins may always"
+    )
     session_days: int = Field(14, ge=1)
+    keep_points_days: int = Field(30, ge=1, description="raw points")
+    keep_curves_days: int = Field(365, ge=1, description="roll-ups, from a job's last point on")
+    keep_lines_days: int = Field(30, ge=1, description="log lines")
+    keep_events_days: int = Field(365, ge=1, description="events, but for those of jobs that have not ended")
+    keep_artifacts_days: int = Field(90, ge=1, description="traces of ended jobs")
+    keep_ranks_days: int = Field(30, ge=1, description="ranks of earlier generations, from their job's end on")
+    keep_size: ByteSize = Field(ByteSize(20 << 30), description="points, roll-ups and log lines together, such as 20GiB; 0: no limit")
+    keep_recent_hours: float = Field(24.0, ge=0, description="of a job that has not ended: goes last when keep_size is passed")
+    disk_low: ByteSize | None = Field(
+        None, description="free disk under which points, lines and files are refused, such as 2GiB; 0: never; default: 5 % or 2 GiB"
+    )
+
+    @property
+    def keep(self) -> KeepPolicy:
+        """What is kept of jobs, and how long."""
+        days = {
+            kind: timedelta(days=getattr(self, f"keep_{kind}_days"))
+            for kind in ("points", "curves", "lines", "events", "artifacts", "ranks")
+        }
+        return KeepPolicy(**days, bytes=int(self.keep_size), recent=timedelta(hours=self.keep_recent_hours))
 
     @property
     def hosts(self) -> frozenset[str]:

@@ -35,7 +35,15 @@ def details(client: Client, job: Job) -> str:
 def _headline(job: Job) -> Pairs:
     reason = f", reason: {job.end_reason}" if job.end_reason else ""
     state = [("job", f"{job.name} ({job.id})"), ("state", f"{job.state}, wanted: {job.desired}{reason}")]
-    return [*state, *_failure(job.failure), *_waiting(job)]
+    return [*state, *_failure(job.failure), *_waiting(job), *_deleted(job)]
+
+
+def _deleted(job: Job) -> Pairs:
+    """Why its curves and log are empty."""
+    if job.data_removal is None:
+        return []
+    words = "was deleted" if job.data_removal.state == "removed" else "is being deleted"
+    return [("data", f"{words}: {job.data_removal.asked_by} asked for it")]
 
 
 def _failure(failure: Failure | None) -> Pairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,15 @@ def read_spec(path: str, changes: list[str]) -> dict[str, Any]:
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}", "the examples folder has specs to start from") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageProblem(f"{path} is not YAML: {error}") from error
+        raise UsageProblem(f"{path} cannot be read as YAML: {error}") from error
+    if document is None:
+        raise UsageProblem(f"{path} is empty", "the examples folder has specs to start from")
     if not isinstance(document, dict):
         raise UsageProblem(f"{path} holds a {type(document).__name__}, not a mapping of job fields")
     spec: dict[str, Any] = document
     for change in changes:
         spec = with_change(spec, change)
+    _require_finite(spec, path, ())
     return spec
 
 
@@ -41,6 +45,15 @@ def with_change(document: dict[str, Any], change: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {error}", SET_SYNTAX) from error
     return _placed(document, path.split("."), value, path)
+
+
+def _require_finite(value: Any, path: str, place: tuple[str, ...]) -> None:
+    """JSON, in which a spec travels, has no other numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageProblem(f"{path}: {'.'.join(place)} is {value}; write a finite number")
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        _require_finite(part, path, (*place, str(name)))
 
 
 def _placed(document: Any, keys: list[str], value: Any, path: str) -> dict[str, Any]:

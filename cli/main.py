@@ -5,7 +5,24 @@ from __future__ import annotations
 import typer
 
 from cli import exits
-from cli.commands import artifacts, checkpoints, config, data, demo, identity, jobs, ledger, logs, nodes, plan, stack, submit, worker
+from cli.commands import (
+    artifacts,
+    backup,
+    checkpoints,
+    config,
+    data,
+    demo,
+    identity,
+    jobs,
+    ledger,
+    logs,
+    nodes,
+    plan,
+    stack,
+    storage,
+    submit,
+    worker,
+)
 
 app = typer.Typer(
     name="paceline",
@@ -24,6 +41,7 @@ for panel, name, function in (
     (HERE, "down", stack.down),
     (HERE, "demo", demo.demo),
     (HERE, "worker", worker.worker),
+    (HERE, "backup", backup.backup),
     (JOBS, "submit", submit.submit),
     (JOBS, "plan", plan.plan),
     (JOBS, "jobs", jobs.jobs),
@@ -40,14 +58,17 @@ for panel, name, function in (
     (JOBS, "resume", jobs.resume),
     (JOBS, "resize", jobs.resize),
     (JOBS, "cancel", jobs.cancel),
+    (JOBS, "delete", storage.delete),
     (JOBS, "checkpoints", checkpoints.checkpoints),
     (JOBS, "restore", checkpoints.restore),
     (JOBS, "export", checkpoints.export),
+    (CLUSTER, "storage", storage.storage),
     (ACCESS, "login", identity.login),
     (ACCESS, "login-link", identity.login_link),
 ):
     app.command(name, rich_help_panel=panel)(function)
 
+app.add_typer(backup.app, name="db", rich_help_panel=HERE)
 app.add_typer(data.app, name="data", rich_help_panel=JOBS)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=CLUSTER)
 app.add_typer(identity.keys, name="keys", rich_help_panel=ACCESS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -32,10 +33,23 @@ def say(line: str) -> None:
     write(line + "\n")
 
 
+#: Of what acts on a terminal, colours alone are let through: what jobs print may clear the screen, rename the window, or worse.
+_ACTS_ON_TERMINALS = re.compile(r"(\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str) -> str:
+    """`text` for a terminal: colours stay, and every other control character is written so that people can read it, as `^[` for ESC."""
+    return _ACTS_ON_TERMINALS.sub(lambda found: found[1] or _readable(found[0]), text)
+
+
+def _readable(character: str) -> str:
+    return f"^{chr(ord(character) ^ 0x40)}" if character < "\x80" else f"\\x{ord(character):02x}"
+
+
 def write(text: str) -> None:
-    """To stdout. What cannot be written is dropped there, or the interpreter would try again at exit, with a traceback."""
+    """To stdout: as it is, but for a terminal `harmless`. What cannot be written is dropped there, or the interpreter would try again at exit, with a traceback."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise  # the reader has seen enough: typer ends quietly
@@ -47,7 +61,7 @@ def write(text: str) -> None:
 def note(*lines: str) -> None:
     """For people, on stderr."""
     for line in lines:
-        print(line, file=sys.stderr, flush=True)
+        print(harmless(line) if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "nothing here") -> str:

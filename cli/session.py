@@ -68,7 +68,9 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
     def run(
         *, server: str | None = None, api_key: str | None = None, output: Format = Format.TABLE, json: bool = False, **options: Any
     ) -> None:
-        function(Session(resolve(server, api_key), Format.JSON if json else output), **options)
+        settings = resolve(server, api_key)
+        note(*settings.warnings)
+        function(Session(settings, Format.JSON if json else output), **options)
 
     _add_shared_options(run, function)
     return run

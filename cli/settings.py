@@ -2,12 +2,16 @@
 
 This is the one place of the command line that reads its environment. A credentials file is
 `{"server": URL, "api_key": KEY}` with mode 0600. A key belongs to the server it was stored with: it is never sent to another one.
+
+Which project file is nearest depends on the working directory, so nobody else may have written it, and it does not choose where the key of
+the environment goes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +21,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8000"
 #: How an agent is told its join token: `ps` shows arguments to everybody, the environment only to its owner.
 JOIN_TOKEN = "PACELINE_JOIN_TOKEN"
 PROJECT_FOLDER = ".paceline"
+PROJECT = "project"
 CREDENTIALS = "credentials.json"
 
 
@@ -32,6 +37,7 @@ class Setting:
 class Settings:
     server: Setting
     api_key: Setting
+    warnings: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -44,10 +50,40 @@ class Settings:
 
 def resolve(server: str | None = None, api_key: str | None = None, start: Path | None = None) -> Settings:
     """The settings for this call; `start` is where the search for a project file begins (default: the working directory)."""
-    files = [(_describe(path), _read(path)) for path in credential_files(start or Path.cwd())]
+    found = credential_files(start or working_directory())
+    distrusted = {path: why for path in found if (why := why_not_trusted(path))}
+    files = [(_describe(path), _read(path)) for path in found if path not in distrusted]
     chosen = _choose(server, "PACELINE_SERVER", [(name, document.get("server")) for name, document in files], DEFAULT_SERVER)
     same_server = [(name, document.get("api_key")) for name, document in files if _same(document.get("server"), chosen.value)]
-    return Settings(chosen, _choose(api_key, "PACELINE_API_KEY", same_server, None))
+    warnings = [f"warning: {path} is not used: {why}" for path, why in distrusted.items()]
+    by_folder = chosen.source.startswith(PROJECT)
+    key = _choose(api_key, None if by_folder else "PACELINE_API_KEY", same_server, None)
+    if by_folder and api_key is None and os.environ.get("PACELINE_API_KEY") not in (None, "", key.value):
+        warnings.append(
+            f"warning: PACELINE_API_KEY is not sent to {chosen.value}, which {chosen.source} names; to send it, set PACELINE_SERVER"
+        )
+    return Settings(chosen, key, tuple(warnings))
+
+
+def working_directory() -> Path:
+    """Raises UsageProblem where it has been removed meanwhile."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageProblem("the working directory is gone", "change to one that is there, for example with: cd") from None
+
+
+def why_not_trusted(path: Path) -> str | None:
+    """Of a credentials file that somebody else may have put there; None: it is one's own."""
+    file, folder = path.stat(), path.parent.stat()
+    for place, found in ((path, file), (path.parent, folder)):
+        if found.st_uid not in (os.getuid(), 0):
+            return f"{place} belongs to user {found.st_uid}, and you are user {os.getuid()}"
+    if stat.S_IMODE(folder.st_mode) & 0o022:
+        return f"others may write to {path.parent}; if what is in there is yours, run: chmod go-w {path.parent}"
+    if stat.S_IMODE(file.st_mode) & 0o077:
+        return f"others may read it, as no file is that Paceline made; if it is yours, run: chmod 600 {path}"
+    return None
 
 
 def credential_files(start: Path) -> list[Path]:
@@ -67,12 +103,16 @@ def store(path: Path, server: str, api_key: str) -> None:
 
 def write_private(path: Path, document: dict[str, str]) -> None:
     """Write a file that only its owner can read, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_suffix(".tmp")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(document, file)
     draft.replace(path)
+
+
+#: Tells a process of ours where its output goes, so that it can keep that file small.
+LOG_FILE = "PACELINE_LOG_FILE"
 
 
 def child_environment(**changes: str) -> dict[str, str]:
@@ -85,17 +125,18 @@ def plain_output() -> bool:
     return bool(os.environ.get("NO_COLOR") or os.environ.get("CI")) or os.environ.get("TERM") == "dumb"
 
 
-def _choose(flag: str | None, variable: str, files: list[tuple[str, str | None]], default: str | None) -> Setting:
-    candidates = [("flag", flag), (f"environment {variable}", os.environ.get(variable)), *files]
+def _choose(flag: str | None, variable: str | None, files: list[tuple[str, str | None]], default: str | None) -> Setting:
+    """`variable`: None where the environment has no say."""
+    candidates = [("flag", flag), (f"environment {variable}", os.environ.get(variable) if variable else None), *files]
     return next((Setting(value, source) for source, value in candidates if value), Setting(default, "default"))
 
 
 def _same(stored: str | None, chosen: str | None) -> bool:
-    return stored is None or stored.rstrip("/") == (chosen or "").rstrip("/")
+    return stored is not None and stored.rstrip("/") == (chosen or "").rstrip("/")
 
 
 def _describe(path: Path) -> str:
-    return f"{'user' if path == user_file() else 'project'} file {path}"
+    return f"{'user' if path == user_file() else PROJECT} file {path}"
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -90,6 +90,11 @@ class PlanChoice(msgspec.Struct, frozen=True):
     not_told: int = 0
 
 
+class DataRemoval(msgspec.Struct, frozen=True):
+    state: str
+    asked_by: str
+
+
 class Job(msgspec.Struct, frozen=True):
     id: str
     name: str
@@ -110,6 +115,7 @@ class Job(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     actual_world_size: int | None = None
     choice: PlanChoice | None = None
+    data_removal: DataRemoval | None = None
     ranks: list[Rank] = []
     generations: list[Generation] = []
 

@@ -9,7 +9,7 @@ Deadlines, by state (in each the job leaves by itself or by the rule named here)
     starting    START_SECONDS until every rank has joined, then a restart
     running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.hangs`) ends it;
                 BROKEN_SECONDS for a broken group of which every rank lives
-    recovering  STOP_SECONDS until the old ranks are gone; then none while waiting for slots; then START_SECONDS. A job
+    recovering  STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for what they saved; then none while waiting for slots; then START_SECONDS. A job
                 that closes up skips the first two: its survivors are the next generation
     resizing    none while its members train on towards the step at which they change; ENTER_SECONDS from then on, after
                  which they go on without whoever has not come
@@ -45,7 +45,7 @@ def wants_slots(view: JobView, now: datetime) -> bool:
         return False
     if view.state is JobState.QUEUED:
         return True
-    return view.state is JobState.RECOVERING and view.generation_ended and view.settled(now)
+    return view.state is JobState.RECOVERING and view.generation_ended and view.settled(now) and view.told(now)
 
 
 def _queued(view: JobView, now: datetime) -> Decision | None:

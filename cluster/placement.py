@@ -8,21 +8,14 @@ cannot use: it is never starved. What is left in the `Room` then goes to gangs t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from cluster.room import Kind, NodeShare, NodeView, Room, at_least
 from training.spec.strategy import REPLICAS, Parallelism
 
-
-@dataclass(frozen=True)
-class NodeView:
-    id: str
-    name: str
-    device: str
-    slots: int
-    free: tuple[int, ...]  # indexes of the slots that no rank holds
-    schedulable: bool  # ready: not cordoned, draining, unreachable, lost
+__all__ = ["NodeShare", "NodeView", "Room"]  # re-exported: they are part of the question and of the answer
 
 
 @dataclass(frozen=True)
@@ -36,19 +29,13 @@ class Request:
     plan: Parallelism = REPLICAS  # which sizes it may have
 
     @property
-    def least(self) -> Request:
-        return replace(self, nodes=min(self.nodes, self.min_nodes or self.nodes))
+    def fewest_nodes(self) -> int:
+        return min(self.nodes, self.min_nodes or self.nodes)
 
     def nodes_of(self, available: int) -> int:
         """How many of so many nodes it would start with; 0: they are too few."""
-        sizes = range(min(available, self.nodes), self.least.nodes - 1, -1)
+        sizes = range(min(available, self.nodes), self.fewest_nodes - 1, -1)
         return next((nodes for nodes in sizes if self.plan.misfit(nodes * self.slots_per_node) is None), 0)
-
-
-@dataclass(frozen=True)
-class NodeShare:
-    node_id: str
-    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -80,111 +67,105 @@ class Pending:
 
 def place(queue: Iterable[Request], nodes: Sequence[NodeView], room: Room | None = None) -> list[Placement | Pending]:
     """The verdict on every request, in the order in which they were considered. `room` (default: all that is free) is used up."""
-    usable = [node for node in nodes if node.schedulable]
     room = room or Room(nodes)
-    return [_place_one(request, nodes, usable, room) for request in sorted(queue, key=_turn)]
+    explanations = Explanations(nodes, room)
+    return [_place_one(request, room, explanations) for request in sorted(queue, key=_turn)]
 
 
 def _turn(request: Request) -> tuple[int, datetime, str]:
     return (-request.priority, request.queued_at, request.job_id)
 
 
-class Room:
-    """The free slots as the queue is worked through; `aside` are those that a blocked job waits with."""
-
-    def __init__(self, nodes: Sequence[NodeView]) -> None:
-        usable = [node for node in nodes if node.schedulable]
-        self.free: dict[str, tuple[int, ...]] = {node.id: tuple(sorted(node.free)) for node in usable}
-        self.aside: dict[str, int] = {node.id: 0 for node in usable}
-
-    def available(self, node: NodeView) -> int:
-        return max(0, len(self.free[node.id]) - self.aside[node.id])
-
-    def take(self, node: NodeView, count: int) -> NodeShare:
-        taken, self.free[node.id] = self.free[node.id][:count], self.free[node.id][count:]
-        return NodeShare(node.id, taken)
-
-    def set_aside(self, node: NodeView, count: int) -> None:
-        self.aside[node.id] += count
-
-
-def _place_one(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Placement | Pending:
-    fitting = [[node for node in kind if room.available(node) >= request.slots_per_node] for kind in _kinds(usable)]
-    widest = max(fitting, key=lambda found: min(len(found), request.nodes), default=[])
-    if nodes_taken := request.nodes_of(len(widest)):
-        chosen = sorted(widest, key=lambda node: (room.available(node), node.name, node.id))[:nodes_taken]
-        return Placement(request.job_id, tuple(room.take(node, request.slots_per_node) for node in chosen))
-    pending = Pending(request.job_id, _explain(request.least, nodes, usable, room))
-    _reserve(request.least, usable, room)
+def _place_one(request: Request, room: Room, explanations: Explanations) -> Placement | Pending:
+    slots = request.slots_per_node
+    found, kind = 0, None
+    for each in room.kinds:  # the first one that has the most of what is asked for
+        fitting = min(at_least(each.available, slots), request.nodes)
+        if kind is None or fitting > found:
+            found, kind = fitting, each
+    if kind is not None and (nodes := request.nodes_of(found)):
+        return Placement(request.job_id, tuple(kind.take(node, slots) for node in kind.fullest(slots, nodes)))
+    pending = Pending(request.job_id, explanations.of(request.fewest_nodes, slots))
+    _reserve(request.fewest_nodes, slots, room)
     return pending
 
 
-def _kinds(nodes: Sequence[NodeView]) -> list[list[NodeView]]:
-    """Nodes by device, GPUs first: the ranks of one gang must be able to talk to each other."""
-    devices = sorted({node.device for node in nodes}, key=lambda device: (device != "cuda", device))
-    return [[node for node in nodes if node.device == device] for device in devices]
-
-
-def _reserve(request: Request, usable: Sequence[NodeView], room: Room) -> None:
+def _reserve(nodes: int, slots: int, room: Room) -> None:
     """Set slots aside on the nodes nearest to fitting; a job that the cluster cannot hold at all blocks nobody."""
-    for kind in _kinds(usable):
-        wide = [node for node in kind if node.slots - room.aside[node.id] >= request.slots_per_node]
-        if len(wide) >= request.nodes:
-            nearest = sorted(wide, key=lambda node: (-room.available(node), node.name, node.id))[: request.nodes]
-            for node in nearest:
-                room.set_aside(node, request.slots_per_node)
+    for kind in room.kinds:
+        if at_least(kind.unpromised, slots) >= nodes:
+            for node in kind.nearest(slots, nodes):
+                kind.set_aside(node, slots)
             return
 
 
-def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Reason:
-    if not nodes:
-        return Reason("no_nodes", f"needs {_shape(request)}; no node has joined", _shape(request), None, "add a node: paceline worker")
-    wide = max((sum(node.slots >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)
-    if wide < request.nodes:
-        return _too_small(request, nodes, usable, wide)
-    if _fits_without_reservations(request, usable, room.free):
-        text = f"needs {_shape(request, 'free ')}; the free ones are kept for a job that was here first or has a higher priority"
-        return Reason("reserved", text, _shape(request), None, "wait, or raise the priority")
-    free = {node.id: room.available(node) for node in usable}
-    nearest = _largest(usable, free, "free")
-    text = f"needs {_shape(request, 'free ')}; {nearest}"
-    return Reason("slots_taken", text, _missing(request, usable, free), nearest, "wait for a job to end, or add a node")
+class Explanations:
+    """Why jobs that are not placed wait, with the room as it is when the question is asked."""
+
+    def __init__(self, nodes: Sequence[NodeView], room: Room) -> None:
+        self._nodes, self._room = nodes, room
+        self._largest = max((each.node for each in room.nodes.values()), key=lambda node: (node.slots, node.name), default=None)
+        self._excluded: dict[int, list[str]] = {}  # by slots
+
+    def of(self, nodes: int, slots: int) -> Reason:
+        """For a job that starts with no fewer nodes than this, and so many slots on each."""
+        if not self._nodes:
+            shape = _shape(nodes, slots)
+            return Reason("no_nodes", f"needs {shape}; no node has joined", shape, None, "add a node: paceline worker")
+        wide = self._most(slots, _slots)
+        if wide < nodes:
+            return self._too_small(nodes, slots, wide)
+        shape = _shape(nodes, slots, "free ")
+        if self._most(slots, _free) >= nodes:
+            text = f"needs {shape}; the free ones are kept for a job that was here first or has a higher priority"
+            return Reason("reserved", text, _shape(nodes, slots), None, "wait, or raise the priority")
+        nearest = self._largest_free()
+        missing = f"{_of(nodes - self._most(slots, _available), 'more node')} with {_of(slots, 'free slot')}"
+        return Reason("slots_taken", f"needs {shape}; {nearest}", missing, nearest, "wait for a job to end, or add a node")
+
+    def _most(self, slots: int, counted: Callable[[Kind], Mapping[int, int]]) -> int:
+        """How many nodes of one kind have so many slots, of the kind that has the most such nodes."""
+        return max((at_least(counted(kind), slots) for kind in self._room.kinds), default=0)
+
+    def _too_small(self, nodes: int, slots: int, wide: int) -> Reason:
+        excluded = self._excluded_with(slots)
+        nearest = f"the largest ready is {self._largest.slots} (node {self._largest.name})" if self._largest else "no node is ready"
+        shape, lacking = _shape(nodes, slots), _of(nodes - wide, "more node")
+        if excluded and wide + len(excluded) >= nodes:
+            names = ", ".join(excluded)
+            text = f"needs {shape}; {_of(wide, 'such node')} ready; no new jobs go to {names}"
+            return Reason("nodes_unavailable", text, lacking, nearest, f"bring back or uncordon {names}")
+        text = f"needs {shape}; the cluster has {_of(wide, 'such node')}: {nearest}"
+        way_out = "add nodes, or ask for fewer nodes or slots_per_node"
+        return Reason("cluster_too_small", text, f"{lacking} with {_of(slots, 'slot')}", nearest, way_out)
+
+    def _excluded_with(self, slots: int) -> list[str]:
+        """The names of the nodes that have so many slots and get no new jobs."""
+        if slots not in self._excluded:
+            self._excluded[slots] = sorted(node.name for node in self._nodes if not node.schedulable and node.slots >= slots)
+        return self._excluded[slots]
+
+    def _largest_free(self) -> str:
+        largest = max((kind.largest for kind in self._room.kinds), key=lambda room: (room.available, room.node.name))
+        return f"the largest free is {largest.available} (node {largest.node.name})"
 
 
-def _too_small(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], wide: int) -> Reason:
-    excluded = [node for node in nodes if not node.schedulable and node.slots >= request.slots_per_node]
-    nearest = _largest(usable, {node.id: node.slots for node in usable}, "ready")
-    if excluded and wide + len(excluded) >= request.nodes:
-        names = ", ".join(sorted(node.name for node in excluded))
-        text = f"needs {_shape(request)}; {_of(wide, 'such node')} ready; no new jobs go to {names}"
-        return Reason("nodes_unavailable", text, _of(request.nodes - wide, "more node"), nearest, f"bring back or uncordon {names}")
-    text = f"needs {_shape(request)}; the cluster has {_of(wide, 'such node')}: {nearest}"
-    way_out = "add nodes, or ask for fewer nodes or slots_per_node"
-    return Reason(
-        "cluster_too_small", text, f"{_of(request.nodes - wide, 'more node')} with {_of(request.slots_per_node, 'slot')}", nearest, way_out
-    )
+def _slots(kind: Kind) -> Mapping[int, int]:
+    return kind.slots
 
 
-def _fits_without_reservations(request: Request, usable: Sequence[NodeView], free: Mapping[str, tuple[int, ...]]) -> bool:
-    return any(sum(len(free[node.id]) >= request.slots_per_node for node in kind) >= request.nodes for kind in _kinds(usable))
+def _free(kind: Kind) -> Mapping[int, int]:
+    return kind.free
+
+
+def _available(kind: Kind) -> Mapping[int, int]:
+    return kind.available
 
 
 def _of(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _shape(request: Request, free: str = "") -> str:
-    each = " each" if request.nodes > 1 else ""
-    return f"{_of(request.nodes, 'node')} with {_of(request.slots_per_node, f'{free}slot')}{each}"
-
-
-def _missing(request: Request, usable: Sequence[NodeView], free: Mapping[str, int]) -> str:
-    fitting = max((sum(free[node.id] >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)
-    return f"{_of(request.nodes - fitting, 'more node')} with {_of(request.slots_per_node, 'free slot')}"
-
-
-def _largest(usable: Sequence[NodeView], count: Mapping[str, int], word: str) -> str:
-    if not usable:
-        return f"no node is {word}"
-    largest = max(usable, key=lambda node: (count[node.id], node.name))
-    return f"the largest {word} is {count[largest.id]} (node {largest.name})"
+def _shape(nodes: int, slots: int, free: str = "") -> str:
+    each = " each" if nodes > 1 else ""
+    return f"{_of(nodes, 'node')} with {_of(slots, f'{free}slot')}{each}"

@@ -21,6 +21,8 @@ __all__ = ["Gpu", "GpuSample", "HostSample"]  # re-exported: they are part of th
 
 PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
+#: Of one node. Each is a number in memory at every look at the nodes, so an inventory is not believed beyond this.
+MOST_SLOTS = 1024
 CHANNEL_PATH = "/api/v1/agents/channel"
 UPLOAD_PATH = "/api/v1/agents/upload"
 JOIN_PATH = "/api/v1/agents/join"
@@ -146,7 +148,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The connection ends; `final` means that trying again will not help."""
 
-    code: Literal["protocol_version", "superseded", "removed"]
+    code: Literal["protocol_version", "too_many_slots", "superseded", "removed"]
     message: str
     final: bool
 

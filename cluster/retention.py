@@ -1,4 +1,5 @@
-"""Which checkpoints may go: all but the newest few, the best few, and those that somebody depends on."""
+"""Which checkpoints may go: all but the newest few, the best few, and those that somebody depends on. What was saved, and heard of too
+late to go on from, is kept as well until the job has come as far again."""
 
 from __future__ import annotations
 
@@ -36,10 +37,16 @@ def best(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> lis
 def to_delete(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> list[CheckpointView]:
     """What retention deletes now, the oldest first. A damaged one goes as soon as a newer one can be restored."""
     usable = verified(checkpoints)
-    if not usable:
-        return []
-    kept = {checkpoint.id for checkpoint in [*usable[: policy.keep_last], *best(checkpoints, policy)[: policy.keep_best]]}
-    return sorted((each for each in checkpoints if each.id not in kept and _expendable(each, usable[0])), key=_age)
+    newest = usable[0] if usable else None
+    kept = {each.id for each in [*usable[: policy.keep_last], *best(checkpoints, policy)[: policy.keep_best]]}
+    kept |= {each.id for each in _ahead(checkpoints, newest)[: policy.keep_last]}
+    return sorted((each for each in checkpoints if each.id not in kept and _expendable(each, newest)), key=_age)
+
+
+def _ahead(checkpoints: Sequence[CheckpointView], newest: CheckpointView | None) -> list[CheckpointView]:
+    """Superseded ones of steps that the job has not saved again, the newest first."""
+    superseded = (each for each in checkpoints if each.state is CheckpointState.SUPERSEDED)
+    return sorted((each for each in superseded if newest is None or each.step > newest.step), key=_age, reverse=True)
 
 
 def to_delete_next(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> list[CheckpointView]:
@@ -51,8 +58,12 @@ def to_delete_next(checkpoints: Sequence[CheckpointView], policy: CheckpointPoli
     return to_delete([*checkpoints, following], policy)
 
 
-def _expendable(checkpoint: CheckpointView, newest: CheckpointView) -> bool:
+def _expendable(checkpoint: CheckpointView, newest: CheckpointView | None) -> bool:
     if checkpoint.pinned or checkpoint.referenced:
+        return False
+    if checkpoint.state is CheckpointState.SUPERSEDED:
+        return True
+    if newest is None:
         return False
     if checkpoint.state is CheckpointState.DAMAGED:
         return _age(checkpoint) < _age(newest)

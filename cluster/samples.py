@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 #: Findings of one kind that are told one by one.
 TOLD = 20
+#: Epochs that are told one by one: the newest.
+MOST_EPOCHS = 1_000
 
 
 @dataclass(frozen=True)
@@ -97,17 +99,30 @@ def sweep(used: Sequence[tuple[int, int]], start: int) -> tuple[list[tuple[int, 
 
 
 def by_epoch(used: Sequence[tuple[int, int]], doubled: Sequence[tuple[int, int]], size: int) -> list[EpochUse]:
-    uses, again = _per_epoch(used, size), _per_epoch(doubled, size)
-    return [EpochUse(epoch, uses[epoch] - again.get(epoch, 0), again.get(epoch, 0)) for epoch in sorted(uses)]
+    """The newest MOST_EPOCHS epochs of which any place was used."""
+    newest = max((end - 1) // size for _, end in used) if used else 0
+    oldest = max(newest - MOST_EPOCHS + 1, min((first // size for first, _ in used), default=0))
+    uses, again = _per_epoch(used, size, oldest, newest), _per_epoch(doubled, size, oldest, newest)
+    return [EpochUse(oldest + at, count - twice, twice) for at, (count, twice) in enumerate(zip(uses, again, strict=True)) if count]
 
 
-def _per_epoch(spans: Iterable[tuple[int, int]], size: int) -> dict[int, int]:
-    totals: dict[int, int] = {}
-    for first, end in spans:
-        for epoch in range(first // size, (end - 1) // size + 1):
-            inside = min(end, (epoch + 1) * size) - max(first, epoch * size)
-            totals[epoch] = totals.get(epoch, 0) + inside
-    return totals
+def _per_epoch(spans: Iterable[tuple[int, int]], size: int, oldest: int, newest: int) -> list[int]:
+    """How many places the spans have in each of these epochs. A span costs the same however many epochs it covers."""
+    parts = [0] * (newest - oldest + 1)
+    covered = [0] * (newest - oldest + 2)  # by how much more spans the whole epoch is covered than the one before it
+    for begin, end in spans:
+        first = max(begin, oldest * size)
+        if first >= end:
+            continue
+        low, high = first // size, (end - 1) // size
+        if low == high:
+            parts[low - oldest] += end - first
+            continue
+        parts[low - oldest] += (low + 1) * size - first
+        parts[high - oldest] += end - high * size
+        covered[low + 1 - oldest] += 1
+        covered[high - oldest] -= 1
+    return [part + whole * size for part, whole in zip(parts, accumulate(covered), strict=False)]
 
 
 def _step_findings(ranges: Sequence[Range]) -> list[str]:

@@ -71,6 +71,7 @@ class RankState(StrEnum):
 
 class CheckpointState(StrEnum):
     COMMITTED = "committed"
+    SUPERSEDED = "superseded"  # whole, but its job went on from an older one before it was heard of
     DAMAGED = "damaged"
     DELETING = "deleting"
     DELETED = "deleted"
@@ -103,6 +104,7 @@ NODE_TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
 
 CHECKPOINT_TRANSITIONS: Mapping[CheckpointState, frozenset[CheckpointState]] = {
     CheckpointState.COMMITTED: frozenset({CheckpointState.DAMAGED, CheckpointState.DELETING}),
+    CheckpointState.SUPERSEDED: frozenset({CheckpointState.DAMAGED, CheckpointState.DELETING}),
     CheckpointState.DAMAGED: frozenset({CheckpointState.DELETING}),
     CheckpointState.DELETING: frozenset({CheckpointState.DELETED}),
     CheckpointState.DELETED: frozenset(),

@@ -12,6 +12,8 @@ from training.spec.strategy import REPLICAS, Parallelism
 
 #: How long an exited rank's last metrics, logs and checkpoint records are waited for before the job moves on without them.
 DRAIN_SECONDS = 10.0
+#: The same before a job starts again, while the rank's node says that it is behind with its reports: a checkpoint may be among them.
+BACKLOG_SECONDS = 30.0
 #: Stops that leave the ranks up: they save at an agreed step, and exit by themselves.
 SAVING = frozenset({EndReason.PAUSED, EndReason.PREEMPTED, EndReason.RESIZED})
 
@@ -33,6 +35,7 @@ class RankView:
     leaving: bool = False  # its node drains
     suspended: bool = False  # its process is stopped by a signal
     stall: Stalled | None = None  # what it is at for too long
+    behind: bool = False  # its node has reports that have not been sent
 
     @property
     def stopped(self) -> bool:
@@ -56,6 +59,11 @@ class RankView:
         if self.state is RankState.EXITED:
             return self.drained or now - self.updated_at >= timedelta(seconds=DRAIN_SECONDS)
         return self.stopped
+
+    def told(self, now: datetime) -> bool:
+        """Whether whatever it saved is known, or has been waited for long enough."""
+        waits = self.state is RankState.EXITED and not self.drained and self.behind and self.reachable
+        return not waits or now - self.updated_at >= timedelta(seconds=BACKLOG_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,9 @@ class JobView:
 
     def settled(self, now: datetime) -> bool:
         return all(rank.settled(now) for rank in (*self.ranks, *self.parked))
+
+    def told(self, now: datetime) -> bool:
+        return all(rank.told(now) for rank in self.ranks)
 
     def all_exited_with(self, outcome: Outcome) -> bool:
         return bool(self.ranks) and all(rank.state is RankState.EXITED and rank.outcome == outcome for rank in self.ranks)

@@ -23,11 +23,12 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, MetaData
 
 from db.base import ControlBase, MetricsBase
+from db.copies import copy_before_migration
 from db.errors import MigrationError
 from db.session import Database, open_databases
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-MODELS = ("identity", "incidents", "nodes", "jobs", "checkpoints", "events", "leases", "metrics", "artifacts")
+MODELS = ("identity", "incidents", "nodes", "jobs", "checkpoints", "events", "leases", "metrics", "artifacts", "storage")
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,16 @@ class Schema:
         """The revision that this version of Paceline migrates to."""
         return ScriptDirectory.from_config(self._locations()).get_current_head()
 
+    def knows(self, revision: str) -> bool:
+        """Whether this version can bring a database of this revision up to date; empty: of none yet."""
+        return not revision or revision in {script.revision for script in ScriptDirectory.from_config(self._locations()).walk_revisions()}
+
     def is_newest(self, connection: Connection) -> bool:
         """Asks the database alone: to run no migrations takes alembic a tenth of a second."""
-        return MigrationContext.configure(connection, opts={"version_table": self.version_table}).get_current_revision() == self.newest
+        return self.revision_of(connection) == self.newest
+
+    def revision_of(self, connection: Connection) -> str | None:
+        return MigrationContext.configure(connection, opts={"version_table": self.version_table}).get_current_revision()
 
     @property
     def version_table(self) -> str:
@@ -73,8 +81,18 @@ def _load_models() -> None:
 
 
 def _upgrade(connection: Connection, schema: Schema) -> None:
-    if not schema.is_newest(connection):
-        command.upgrade(schema.config(connection), "head")
+    if schema.is_newest(connection):
+        return
+    if schema is CONTROL:
+        _keep_a_copy(connection, schema)
+    command.upgrade(schema.config(connection), "head")
+
+
+def _keep_a_copy(connection: Connection, schema: Schema) -> None:
+    """Of what an older version has written, where it is a file of ours; on PostgreSQL it is for whoever runs the server."""
+    path, revision = connection.engine.url.database, schema.revision_of(connection)
+    if connection.dialect.name == "sqlite" and path and revision is not None and schema.knows(revision):
+        copy_before_migration(Path(path), revision)
 
 
 def _check(connection: Connection, schema: Schema) -> None:

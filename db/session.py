@@ -1,25 +1,32 @@
 """Engines and sessions: `Database.read()` and `Database.write()`, one transaction each, committed at the edge.
 
-SQLite has one writer at a time. Here writers queue in this process (fair and without the busy handler's naps) and begin with
-BEGIN IMMEDIATE, so a transaction that reads and then writes never fails half-way because somebody else wrote meanwhile.
+SQLite has one writer at a time. Here writers queue in this process (`db/turns.py`: requests before housekeeping, and without the busy
+handler's naps) and begin with BEGIN IMMEDIATE, so a transaction that reads and then writes never fails half-way because somebody else
+wrote meanwhile.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event, make_url
+import asyncpg
+from sqlalchemy import Dialect, event, make_url
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
+from db.away import told_as_away
 from db.base import dump_json
-from db.errors import DatabaseBusyError, UnsupportedDatabaseError
+from db.errors import DatabaseAwayError, UnsupportedDatabaseError
+from db.turns import Turns
+from monitoring.files import make_private
 
 BUSY_SECONDS = 10.0
+#: So that deleting makes a file smaller (`repositories.storage.shrink`). It holds for files that are made from now on; an older one
+#: keeps its size and fills its free pages again, until somebody runs VACUUM on it while no coordinator does.
+VACUUM_PRAGMA = "auto_vacuum=INCREMENTAL"
 _WRITE = "paceline_write"
 
 
@@ -31,31 +38,34 @@ class Database:
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._readers = async_sessionmaker(engine, expire_on_commit=False, autoflush=False)
         self._writers = async_sessionmaker(engine.execution_options(**{_WRITE: True}), expire_on_commit=False)
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
-        async with self._readers() as session:
-            yield session
+        with told_as_away():
+            async with self._readers() as session:
+                yield session
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncSession]:
+    async def write(self, *, request: bool = False) -> AsyncIterator[AsyncSession]:
+        """`request`: somebody waits for the answer, so this goes before what loops and agents write."""
         if not self.is_sqlite:
-            async with self._writers.begin() as session:
-                yield session
+            with told_as_away():
+                async with self._writers.begin() as session:
+                    yield session
             return
-        await self._take_turn()
+        await self._turns.take(BUSY_SECONDS, first=request)
         try:
-            async with self._writers.begin() as session:
-                yield session
+            with told_as_away():
+                async with self._writers.begin() as session:
+                    yield session
         finally:
-            self._turn.release()
+            self._turns.release()
 
-    async def _take_turn(self) -> None:
-        try:
-            await asyncio.wait_for(self._turn.acquire(), BUSY_SECONDS)
-        except TimeoutError:
-            raise DatabaseBusyError(f"another transaction has held the database for over {BUSY_SECONDS:.0f} s; try again") from None
+    @property
+    def waiting_requests(self) -> int:
+        """How many requests wait for the writer's turn."""
+        return self._turns.waiting_requests
 
     async def close(self) -> None:
         await self.engine.dispose()
@@ -63,16 +73,27 @@ class Database:
 
 def open_sqlite(path: Path, *, synchronous: str) -> Database:
     """`synchronous` FULL: a commit survives a power cut; NORMAL: it survives a crash of the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     engine = create_async_engine(
-        f"sqlite+aiosqlite:///{path}", json_serializer=dump_json, pool_size=16, max_overflow=16, connect_args={"timeout": BUSY_SECONDS}
+        f"sqlite+aiosqlite:///{path}",
+        json_serializer=dump_json,
+        pool_size=16,
+        max_overflow=16,
+        pool_timeout=BUSY_SECONDS,
+        connect_args={"timeout": BUSY_SECONDS},
     )
 
     @event.listens_for(engine.sync_engine, "connect")
     def configure(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # we begin transactions ourselves, below
         cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", f"busy_timeout={int(BUSY_SECONDS * 1000)}"):
+        for pragma in (
+            VACUUM_PRAGMA,
+            "journal_mode=WAL",
+            f"synchronous={synchronous}",
+            "foreign_keys=ON",
+            f"busy_timeout={int(BUSY_SECONDS * 1000)}",
+        ):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
@@ -95,8 +116,22 @@ def postgres_url(url: str) -> str:
 
 def open_postgres(url: str, *, pool_size: int = 10) -> Database:
     engine = create_async_engine(
-        postgres_url(url), json_serializer=dump_json, pool_size=pool_size, max_overflow=20, pool_pre_ping=True, pool_timeout=BUSY_SECONDS
+        postgres_url(url),
+        json_serializer=dump_json,
+        pool_size=pool_size,
+        max_overflow=20,
+        pool_pre_ping=True,
+        pool_timeout=BUSY_SECONDS,
+        connect_args={"timeout": BUSY_SECONDS},
     )
+
+    @event.listens_for(engine.sync_engine, "do_connect")
+    def connect(dialect: Dialect, _: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        try:
+            return dialect.connect(*arguments, **options)
+        except (OSError, asyncpg.PostgresError) as error:
+            raise DatabaseAwayError(f"the database cannot be reached: {error}; try again") from error
+
     return Database(engine)
 
 

@@ -4,13 +4,13 @@ One namespace per (job, generation); it lives while that generation is desired. 
 
 Wire format, over TCP, both ways:
 
-    frame    = length (4 bytes, big-endian) | payload, at most 16 MiB
+    frame    = length (4 bytes, big-endian) | payload, at most 16 MiB; of the hello at most 4 KiB
     payload  = msgpack array [kind, field, ...]; kind is the class name in `store_wire` in lower case
 
 A client sends `hello` once and then one request at a time, each answered by exactly one reply, in order:
 
     request                                     answer                      meaning (as torch.distributed.Store's)
-    ["hello", job_id, generation, token, t]     ["ok", nil]                 waits up to t seconds for a generation not heard of yet
+    ["hello", job_id, generation, token, t]     ["ok", nil]                 waits up to t seconds, 120 at most, for a generation not heard of yet
     ["set", key, value]                         ["ok", nil]
     ["get", key, t]                             ["ok", value]               waits up to t seconds for the key
     ["add", key, amount]                        ["ok", new int]             a missing key counts as 0; kept as decimal text
@@ -22,7 +22,7 @@ A client sends `hello` once and then one request at a time, each answered by exa
 
     any of them                                 ["timedout", message]       the wait's t seconds are over; the connection goes on
                                                 ["invalid", message]        cannot be done; the connection goes on
-                                                ["refused", message]        wrong token, older generation, generation over; closed
+                                                ["refused", message]        no member, older generation, generation over; closed
 
 Keys are text, values bytes. Waiting holds up its own connection only: clone a store to wait in two threads. When a
 newer generation is admitted, every connection of an older one is answered `refused`, waiting ones at once: the fence. A generation
@@ -41,6 +41,8 @@ import msgspec
 from distributed.errors import StoreRefusedError
 from distributed.store_wire import (
     LENGTH,
+    MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES,
     Add,
     Check,
     CompareSet,
@@ -63,6 +65,10 @@ from distributed.store_wire import (
 )
 
 HELLO_TIMEOUT_SECONDS = 10.0
+MAX_ADMISSION_SECONDS = 120.0  # how long a client may wait for its generation, whatever it asks for
+#: Connections that have not proved their membership; further ones are closed at once. Ranks say hello as soon as they are connected.
+MAX_STRANGERS = 2048
+MAX_CONNECTIONS = 16384
 
 
 class Namespace:
@@ -101,6 +107,8 @@ class StoreServer:
 
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[int, Namespace]] = {}
+        self._former: dict[str, dict[int, str]] = {}  # tokens of generations that are over, of jobs that are served
+        self._strangers = 0
         self._admitted = asyncio.Condition()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -123,6 +131,7 @@ class StoreServer:
         A stale one stays out. Harmless the second time."""
         generations = self._namespaces.setdefault(job_id, {})
         if any(newer > generation for newer in generations):
+            self._former.setdefault(job_id, {})[generation] = token
             return
         if generation not in generations:
             generations[generation] = Namespace(token)
@@ -138,19 +147,31 @@ class StoreServer:
             await self._close_namespace(job_id, generation, f"job {job_id}: generation {generation} is over")
         if not generations:
             self._namespaces.pop(job_id, None)
+            self._former.pop(job_id, None)
 
     async def _close_namespace(self, job_id: str, generation: int, reason: str) -> None:
         namespace = self._namespaces[job_id].pop(generation)
+        self._former.setdefault(job_id, {})[generation] = namespace.token
         namespace.closed = reason
         await namespace.notify()
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._strangers >= MAX_STRANGERS or len(self._connections) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
             await self._serve(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError, msgspec.DecodeError, StoreFrameTooLargeError, TimeoutError):
+        except (
+            ConnectionError,
+            asyncio.IncompleteReadError,
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+            StoreFrameTooLargeError,
+            TimeoutError,
+        ):
             pass  # the client left, or does not speak this protocol: its connection ends, nobody else's
         finally:
             self._connections.discard(task)
@@ -160,28 +181,38 @@ class StoreServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
-                hello = await _read_request(reader)
-            if not isinstance(hello, Hello):
-                raise StoreRefusedError(f"the first message must be hello, not {type(hello).__name__.lower()}")
-            namespace = await self._namespace_of(hello)
+            namespace = await self._welcome(reader)
             await _write(writer, Ok())
             while True:
-                await _write(writer, await answer(namespace, await _read_request(reader)))
+                await _write(writer, await answer(namespace, await _read_request(reader, MAX_FRAME_BYTES)))
         except StoreRefusedError as refusal:
             await _write(writer, Refused(str(refusal)))
 
+    async def _welcome(self, reader: asyncio.StreamReader) -> Namespace:
+        """Until the client has proved its membership it is a stranger: it may say little, and not many may at once."""
+        self._strangers += 1
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
+                hello = await _read_request(reader, MAX_HELLO_BYTES)
+            if not isinstance(hello, Hello):
+                raise StoreRefusedError(f"the first message must be hello, not {type(hello).__name__.lower()}")
+            return await self._namespace_of(hello)
+        finally:
+            self._strangers -= 1
+
     async def _namespace_of(self, hello: Hello) -> Namespace:
+        """Of an unknown job and of a wrong token a client learns the same; only who was a member learns that its generation is over."""
         await self._await_admission(hello)
         generations = self._namespaces.get(hello.job_id, {})
         namespace = generations.get(hello.generation)
-        if namespace is None and generations and max(generations) > hello.generation:
+        if namespace is not None and _same(namespace.token, hello.token):
+            return namespace
+        former = self._former.get(hello.job_id, {}).get(hello.generation)
+        if former is not None and generations and _same(former, hello.token):
             raise StoreRefusedError(f"job {hello.job_id}: stale generation {hello.generation}; the current one is {max(generations)}")
-        if namespace is None:
-            raise StoreRefusedError(f"job {hello.job_id} generation {hello.generation} is not served here after {hello.timeout:g} s")
-        if not hmac.compare_digest(namespace.token.encode(), hello.token.encode()):
-            raise StoreRefusedError(f"wrong store token for job {hello.job_id} generation {hello.generation}")
-        return namespace
+        raise StoreRefusedError(
+            f"no member of job {hello.job_id} generation {hello.generation}: the store token is wrong, or this store does not serve it"
+        )
 
     async def _await_admission(self, hello: Hello) -> None:
         """A rank may be quicker than the message that announces its generation to this agent."""
@@ -190,7 +221,7 @@ class StoreServer:
             return any(generation >= hello.generation for generation in self._namespaces.get(hello.job_id, ()))
 
         with contextlib.suppress(TimeoutError):  # the caller says what is missing
-            async with asyncio.timeout(hello.timeout), self._admitted:
+            async with asyncio.timeout(min(hello.timeout, MAX_ADMISSION_SECONDS)), self._admitted:
                 await self._admitted.wait_for(known)
 
 
@@ -251,9 +282,13 @@ def _delete_key(values: dict[str, bytes], request: DeleteKey) -> Reply:
 _WRITES: dict[type, Callable[..., Reply]] = {Set: _set, Add: _add, CompareSet: _compare_set, DeleteKey: _delete_key}
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Request:
+async def _read_request(reader: asyncio.StreamReader, limit: int) -> Request:
     (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    return decode_request(await reader.readexactly(check_length(length)))
+    return decode_request(await reader.readexactly(check_length(length, limit)))
+
+
+def _same(token: str, said: str) -> bool:
+    return hmac.compare_digest(token.encode(), said.encode())
 
 
 async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:

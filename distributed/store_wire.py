@@ -7,11 +7,12 @@ import struct
 import msgspec
 
 MAX_FRAME_BYTES = 16 << 20
+MAX_HELLO_BYTES = 4 << 10  # of a client that has not proved its membership
 LENGTH = struct.Struct(">I")
 
 
 class StoreFrameTooLargeError(ValueError):
-    """A frame over MAX_FRAME_BYTES."""
+    """A frame over MAX_FRAME_BYTES, or a hello over MAX_HELLO_BYTES."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=str.lower):
@@ -105,7 +106,7 @@ def decode_reply(payload: bytes) -> Reply:
     return _replies.decode(payload)
 
 
-def check_length(length: int) -> int:
-    if length > MAX_FRAME_BYTES:
-        raise StoreFrameTooLargeError(f"store frame of {length} bytes; the limit is {MAX_FRAME_BYTES}: pass large data through files")
+def check_length(length: int, limit: int = MAX_FRAME_BYTES) -> int:
+    if length > limit:
+        raise StoreFrameTooLargeError(f"store frame of {length} bytes; the limit is {limit}: pass large data through files")
     return length

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from monitoring import tensorboard
+from monitoring.files import Appender
 from monitoring.sinks import Measured
 
 
@@ -19,15 +20,11 @@ class EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         now = time.time()
         self.path = folder / tensorboard.file_name(now, f"{socket.gethostname()}.{os.getpid()}")
-        self._file = open(self.path, "ab")  # noqa: SIM115 - closed by `close`
-        self._put(tensorboard.header(now))
+        self._file = Appender(self.path)
+        self._file.append(tensorboard.header(now))
 
     def write(self, measurements: Iterable[Measured]) -> None:
-        self._put(b"".join(tensorboard.scalars(measured.step, measured.time, measured.values) for measured in measurements))
-
-    def _put(self, records: bytes) -> None:
-        self._file.write(records)
-        self._file.flush()
+        self._file.append(b"".join(tensorboard.scalars(measured.step, measured.time, measured.values) for measured in measurements))
 
     def close(self) -> None:
         self._file.close()

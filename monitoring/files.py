@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
+from typing import BinaryIO, Self
+
+_READ_BYTES = 1 << 20
+
+
+class UnfitFileError(OSError):
+    """What lies at a path is no plain file, or too large to be what it should be."""
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replace `path` with `content`: written beside it, fsynced, renamed, and the folder fsynced. A failure leaves nothing beside."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        beside.unlink(missing_ok=True)
+        with open(beside, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -23,12 +33,95 @@ def write_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
     sync_folder(path.parent)
 
 
+class Appender:
+    """Appends to a file, each time all of it or nothing: what a full disk took a part of is cut off again, so it can be tried anew.
+
+    Raises UnfitFileError, or another OSError, where `path` is no plain file."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o666)
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.close(self._descriptor)
+            raise UnfitFileError(f"{path} is no plain file")
+
+    def read(self) -> bytes:
+        """All there is."""
+        content = bytearray()
+        while piece := os.pread(self._descriptor, _READ_BYTES, len(content)):
+            content += piece
+        return bytes(content)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def cut(self, end: int) -> None:
+        """Forget what follows byte `end`."""
+        os.ftruncate(self._descriptor, end)
+
+    def append(self, content: bytes) -> None:
+        written = 0
+        try:
+            while written < len(content):
+                written += os.write(self._descriptor, memoryview(content)[written:])
+        except OSError:
+            if written:
+                self.cut(os.lseek(self._descriptor, 0, os.SEEK_CUR) - written)
+            raise
+
+    def sync(self) -> None:
+        """Make what was appended survive a power cut."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Whoever appends later gets an OSError."""
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
+def open_file(path: Path, owner: int | None = None) -> BinaryIO:
+    """Open a file that somebody else has left, for reading: a plain one, not what a symbolic link names, and never waiting as a pipe would.
+
+    `owner`: the user whose it must be; None: anybody's. Raises UnfitFileError, or another OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EACCES):  # a link, or made unreadable: that will stay so
+            raise UnfitFileError(f"{path}: {error.strerror}") from error
+        raise
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or owner not in (None, found.st_uid):
+        os.close(descriptor)
+        raise UnfitFileError(f"{path} is no plain file" if owner is None else f"{path} is no plain file of user {owner}")
+    return open(descriptor, "rb")
+
+
+def read_file(path: Path, limit: int, owner: int | None = None) -> bytes:
+    """All of a small file that somebody else has left: see `open_file`. Raises UnfitFileError over `limit` bytes, or another OSError."""
+    with open_file(path, owner) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UnfitFileError(f"{path} has over {limit} bytes")
+    return content
+
+
 def make_folders(path: Path) -> None:
     """With the parents that are missing; they survive a power cut."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
         sync_folder(folder.parent)
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder that only its owner can enter, or make one so that is ours. One that many share (sticky, as /tmp) is left as it is."""
+    folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX:
+        folder.chmod(stat.S_IRWXU)
 
 
 def sync_folder(path: Path) -> None:

@@ -80,6 +80,20 @@ RANK_METRICS: dict[str, Unit] = {
 STEP_PARTS = ("data_seconds", "forward_seconds", "backward_seconds", "communication_seconds", "optimizer_seconds", "other_seconds")
 
 
+#: What nobody but a trainer may record, in any job: the audit of the data reads it.
+RESERVED_NAMES = frozenset(SAMPLE_METRICS)
+#: What the trainer of a job with a spec records; there, `paceline.log` refuses these names.
+TRAINER_NAMES = frozenset({**JOB_METRICS, **SAMPLE_METRICS, **RANK_METRICS})
+#: What `paceline.Trainer` records of an own loop, which evaluates and counts samples by itself.
+OWN_LOOP_NAMES = TRAINER_NAMES - {"flops_per_sample", "pipeline_bubble", "eval_loss", "eval_accuracy"}
+
+#: A step fits into the integers that JSON, JavaScript and both databases hold exactly.
+MAX_STEP = (1 << 53) - 1
+MAX_NAME_CHARACTERS = 200
+#: Distinct names of metrics that one rank's code may record by itself; what is over is dropped, counted and told once.
+MAX_NAMES = 1_000
+
+
 def communication(sent: Mapping[str, float], overlapped: float | None) -> dict[str, float]:
     """Metrics of one rank's step: bytes by axis; seconds beside computing, None where nobody tells."""
     values = {SENT_METRICS[axis]: size for axis, size in sent.items()}
@@ -91,13 +105,17 @@ def unit_of(name: str) -> Unit:
     return JOB_METRICS.get(name) or RANK_METRICS.get(name) or SAMPLE_METRICS.get(name) or Unit.NONE
 
 
-class MetricRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one rank measured at one step. NaN and Inf are legal values here; on JSON they travel as strings."""
+class MetricRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything one rank measured at one step. NaN and Inf are legal values here; on JSON they travel as strings.
+
+    `set_aside`: why the agent could not send what the rank had written under this number. Such a record only takes its number.
+    """
 
     seq: int
     step: int
     time: float  # seconds since the epoch, on the rank's clock
     values: dict[str, float | Literal["NaN", "Infinity", "-Infinity"]]
+    set_aside: str = ""
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +134,7 @@ EventKind = Literal[
     "sample",
     "carried_on",
     "micro_batch_found",
+    "data_dropped",
 ]
 
 
@@ -133,12 +152,22 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch_found     size, peak_bytes, limit_bytes, tried {size: bytes}
     carried_on            step, transfers, entered_at, joined_at, agreed_at, first_step_at or null
                           (living processes have formed a new generation; seconds since the epoch)
+    data_dropped          the fields of `DataDropped`
     """
 
     seq: int
     time: float
     kind: EventKind
     data: dict[str, Any]
+
+
+class DataDropped(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a rank's code gave and nobody will get, told once with an example."""
+
+    what: str  # "metric names", "events", ...
+    count: int  # when it was told; there may be more since
+    reason: str
+    example: str
 
 
 class RankBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +182,8 @@ class RankBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HighWater(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest seq of each stream that the coordinator holds durably; the agent may forget everything up to it."""
+    """The highest seq of each stream that the coordinator holds durably; the agent may forget everything up to it. Of a stream of
+    which the upload had nothing it may be 0."""
 
     job_id: str
     generation: int

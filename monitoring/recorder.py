@@ -1,7 +1,8 @@
 """Measurements from the training loop to disk without the loop ever waiting: no lock, no I/O, no device sync in `record`.
 
-A bounded queue takes the values; a thread empties it into the sink every DRAIN_SECONDS. What does not fit is dropped and counted.
-Values must be plain floats: reading a tensor is the caller's sync, at a place of its choice.
+A bounded queue takes the values; a thread empties it into the sink every DRAIN_SECONDS. What does not fit is dropped, counted and
+told once; a user's own burst waits for room first, as long as the disk takes anything. What the disk does not take now is kept and
+tried again. What cannot be recorded is refused in the line of its caller.
 """
 
 from __future__ import annotations
@@ -11,16 +12,25 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from monitoring.checks import checked_step, checked_values
+from monitoring.points import MAX_NAMES, RESERVED_NAMES, DataDropped
 from monitoring.sinks import MetricSink, MetricSpool
 
 DRAIN_SECONDS = 0.05
 CAPACITY = 10_000
+#: The part of the queue that a user's own values may fill: the rest is for the trainer's.
+USERS_SHARE = 0.5
+#: A user's value waits so long for room in the queue, once: then not before the disk has taken something again.
+ROOM_SECONDS = 1.0
 CLOSE_TIMEOUT_SECONDS = 5.0
 FLUSH_TIMEOUT_SECONDS = 5.0
+#: After a failed write, until the next one.
+RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +41,82 @@ class Measurement:
 
 
 class Recorder:
+    """`record` is the trainer's door, `record_own` the one of a user's own code. Both raise TypeError or ValueError for what is no step,
+    name or value. `tell` takes word of what is dropped to the coordinator; it is called in the recorder's thread, like `after_write`."""
+
     def __init__(self, sink: MetricSink, capacity: int = CAPACITY) -> None:
-        self.dropped = 0
-        self.after_write: Callable[[], None] | None = None  # called in the recorder's thread
+        self.dropped = 0  # records
+        self.dropped_values = 0  # of names that were one too many
+        self.after_write: Callable[[], None] | None = None
+        self.tell: Callable[[DataDropped], None] | None = None
         self._sink = sink
         self._capacity = capacity
+        self._names: set[str] = set()  # of the trainer
+        self._own_names: set[str] = set()
+        self._reserved = RESERVED_NAMES
         self._queue: deque[Measurement] = deque()
+        self._news: deque[DataDropped] = deque()
+        self._warned: set[str] = set()
+        self._failing = False
         self._flushes: deque[threading.Event] = deque()
+        self._drained, self._stuck = threading.Event(), False
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
+    def reserve(self, names: frozenset[str]) -> None:
+        """From now on `record_own` refuses these: a trainer records them here."""
+        self._reserved |= names
+
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """Keep `values` as measured at `step`. The mapping now belongs to the recorder."""
-        if len(self._queue) >= self._capacity:
+        """Keep `values` as measured at `step`."""
+        self._put(Measurement(checked_step(step), time.time(), checked_values(values, self._names)), self._capacity)
+
+    def record_own(self, step: Any, values: Mapping[str, Any]) -> None:
+        """Keep what a user's own code has measured, however much at once. Names over MAX_NAMES are dropped, counted and told once."""
+        step = checked_step(step)
+        if not self._reserved.isdisjoint(values):
+            self._refuse_reserved(values)
+        if not self._own_names.issuperset(values):
+            values = self._admit(values)
+        capacity = int(self._capacity * USERS_SHARE)
+        if len(self._queue) >= capacity and not self._stuck:
+            self._await_room()
+        self._put(Measurement(step, time.time(), checked_values(values, self._own_names)), capacity)
+
+    def _refuse_reserved(self, values: Mapping[str, Any]) -> None:
+        taken = sorted(self._reserved.intersection(values))
+        raise ValueError(f"metric {taken[0]} is recorded by the trainer itself: give your own another name, such as my_{taken[0]}")
+
+    def _admit(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`values` without the new names for which there is no room."""
+        new = [name for name in values if name not in self._own_names]
+        room = MAX_NAMES - len(self._own_names)
+        if len(new) <= room:
+            return values
+        over = set(new[max(0, room) :])
+        self.dropped_values += len(over)
+        reason = f"over {MAX_NAMES} distinct names of metrics in one rank: log fewer, or put what varies into the value"
+        self._drop("metric names", len(over), reason, str(new[max(0, room)]))
+        return {name: value for name, value in values.items() if name not in over}
+
+    def _put(self, measurement: Measurement, capacity: int) -> None:
+        if len(self._queue) >= capacity:
             self.dropped += 1
-            return
-        self._queue.append(Measurement(step, time.time(), values))
+            return self._drop("metric records", 1, "recorded faster than the disk takes them: log less often", f"step {measurement.step}")
+        self._queue.append(measurement)
+        return None
+
+    def _await_room(self) -> None:
+        self._drained.clear()
+        self._wake.set()
+        self._stuck = not self._drained.wait(ROOM_SECONDS)
+
+    def _drop(self, what: str, count: int, reason: str, example: str) -> None:
+        """Told once for each kind, by the recorder's thread."""
+        if what not in self._warned:
+            self._warned.add(what)
+            self._news.append(DataDropped(what=what, count=count, reason=reason, example=example))
 
     def flush(self) -> None:
         """Wait until what is queued is written, so that it outlives this process; a stuck disk is waited for FLUSH_TIMEOUT_SECONDS only."""
@@ -57,34 +126,88 @@ class Recorder:
         written.wait(FLUSH_TIMEOUT_SECONDS)
 
     def close(self) -> None:
-        """Write what is queued, durably."""
+        """Write what is queued, durably. Harmless the second time."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         self._wake.set()
         self._thread.join(CLOSE_TIMEOUT_SECONDS)
         self._sink.close()
 
+    # -- the recorder's thread: it survives whatever is raised in it
+
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.wait(DRAIN_SECONDS)
             self._wake.clear()
-            self._drain()
-        self._drain()
+            if not self._drain():
+                self._stop.wait(RETRY_SECONDS)
+        if not self._drain():
+            self.dropped += len(self._queue)
+            self._say(f"{len(self._queue)} records of metrics are lost: the disk took none before the end")
+        if self.dropped:
+            self._say(f"{self.dropped} records of metrics were dropped in all")
+        if self.dropped_values:
+            self._say(f"{self.dropped_values} values of metrics over {MAX_NAMES} distinct names were dropped in all")
 
-    def _drain(self) -> None:
+    def _drain(self) -> bool:
+        """False where the disk did not take everything: what is left is first in the queue."""
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]  # first: what they wait for is queued by now
-        if taken := [self._queue.popleft() for _ in range(len(self._queue))]:
-            self._write(taken)
-        for written in flushes:
-            written.set()
+        taken = [self._queue.popleft() for _ in range(len(self._queue))]
+        rest = self._write(taken) if taken else ()
+        self._queue.extendleft(reversed(rest))
+        if not rest:
+            self._stuck = False
+            self._drained.set()
+        for flush in flushes:
+            flush.set()
+        self._tell_news()
+        if taken and self.after_write is not None:
+            self._safely(self.after_write)
+        return not rest
 
-    def _write(self, taken: list[Measurement]) -> None:
+    def _write(self, taken: Sequence[Measurement]) -> Sequence[Measurement]:
+        """What the disk does not take now. One that can never be written is found by halving, and dropped alone."""
         try:
             self._sink.write(taken)
-        except OSError as error:  # a full disk must not stop training; the loss is counted and said
-            self.dropped += len(taken)
-            print(f"WARNING metrics of steps {taken[0].step} to {taken[-1].step} not written: {error}", file=sys.stderr, flush=True)
-        if self.after_write is not None:
-            self.after_write()
+        except OSError as error:  # a full disk must not stop training
+            if not self._failing:
+                self._say(f"metrics of steps {taken[0].step} to {taken[-1].step} not written: {error}; trying again")
+            self._failing = True
+            return taken
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are written
+            if len(taken) > 1:
+                middle = len(taken) // 2
+                rest = self._write(taken[:middle])
+                return [*rest, *taken[middle:]] if rest else self._write(taken[middle:])
+            self.dropped += 1
+            reason = f"cannot be written: {type(error).__name__}: {error}"
+            self._drop("unwritable metric records", 1, reason, f"step {taken[0].step}")
+        self._failing = False
+        return ()
+
+    def _tell_news(self) -> None:
+        while self._news:
+            news = self._news.popleft()
+            self._say(f"{news.what} are dropped: {news.reason} (for example {news.example})")
+            if self.tell is not None:
+                self._safely(functools.partial(self.tell, news))
+
+    def _safely(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the thread goes on; what failed is said once for each kind of failure
+            failure = f"{type(error).__name__}: {error}"
+            if failure not in self._warned:
+                self._warned.add(failure)
+                self._say(f"after metrics were written: {failure}")
+
+    def _say(self, text: str) -> None:
+        """In the rank's output, which its agent ships as a log line."""
+        try:
+            print(f"WARNING {text}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            pass  # its output is on the same full disk, or closed
 
 
 @functools.cache

@@ -2,6 +2,9 @@
 
 A bucket of level L holds the steps [n * L, (n + 1) * L). Extremes are kept, never averaged away: no spike hides. NaN has no
 order, so it is counted apart; `minimum`, `maximum` and `last` are None where there was nothing but NaN to take them from.
+
+`sum` is of the finite values and saturates at SUM_LIMIT, so it is a finite number whatever comes: +Inf and -Inf together would
+make NaN, which SQLite cannot store, and PostgreSQL refuses a sum that overflows. An infinite extreme tells that it is not all.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 LEVELS = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+#: Two of them still add up to a finite number.
+SUM_LIMIT = 1e300
 
 
 @dataclass(slots=True)
@@ -35,7 +40,9 @@ class Bucket:
         if math.isnan(value):
             self.nan_count += 1
             return
-        self.sum += value
+        if math.isfinite(value):
+            total = self.sum + value
+            self.sum = total if -SUM_LIMIT <= total <= SUM_LIMIT else math.copysign(SUM_LIMIT, total)
         if self.minimum is None or value < self.minimum:
             self.minimum = value
         if self.maximum is None or value > self.maximum:
@@ -44,7 +51,8 @@ class Bucket:
     def merge(self, other: Bucket) -> None:
         self.count += other.count
         self.nan_count += other.nan_count
-        self.sum += other.sum
+        total = self.sum + other.sum
+        self.sum = total if -SUM_LIMIT <= total <= SUM_LIMIT else math.copysign(SUM_LIMIT, total)
         self.minimum = _least(self.minimum, other.minimum)
         self.maximum = _greatest(self.maximum, other.maximum)
         if other.last_step >= self.last_step:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from monitoring.points import EventKind, MetricRecord, RankEvent
-from monitoring.spool import SpoolReader, SpoolWriter
+from monitoring.points import DataDropped, EventKind, MetricRecord, RankEvent
+from monitoring.spool import SpoolReader, SpoolWriter, frame
 
 #: The page cache survives a killed process; syncing is for a machine that loses power.
 SYNC_SECONDS = 1.0
@@ -27,7 +31,8 @@ class Measured(Protocol):
 
 
 class MetricSink(Protocol):
-    def write(self, measurements: Iterable[Measured]) -> None: ...
+    def write(self, measurements: Sequence[Measured]) -> None:
+        """All of them, or none and an exception."""
 
     def close(self) -> None: ...
 
@@ -40,36 +45,85 @@ class MetricSpool:
         self._writer = SpoolWriter(path)
         self._synced = time.monotonic()
 
-    def write(self, measurements: Iterable[Measured]) -> None:
-        for measured in measurements:
-            values = {name: on_the_wire(value) for name, value in measured.values.items()}
-            record = MetricRecord(seq=self._seq + 1, step=measured.step, time=measured.time, values=values)
-            self._writer.append(msgspec.json.encode(record))
-            self._seq += 1
-        now = time.monotonic()
-        durable = now - self._synced >= SYNC_SECONDS
-        self._writer.flush(durable=durable)
-        self._synced = now if durable else self._synced
+    def write(self, measurements: Sequence[Measured]) -> None:
+        durable = time.monotonic() - self._synced >= SYNC_SECONDS
+        try:
+            for seq, measured in enumerate(measurements, start=self._seq + 1):
+                self._writer.append(msgspec.json.encode(record_of(seq, measured)))
+        except BaseException:
+            self._writer.discard()
+            raise
+        self._writer.flush(durable=False)
+        self._seq += len(measurements)
+        if durable:
+            self._writer.flush(durable=True)
+            self._synced = time.monotonic()
 
     def close(self) -> None:
         self._writer.close()
 
 
+def record_of(seq: int, measured: Measured) -> MetricRecord:
+    values = {name: on_the_wire(value) for name, value in measured.values.items()}
+    return MetricRecord(seq=seq, step=measured.step, time=measured.time, values=values)
+
+
 class EventSpool:
-    """Events are few and must not be lost: each is durable before `emit` returns."""
+    """Events are few and must not be lost: each is durable before `emit` returns, or, on a full disk, kept here and tried again.
+
+    Several threads of a process may share it."""
 
     def __init__(self, path: Path) -> None:
         self._seq = count_records(path)
         self._writer = SpoolWriter(path)
+        self._waiting: deque[tuple[float, EventKind, dict[str, Any]]] = deque()
+        self._lock = threading.Lock()
+        self._told = False
 
     def emit(self, kind: EventKind, data: dict[str, Any]) -> None:
-        event = RankEvent(seq=self._seq + 1, time=time.time(), kind=kind, data=data)
-        self._writer.append(msgspec.json.encode(event))
-        self._writer.flush(durable=True)
+        """Raises what an event is refused for that cannot be written at all: TypeError, SpoolRecordTooLargeError."""
+        frame(self._encoded(kind, data, time.time()))
+        self._waiting.append((time.time(), kind, data))
+        self.write_waiting()
+
+    def tell_dropped(self, dropped: DataDropped) -> None:
+        self.emit("data_dropped", msgspec.to_builtins(dropped))
+
+    def write_waiting(self) -> None:
+        """Write what a full disk has held up. Costs nothing where nothing waits."""
+        if not self._waiting:
+            return
+        with self._lock:
+            try:
+                while self._waiting:
+                    self._write(*self._waiting[0])
+                    self._waiting.popleft()
+                self._writer.flush(durable=True)
+            except OSError as error:
+                self._tell(error)
+
+    def _write(self, at: float, kind: EventKind, data: dict[str, Any]) -> None:
+        self._writer.append(self._encoded(kind, data, at))
+        self._writer.flush(durable=False)
         self._seq += 1
 
+    def _encoded(self, kind: EventKind, data: dict[str, Any], at: float) -> bytes:
+        return msgspec.json.encode(RankEvent(seq=self._seq + 1, time=at, kind=kind, data=data))
+
+    def _tell(self, error: OSError) -> None:
+        if not self._told:
+            print(f"WARNING {len(self._waiting)} event(s) not written yet: {error}; trying again", file=sys.stderr, flush=True)
+        self._told = True
+
     def close(self) -> None:
+        self.write_waiting()
         self._writer.close()
+
+
+@functools.cache
+def events_at(path: Path) -> EventSpool:
+    """The event spool of this process at `path`: the trainer and `paceline.log` share it."""
+    return EventSpool(path)
 
 
 def count_records(path: Path) -> int:

@@ -6,10 +6,11 @@ die at any byte. A torn tail is not an error: the reader stops before it, the ne
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from pathlib import Path
+
+from monitoring.files import Appender, open_file
 
 _HEADER = struct.Struct("<II")
 MAX_RECORD_BYTES = 1 << 20
@@ -40,23 +41,28 @@ def parse(buffer: bytes) -> tuple[list[bytes], int]:
 
 
 class SpoolWriter:
-    """Appends records; `flush` makes the group durable with one fsync."""
+    """Appends records; `flush` writes the group, all of it or nothing. After a failure, what was appended since the last flush is gone."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = open(path, "a+b", buffering=1 << 16)  # noqa: SIM115 - lives as long as the writer
-        self._file.seek(0)
+        self._file = Appender(path)
         _, intact = parse(self._file.read())
-        self._file.truncate(intact)
-        self._file.seek(intact)
+        self._file.cut(intact)
+        self._group = bytearray()
 
     def append(self, payload: bytes) -> None:
-        self._file.write(frame(payload))
+        """Raises SpoolRecordTooLargeError, and keeps what was appended before."""
+        self._group += frame(payload)
 
     def flush(self, *, durable: bool) -> None:
-        self._file.flush()
+        group, self._group = bytes(self._group), bytearray()
+        self._file.append(group)
         if durable:
-            os.fdatasync(self._file.fileno())
+            self._file.sync()
+
+    def discard(self) -> None:
+        """Forget what was appended since the last flush."""
+        self._group = bytearray()
 
     def close(self) -> None:
         self.flush(durable=True)
@@ -64,7 +70,7 @@ class SpoolWriter:
 
 
 class SpoolReader:
-    """Reads what has been appended since the last call, never past a torn tail."""
+    """Reads what has been appended since the last call, never past a torn tail. Raises OSError where that is no plain file."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
@@ -72,7 +78,7 @@ class SpoolReader:
 
     def read(self, max_bytes: int = 1 << 20) -> list[bytes]:
         try:
-            with open(self.path, "rb") as file:
+            with open_file(self.path) as file:
                 file.seek(self.offset)
                 records, consumed = parse(file.read(max(max_bytes, MAX_RECORD_BYTES + _HEADER.size)))
         except FileNotFoundError:

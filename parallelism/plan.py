@@ -52,6 +52,10 @@ class Degrees:
         shares = (tuple(index for number in share if (index := number * self.shard + place) < micro_batches) for share, place in firsts)
         return Deal(tuple(shares), data_rank)
 
+    def largest_share(self, micro_batches: int) -> int:
+        """Micro-batches of the busiest data rank, which the others wait for: `deal(micro_batches).largest`, without dealing them out."""
+        return -(-micro_batches // (self.shard * self.replicate))
+
     @property
     def cut(self) -> int:
         """Ranks that one micro-batch takes."""

@@ -49,7 +49,14 @@ def check_file(path: str, text: str) -> list[Finding]:
     findings = [*_length(path, text), *_unfinished(path, text)]
     if path.endswith(".py"):
         tree = ast.parse(text, path)
-        findings += [*_functions(path, tree), *_silent_excepts(path, tree), *_sleeps(path, tree), *_environment(path, tree)]
+        findings += [
+            *_functions(path, tree),
+            *_silent_excepts(path, tree),
+            *_sleeps(path, tree),
+            *_environment(path, tree),
+            *_loose_ends(path, tree),
+            *_slow_writes(path, tree),
+        ]
     return findings
 
 
@@ -107,6 +114,40 @@ def _environment(path: str, tree: ast.AST) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call | ast.Subscript) and _reads_a_variable(node):
             yield Finding(path, node.lineno, f"environment read outside {', '.join(sorted(ENVIRONMENT_READERS))}")
+
+
+def _loose_ends(path: str, tree: ast.AST) -> Iterator[Finding]:
+    """A pattern that ends in $ takes a newline behind what it describes, so that "admin\\n" passes for "admin"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("re.match", "re.search", "re.compile") and _ends_in_dollar(node):
+            yield Finding(
+                path, node.lineno, "a pattern that ends in $ lets a newline through: use re.fullmatch, or \\Z; with re.MULTILINE $ is right"
+            )
+
+
+def _ends_in_dollar(call: ast.Call) -> bool:
+    pattern = call.args[0] if call.args else None
+    flags = " ".join(map(ast.unparse, [*call.args[1:], *(keyword.value for keyword in call.keywords)]))
+    if not isinstance(pattern, ast.Constant) or "re.M" in flags:
+        return False
+    value = pattern.value
+    text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    return text.endswith("$") and not text.endswith("\\$")
+
+
+def _slow_writes(path: str, tree: ast.AST) -> Iterator[Finding]:
+    """A route that has a WriteSession is in its transaction already: on SQLite nobody else writes until the body is there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFunctionDef) and any(_is_write_session(each) for each in node.args.args):
+            for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
+                if ast.unparse(call.func) in ("request.body", "request.json", "request.stream", "request.form", "parse"):
+                    yield Finding(
+                        path, call.lineno, "a body is read inside of a transaction: read it first, then `async with services.write()`"
+                    )
+
+
+def _is_write_session(argument: ast.arg) -> bool:
+    return argument.annotation is not None and ast.unparse(argument.annotation) == "WriteSession"
 
 
 def _reads_a_variable(node: ast.Call | ast.Subscript) -> bool:

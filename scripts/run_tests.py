@@ -2,7 +2,8 @@
 
     scripts/test [PYTEST ARGUMENTS]
 
-`-n 3 --dist loadscope` among the arguments shares the tests out over three processes.
+Two processes of pytest share the tests out, but for those of whole gangs of ranks, which come after them one by one. With arguments, pytest
+runs once, with these.
 With CI=true a missing PostgreSQL, Redis or Chromium is a failure instead of a skip.
 """
 
@@ -19,6 +20,11 @@ from scripts import services
 from scripts.steps import ROOT, StepError, say
 
 DASHBOARD = ROOT / "dashboard"
+TESTS = ROOT / "tests"
+#: Folders of tests that start gangs of up to eight ranks. Two gangs at once on two cores wait for each other longer than they compute.
+GANGS = ("parallelism", "training")
+PYTEST = (sys.executable, "-m", "pytest", "--durations", "20")
+SHARED = ("-n", "2", "--dist", "loadscope")
 
 
 def main() -> int:
@@ -52,13 +58,20 @@ def provide(running: ExitStack) -> dict[str, str]:
 
 
 def _parts(environment: dict[str, str], arguments: list[str]) -> list[tuple[str, bool]]:
-    python = sys.executable
     parts = [
-        ("checks", [python, "-m", "scripts.run_checks"], ROOT),
+        ("checks", [sys.executable, "-m", "scripts.run_checks"], ROOT),
         ("dashboard tests", ["npm", "run", "--silent", "test"], DASHBOARD),
-        ("pytest", [python, "-m", "pytest", *arguments], ROOT),
+        *((name, [*PYTEST, *chosen], ROOT) for name, chosen in _pytest_runs(arguments)),
     ]
     return [(name, _run(name, command, folder, environment)) for name, command, folder in parts]
+
+
+def _pytest_runs(arguments: list[str]) -> list[tuple[str, list[str]]]:
+    """(name, arguments) of each."""
+    if arguments:
+        return [("pytest", arguments)]
+    gangs = [str(TESTS / name) for name in GANGS]
+    return [("pytest", [*SHARED, *(f"--ignore={folder}" for folder in gangs)]), ("pytest: gangs of ranks", gangs)]
 
 
 def _run(name: str, command: list[str], folder: Path, environment: dict[str, str]) -> bool:

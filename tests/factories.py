@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.services import identity
 from cluster.states import Intent, JobState, NodeState, RankState
 from db.base import new_id
+from db.models.checkpoints import CheckpointRow
 from db.models.identity import UserRow
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
@@ -129,3 +130,9 @@ def log_lines(count: int, *, seq: int = 1, text: str = "line {n}", level: Any = 
         LogLine(seq=seq + index, time=START.timestamp() + seq + index, level=level, text=text.format(n=seq + index))
         for index in range(count)
     ]
+
+
+def checkpoint(job: JobRow, node: NodeRow, *, step: int, **columns: Any) -> CheckpointRow:
+    folder = f"/checkpoints/{job.id}/step-{step}.g{job.generation}"
+    defaults: dict[str, Any] = {"directory": folder, "bytes": 1000, "manifest_sha256": "0" * 64, "metrics": {}, "created_at": START}
+    return CheckpointRow(job_id=job.id, node_id=node.id, step=step, generation=job.generation, **(defaults | columns))

@@ -51,7 +51,7 @@ class SimulatedRank:
     suspended: bool = False
     events: int = 0
 
-    def observed(self) -> ObservedRank:
+    def observed(self, *, drained: bool = True) -> ObservedRank:
         exited = self.state is RankState.EXITED
         return ObservedRank(
             rank=self.world.rank,
@@ -66,7 +66,7 @@ class SimulatedRank:
             failure=self.failure,
             stall=self.stall,
             suspended=self.suspended,
-            drained=exited,
+            drained=exited and drained,
         )
 
 
@@ -81,6 +81,7 @@ class SimulatedAgent:
     parks_at_once: bool = True  # a rank without a place is warm as soon as it is started; else `warm_up`
     crosses_at_once: bool = True  # the step boundary of a voluntary change comes at once; else `cross`
     reports_joined: bool = True  # ranks that take a place in a newer generation find the others there
+    drains_at_once: bool = True  # what an exited rank has left is acknowledged
     ranks: dict[Place, SimulatedRank] = field(default_factory=dict)
     desired: Desired | None = None
     welcome: Welcome | None = None
@@ -139,7 +140,7 @@ class SimulatedAgent:
     async def observe(self) -> None:
         gangs: dict[tuple[str, int], list[ObservedRank]] = {}
         for (job_id, generation, _), rank in self.ranks.items():
-            gangs.setdefault((job_id, generation), []).append(rank.observed())
+            gangs.setdefault((job_id, generation), []).append(rank.observed(drained=self.drains_at_once))
         assignments = tuple(ObservedAssignment(job_id=job, generation=number, ranks=tuple(found)) for (job, number), found in gangs.items())
         revision = self.desired.revision if self.desired else 0
         await self._say(Observed(revision=revision, assignments=assignments, deleted_checkpoints=tuple(self.deleted)))

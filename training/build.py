@@ -17,7 +17,7 @@ from parallelism.apply import parallelize
 from parallelism.plan import Choices, Coordinates, parts_of
 from training import elastic
 from training.elastic import Rebuilt
-from training.errors import CheckpointCorruptError, NoUsableCheckpointError
+from training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
 from training.link import World
 from training.reporting.telemetry import Telemetry
 from training.saving import checkpoint
@@ -132,17 +132,30 @@ def newest_first(vault: Vault, untold: Sequence[Committed], lived: int, world: W
 
 
 def restore(vault: Vault, candidates: Sequence[Path], state: TrainState, telemetry: Telemetry, *, required: bool) -> None:
-    """Load the first candidate that verifies; without candidates, start at step 0."""
+    """Load the first candidate that verifies; without candidates, start at step 0. One that is out of reach is given up only where the run
+    goes on from an older one."""
+    out_of_reach: dict[Path, str] = {}
     for folder in candidates:
         try:
             checkpoint.load(vault.group, state, folder, checkpoint.verify(vault.group, folder))
+        except CheckpointUnreachableError as error:
+            out_of_reach[folder] = str(error)
+            telemetry.say(f"WARNING checkpoint {folder.name} is out of reach, trying an older one: {error}")
+            continue
         except CheckpointCorruptError as error:
             telemetry.event("checkpoint_damaged", directory=str(folder), reason=str(error))
             telemetry.say(f"WARNING checkpoint {folder.name} is damaged, trying an older one: {error}")
             continue
+        for given_up, why in out_of_reach.items():
+            telemetry.event("checkpoint_damaged", directory=str(given_up), reason=why)
         telemetry.event("checkpoint_restored", directory=str(folder), step=state.step)
         telemetry.say(f"restored step {state.step} from {folder}")
         return
     if required:
         tried = ", ".join(map(str, candidates)) or "none was named"
+        if out_of_reach:
+            raise CheckpointUnreachableError(
+                f"no checkpoint can be read here: tried {tried}; make their folder readable on this node, or set checkpoint.directory to one "
+                "that all nodes share; nothing is lost, and they can be restored once they are in reach"
+            )
         raise NoUsableCheckpointError(f"no usable checkpoint: tried {tried}; restore from another one, or start a new job")

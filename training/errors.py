@@ -9,6 +9,7 @@ TrainingError
 ├── SampleAccountingError    ours: a step that would not have used every sample exactly once; it was not applied
 ├── CheckpointError
 │   ├── CheckpointCorruptError     a hash, a size or a file does not match the manifest; an older one may do
+│   │   └── CheckpointUnreachableError    it cannot be read here and now; nothing says that it is damaged
 │   ├── CheckpointSaveError        this save failed; training may go on
 │   └── NoUsableCheckpointError    restoring was required and nothing verifies
 """
@@ -50,6 +51,10 @@ class CheckpointError(TrainingError):
 
 class CheckpointCorruptError(CheckpointError):
     """What is on disk is not what the manifest says."""
+
+
+class CheckpointUnreachableError(CheckpointCorruptError):
+    """It cannot be read here and now. Elsewhere, or later, it may be whole: a file system is not mounted, a folder is of another node."""
 
 
 class CheckpointSaveError(CheckpointError):

@@ -8,10 +8,14 @@ only copy of anything: metrics, events and logs are files in the rank's folder (
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from monitoring.points import MAX_STEP
+
+#: Anybody in the rank's process may speak on its link and write its result: what no database can hold is not decoded.
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 #: How a rank ends. `released`: it left a gang that goes on without it, or was never needed.
 Outcome = Literal["completed", "paused", "released", "failed"]
 
@@ -62,20 +66,20 @@ class RankHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
 class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):
     """The process group stands and the state is loaded; training starts at `step` + 1."""
 
-    step: int
-    total_steps: int
+    step: Count
+    total_steps: Count
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     """Steps committed so far, and a nudge that the spool has news. Sent at most every 50 ms."""
 
-    step: int
+    step: Count
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
     """This rank has lost its group in or after `step`, keeps its state, and waits for `Reform`."""
 
-    step: int
+    step: Count
     failure: FailureReport
 
 
@@ -92,7 +96,7 @@ class GroupCall(msgspec.Struct, frozen=True):
 class Stalled(msgspec.Struct, frozen=True, kw_only=True, tag="stalled"):
     """This rank has been at the same thing for longer than it ever took. Said again as time goes by, or when what it says changes."""
 
-    step: int  # the one it works on
+    step: Count  # the one it works on
     phase: str  # data, forward, backward, optimizer, exchange; evaluation, save, rendezvous
     seconds: float  # since it began with this step, evaluation or save
     limit: float  # seconds within which it is usually done
@@ -144,7 +148,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     exception: str = ""  # qualified class name
     traceback: str = ""
-    step: int = 0
+    step: Count = 0
     time: float = 0.0
     exit_code: int | None = None
     signal: str | None = None
@@ -157,7 +161,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The rank's last word, written to `RankFolder.result` (fsync, rename) just before it exits."""
 
     outcome: Outcome
-    step: int
+    step: Count
     failure: FailureReport | None = None
 
 

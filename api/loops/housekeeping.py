@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 
 from api.deps import Services
+from api.loops.isolation import each_phase
 from db.repositories import idempotency, identity
 
 INTERVAL_SECONDS = 600.0
@@ -12,6 +14,14 @@ IDEMPOTENCY_KEYS_KEPT = timedelta(days=1)
 
 
 async def step_once(services: Services, now: datetime) -> None:
+    await each_phase([partial(_forget_credentials, services), partial(_forget_idempotency_keys, services)], now)
+
+
+async def _forget_credentials(services: Services, now: datetime) -> None:
     async with services.write() as session:
         await identity.forget_expired(session, now)
+
+
+async def _forget_idempotency_keys(services: Services, now: datetime) -> None:
+    async with services.write() as session:
         await idempotency.forget_before(session, now - IDEMPOTENCY_KEYS_KEPT)

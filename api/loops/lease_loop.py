@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from api.deps import Services
 from api.services.bus import Subscription
+from api.services.troubles import retry_seconds
 from db.base import new_id
 from db.repositories import leases
 
@@ -22,9 +23,6 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 6.0
 #: Of a slow loop: long enough that its holder renews it at its next turn, else every replica would take a turn in each interval.
 LEASE_INTERVALS = 1.5
-#: A failing step is tried again after 1, 2, 4, ... seconds, give or take a half, at most this.
-RETRY_SECONDS_MAX = 15.0
-MOST_DOUBLINGS = 10
 
 Step = Callable[[datetime], Awaitable[None]]
 
@@ -40,6 +38,9 @@ class LeaseLoop:
     topics: tuple[str, ...] = ()
     holder: str = field(default_factory=new_id)
     _held_until: datetime | None = None
+    #: Since the process started; for the exposition.
+    failed_steps: int = 0
+    _succeeded_at: float = field(default_factory=time.monotonic)
     _failures: int = 0
     _stopping: bool = False
     _wake: Subscription = field(default_factory=Subscription)
@@ -60,7 +61,16 @@ class LeaseLoop:
         if not await self._hold(now):
             return False
         await self.step(now)
+        self._succeeded_at = time.monotonic()
         return True
+
+    @property
+    def leads(self) -> bool:
+        return self._held_until is not None
+
+    def seconds_since_success(self) -> float:
+        """Until there was one: since the loop was made."""
+        return time.monotonic() - self._succeeded_at
 
     async def _turn(self) -> float:
         """Seconds until the next one."""
@@ -68,9 +78,12 @@ class LeaseLoop:
             await self.step_once(self.services.now())
         except Exception:
             self._failures += 1
+            self.failed_steps += 1
+            self.services.troubles.note_loop(self.name, self._failures)
             logger.exception("a step of the %s loop failed %d time(s) in a row; it will be tried again", self.name, self._failures)
-            return min(2.0 ** min(self._failures - 1, MOST_DOUBLINGS), RETRY_SECONDS_MAX) * random.uniform(0.5, 1.5)
+            return retry_seconds(self._failures)
         self._failures = 0
+        self.services.troubles.note_loop(self.name, 0)
         return self.interval_seconds
 
     async def _hold(self, now: datetime) -> bool:

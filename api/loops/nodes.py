@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
+from api.loops.isolation import Turns
 from api.services import node_lifecycle
 from api.services.identity import SYSTEM
+from api.services.troubles import Subject
 from cluster.states import NodeState
 from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
+from db.repositories.nodes import Silence
 
 UNREACHABLE_SECONDS = 10.0
 LOST_SECONDS = 45.0
@@ -27,6 +31,8 @@ JOIN_SECONDS = 3600.0
 INTERVAL_SECONDS = 1.0
 #: A longer pause between two steps is our own stall.
 STALL_SECONDS = 3.0
+#: How long a node of each state may be silent before anything follows from it; for the others, UNREACHABLE_SECONDS.
+_PATIENCE = {NodeState.JOINING: JOIN_SECONDS, NodeState.DRAINING: 0.0, NodeState.UNREACHABLE: LOST_SECONDS}
 
 
 @dataclass
@@ -40,18 +46,26 @@ class NodeWatch:
             self._fresh_since = now
         self._last_step = now
         async with self.services.control.read() as session:
-            node_ids = [node.id for node in await node_rows.present(session) if self._concerns(node, now)]
+            unheard = await node_rows.unheard(session, now - timedelta(seconds=UNREACHABLE_SECONDS))
+        node_ids = [each.node_id for each in unheard if self._concerns(each, now)]
+        turns = Turns(self.services, "watch over it", now)
         for node_id in node_ids:
-            async with self.services.write() as session:
-                node = await node_rows.get_locked(session, node_id)
-                if node is not None and node.state is not NodeState.GONE:
-                    await _look_after(session, node, self._silence(node, now), now)
+            await turns.take(Subject("node", node_id), partial(self._look_at, node_id, now))
+        self.services.troubles.forget_all_but(turns.task, node_ids)
 
-    def _concerns(self, node: NodeRow, now: datetime) -> bool:
-        """Whether there may be something to do: nodes that are well cost no transaction."""
-        return node.state in (NodeState.DRAINING, NodeState.LOST) or self._silence(node, now) >= UNREACHABLE_SECONDS
+    async def _look_at(self, node_id: str, now: datetime) -> None:
+        async with self.services.write() as session:
+            node = await node_rows.get_locked(session, node_id)
+            if node is not None and node.state is not NodeState.GONE:
+                await _look_after(session, node, self._silence(node, now), now)
 
-    def _silence(self, node: NodeRow, now: datetime) -> float:
+    def _concerns(self, node: Silence, now: datetime) -> bool:
+        """Whether there may be something to do: nodes that are well, and those that are known to be silent, cost no transaction."""
+        if node.state is NodeState.LOST:
+            return node.state_before_unreachable is NodeState.DRAINING
+        return self._silence(node, now) >= _PATIENCE.get(node.state, UNREACHABLE_SECONDS)
+
+    def _silence(self, node: NodeRow | Silence, now: datetime) -> float:
         """Seconds that we could have heard from the node, and did not."""
         heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self._fresh_since) if moment is not None)
         return (now - heard).total_seconds()

@@ -10,7 +10,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from api.deps import Services
-from api.loops import housekeeping, nodes, retention, scheduler
+from api.loops import housekeeping, nodes, retention, scheduler, storage
 from api.loops.lease_loop import LeaseLoop, run_until_stopped
 from api.services import bus
 
@@ -20,10 +20,12 @@ STOP_SECONDS = 5.0
 
 def loops_of(services: Services) -> list[LeaseLoop]:
     watch = nodes.NodeWatch(services)
+    keeper = storage.StorageKeeper(services)
     return [
-        LeaseLoop("scheduler", services, partial(scheduler.step_once, services), SCHEDULER_SECONDS, (bus.SCHEDULER,)),
+        LeaseLoop("scheduler", services, scheduler.Scheduler(services).step_once, SCHEDULER_SECONDS, (bus.SCHEDULER,)),
         LeaseLoop("nodes", services, watch.step_once, nodes.INTERVAL_SECONDS),
-        LeaseLoop("retention", services, partial(retention.step_once, services), retention.INTERVAL_SECONDS, (bus.RETENTION,)),
+        LeaseLoop("retention", services, retention.Retention(services).step_once, retention.INTERVAL_SECONDS, (bus.RETENTION,)),
+        LeaseLoop("storage", services, keeper.step_once, storage.INTERVAL_SECONDS, (bus.STORAGE,)),
         LeaseLoop("housekeeping", services, partial(housekeeping.step_once, services), housekeeping.INTERVAL_SECONDS),
     ]
 
@@ -32,7 +34,8 @@ def loops_of(services: Services) -> list[LeaseLoop]:
 async def run_all(app: FastAPI) -> AsyncIterator[None]:
     """Every loop runs inside; on the way out each finishes its step."""
     stop = asyncio.Event()
-    running = asyncio.create_task(run_until_stopped(loops_of(app.state.services), stop, STOP_SECONDS), name="loops")
+    app.state.loops = loops_of(app.state.services)
+    running = asyncio.create_task(run_until_stopped(app.state.loops, stop, STOP_SECONDS), name="loops")
     try:
         yield
     finally:

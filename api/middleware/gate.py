@@ -1,4 +1,4 @@
-"""The outermost gate, before anything is parsed: request ids, Host names, plain http from afar, the size of bodies.
+"""The outermost gate, before anything is parsed: request ids, Host names, plain http from afar, the size and the time of bodies.
 
 Loopback is no protection by itself: a web page may resolve its own name to 127.0.0.1 (DNS rebinding) and then talk to us as
 same-origin. So only Host names that we know are answered.
@@ -6,6 +6,7 @@ same-origin. So only Host names that we know are answered.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from dataclasses import dataclass
 
@@ -17,19 +18,52 @@ from ulid import ULID
 
 from api.errors import ProblemError
 from api.problems import render
-from api.settings import Settings
-from cluster.protocol import UPLOAD_PATH
+from api.settings import LOOPBACK_NAMES, Settings
+from cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH
+from monitoring.artifacts import CHUNK_BYTES
 
-MAX_BODY_BYTES = 1 << 20
-MAX_UPLOAD_BYTES = 4 << 20
+LOGIN_PATH = "/api/v1/auth/login"
 REQUEST_ID = b"x-request-id"
+MAX_DIGITS = 19
+MAX_ADDRESS_BYTES = 8 << 10
 #: Probes come to an address, not to a name, and learn nothing.
 PROBES = frozenset({"/healthz", "/readyz"})
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": "frame-ancestors 'none'",
-}
+
+
+@dataclass(frozen=True)
+class BodyLimit:
+    """How much of a body is read, and for how long it may take to arrive."""
+
+    bytes: int
+    seconds: float
+
+
+#: Of what people and programs ask for: job specs are the longest.
+ORDINARY = BodyLimit(64 << 10, seconds=10)
+#: Where strangers may knock: a token and a name.
+DOOR = BodyLimit(4 << 10, seconds=5)
+UPLOAD = BodyLimit(4 << 20, seconds=60)
+CHUNK = BodyLimit(CHUNK_BYTES, seconds=60)
+API = "/api/"
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+#: Of the dashboard: its own files, no script or style sheet from elsewhere, no eval. Its components set styles on elements.
+PAGES = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "worker-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+#: Of everything else, which is data: whatever a job has written into a log or a file is no page of ours.
+DATA = "default-src 'none'; frame-ancestors 'none'; sandbox"
+ONE_YEAR = 365 * 24 * 3600
 
 
 def host_name(host: str) -> str:
@@ -54,6 +88,8 @@ def refusal(scope: Scope, settings: Settings) -> ProblemError | None:
     """Why this connection gets no answer, or None."""
     if scope["path"] in PROBES:
         return None
+    if refused := _unreadable(scope):
+        return refused
     host = host_name(Headers(scope=scope).get("host", ""))
     if host not in settings.hosts:
         return ProblemError(
@@ -64,6 +100,16 @@ def refusal(scope: Scope, settings: Settings) -> ProblemError | None:
         return ProblemError(
             "insecure_transport", "keys would travel readable; put TLS in front, or set PACELINE_INSECURE_PUBLIC=true to accept that"
         )
+    return None
+
+
+def _unreadable(scope: Scope) -> ProblemError | None:
+    """An address that no file, database or log can take."""
+    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    if size > MAX_ADDRESS_BYTES:
+        return ProblemError("address_too_long", f"path and query have {size} bytes; the limit is {MAX_ADDRESS_BYTES}")
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        return ProblemError("invalid_parameter", "there is a NUL (%00) in the address; leave it out")
     return None
 
 
@@ -80,37 +126,71 @@ class Gate:
         scope.setdefault("state", {})["request_id"] = request_id
         refused = refusal(scope, self.settings)
         if refused is None:
-            await self.app(scope, _limited(scope, receive), _labelled(send, request_id))
+            await self.app(scope, _limited(scope, receive), send if scope["type"] == "websocket" else _labelled(scope, send, request_id))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 4403, "reason": refused.code})
         else:
-            await render(Request(scope), refused)(scope, receive, _labelled(send, request_id))
+            await render(Request(scope), refused)(scope, receive, _labelled(scope, send, request_id))
 
 
-def _labelled(send: Send, request_id: str) -> Send:
+def _labelled(scope: Scope, send: Send, request_id: str) -> Send:
     async def labelled(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message.get("headers", ())))
-            headers.update({"X-Request-ID": request_id, **_HEADERS})
+            headers.update({"X-Request-ID": request_id, **_HEADERS, **_rules(scope, headers)})
             message["headers"] = headers.raw
         await send(message)
 
     return labelled
 
 
+def _rules(scope: Scope, headers: MutableHeaders) -> dict[str, str]:
+    """What browsers are to do with an answer: which rules hold for it, whether to keep it, whether to come by TLS ever after."""
+    is_page = headers.get("content-type", "").startswith("text/html")
+    rules = {"Content-Security-Policy": PAGES if is_page else DATA}
+    if scope["path"].startswith(API) and "cache-control" not in headers and "etag" not in headers:
+        rules["Cache-Control"] = "no-store"  # keys, tokens, and who may do what
+    if scope["scheme"] == "https" and host_name(Headers(scope=scope).get("host", "")) not in LOOPBACK_NAMES:
+        rules["Strict-Transport-Security"] = f"max-age={ONE_YEAR}"
+    return rules
+
+
+def body_limit(path: str) -> BodyLimit:
+    if path == UPLOAD_PATH:
+        return UPLOAD
+    if path.startswith(ARTIFACTS_PATH + "/"):
+        return CHUNK
+    return DOOR if path in (JOIN_PATH, LOGIN_PATH) else ORDINARY
+
+
 def _limited(scope: Scope, receive: Receive) -> Receive:
-    """Stops reading a body at its limit, whatever its Content-Length claims."""
+    """Stops reading a body at its limits: before its first byte where it says itself that it is too long, and whatever it says otherwise."""
     if scope["type"] != "http":
         return receive
-    limit = MAX_UPLOAD_BYTES if scope["path"] == UPLOAD_PATH else MAX_BODY_BYTES
-    seen = 0
+    limit, seen, complete = body_limit(scope["path"]), 0, False
+    declared = Headers(scope=scope).get("content-length", "")
+    deadline: float | None = None
 
     async def limited() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, complete, deadline
+        if complete:
+            return await receive()  # what comes behind a body is the end of the connection, however late
+        if declared.isdecimal() and len(declared) < MAX_DIGITS and int(declared) > limit.bytes:
+            raise _too_long(limit, int(declared))
+        deadline = deadline or asyncio.get_running_loop().time() + limit.seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, f"the body was not here after {limit.seconds:g} s, {seen} bytes were; send it at once") from None
         seen += len(message.get("body", b""))
-        if seen > limit:
-            raise HTTPException(413, f"the body is over {limit} bytes; send it in smaller parts")
+        complete = not message.get("more_body", False)
+        if seen > limit.bytes:
+            raise _too_long(limit, seen)
         return message
 
     return limited
+
+
+def _too_long(limit: BodyLimit, size: int) -> HTTPException:
+    return HTTPException(413, f"the body has {size} bytes or more; the limit here is {limit.bytes}: send it in smaller parts")

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 @dataclass(frozen=True)
 class HeadAsGet:
-    """Answers HEAD with what GET would answer, without its body."""
+    """Answers HEAD with what GET would answer, without its body. `request.state.head` tells a route that its body is not wanted."""
 
     app: ASGIApp
 
@@ -24,7 +24,7 @@ class HeadAsGet:
         async def without_body(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        await self.app({**scope, "method": "GET"}, receive, without_body)
+        await self.app({**scope, "method": "GET", "state": {**scope.get("state", {}), "head": True}}, receive, without_body)
 
 
 def allowed_methods(app: FastAPI, path: str) -> list[str]:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from api.errors import ProblemError
 
 SECURE_COOKIE = "__Host-paceline"  # the prefix makes browsers insist on Secure, Path=/ and no Domain
+#: Over http. Cookies of 127.0.0.1 are the same for all its ports: the port in the name keeps the stacks of one machine apart.
 PLAIN_COOKIE = "paceline_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_HEADER = "x-csrf-token"
@@ -20,20 +21,25 @@ def is_secure(connection: HTTPConnection) -> bool:
     return connection.url.scheme in ("https", "wss")
 
 
+def cookie_name(connection: HTTPConnection) -> str:
+    if is_secure(connection):
+        return SECURE_COOKIE
+    port = connection.headers.get("host", "").rpartition(":")[2]  # as the browser knows it
+    return f"{PLAIN_COOKIE}_{port}" if port.isdecimal() and port.isascii() else PLAIN_COOKIE
+
+
 def session_cookie(connection: HTTPConnection) -> str | None:
-    return connection.cookies.get(SECURE_COOKIE if is_secure(connection) else PLAIN_COOKIE)
+    return connection.cookies.get(cookie_name(connection))
 
 
 def set_session_cookie(response: Response, connection: HTTPConnection, secret: str, seconds: int) -> None:
     secure = is_secure(connection)
-    response.set_cookie(
-        SECURE_COOKIE if secure else PLAIN_COOKIE, secret, max_age=seconds, path="/", secure=secure, httponly=True, samesite="lax"
-    )
+    response.set_cookie(cookie_name(connection), secret, max_age=seconds, path="/", secure=secure, httponly=True, samesite="lax")
 
 
 def clear_session_cookie(response: Response, connection: HTTPConnection) -> None:
     secure = is_secure(connection)
-    response.delete_cookie(SECURE_COOKIE if secure else PLAIN_COOKIE, path="/", secure=secure, httponly=True, samesite="lax")
+    response.delete_cookie(cookie_name(connection), path="/", secure=secure, httponly=True, samesite="lax")
 
 
 def same_origin(connection: HTTPConnection) -> bool:

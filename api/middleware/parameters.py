@@ -15,7 +15,7 @@ from api.schemas.common import FieldError
 FREE_PREFIXES = {"list_jobs": "label."}
 
 
-def known_parameters_only(request: Request) -> None:
+async def known_parameters_only(request: Request) -> None:
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.query_params:
         return

@@ -1,24 +1,45 @@
-"""A sliding window per peer, for the doors where somebody could guess."""
+"""A sliding window per peer, for the doors where somebody could guess. Each door has its own: who fails at one is not locked out of the other."""
 
 from __future__ import annotations
 
+import ipaddress
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from fastapi.requests import HTTPConnection
 
 from api.errors import ProblemError
 
 MAX_PEERS = 10_000
+#: Of an IPv6 address: what one subscriber has to choose from counts as one peer.
+SUBSCRIBER_BITS = 64
+
+
+def peer_of(connection: HTTPConnection) -> str:
+    """Who guesses, as far as its address tells: an IPv4 address, or the network of an IPv6 one."""
+    host = connection.client.host if connection.client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:  # a Unix socket
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    return str(address.ipv4_mapped or ipaddress.ip_network((int(address), SUBSCRIBER_BITS), strict=False))
 
 
 @dataclass
 class RateLimit:
-    """At most `attempts` failures per `window` from one peer. Successes do not count."""
+    """At most `attempts` failures per `window` from one peer. Successes do not count.
+
+    Of the last `max_peers` peers that failed; beyond them the one whose last failure is longest ago is forgotten, and no other.
+    """
 
     attempts: int = 10
     window: timedelta = timedelta(minutes=1)
-    _failures: dict[str, deque[datetime]] = field(default_factory=dict)
+    max_peers: int = MAX_PEERS
+    _failures: OrderedDict[str, deque[datetime]] = field(default_factory=OrderedDict)
 
     def check(self, peer: str, now: datetime) -> None:
         failures = self._recent(peer, now)
@@ -31,9 +52,11 @@ class RateLimit:
             )
 
     def failed(self, peer: str, now: datetime) -> None:
-        if len(self._failures) >= MAX_PEERS:
-            self._failures.clear()
-        self._failures.setdefault(peer, deque()).append(now)
+        failures = self._failures.setdefault(peer, deque(maxlen=self.attempts))
+        failures.append(now)
+        self._failures.move_to_end(peer)
+        if len(self._failures) > self.max_peers:
+            self._failures.popitem(last=False)
 
     def _recent(self, peer: str, now: datetime) -> deque[datetime]:
         failures = self._failures.get(peer, deque())

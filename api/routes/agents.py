@@ -1,30 +1,44 @@
-"""The agents' doors over HTTP: join, upload, artifacts; in msgspec because uploads are the hot path. Control goes by WebSocket."""
+"""The agents' doors over HTTP: join, upload, artifacts; in msgspec because uploads are the hot path. Control goes by WebSocket.
+
+Uploads are most of what a coordinator is asked, and go by a route of Starlette's alone: what FastAPI works out for each request (its
+declared parameters, dependencies and exit stacks) is the larger part of an upload's time, and an upload has none of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from starlette.routing import Route
 
-from api.deps import JoinedNode, ServicesDep, WriteSession
+from api.deps import JoinedNode, ServicesDep, joined_node, services_of
 from api.errors import ProblemError
-from api.services import artifacts, joining
+from api.middleware.gate import UPLOAD
+from api.middleware.origin import same_origin
+from api.middleware.rate_limit import peer_of
+from api.services import artifacts, joining, screening
 from cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH, JoinRequest
 from monitoring.artifacts import Offer
-from monitoring.points import Upload
 
 router = APIRouter(include_in_schema=False)
 _PREFIX = "/api/v1"
+#: An upload counts for so many bytes at least.
+LEAST_BYTES = 16 << 10
 T = TypeVar("T")
 
 
 async def parse(request: Request, kind: type[T]) -> T:
+    return parse_with(msgspec.json.Decoder(kind).decode, await request.body())
+
+
+def parse_with(decode: Callable[[bytes], T], body: bytes) -> T:
     try:
-        return msgspec.json.decode(await request.body(), type=kind)
+        return decode(body)
     except msgspec.ValidationError as error:
         raise ProblemError("invalid_request", str(error)) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProblemError("malformed_body", f"the body is not JSON: {error}") from error
 
 
@@ -33,28 +47,48 @@ def answer(document: msgspec.Struct, status: int = 200) -> Response:
 
 
 @router.post(JOIN_PATH.removeprefix(_PREFIX))
-async def join(request: Request, services: ServicesDep, session: WriteSession) -> Response:
-    limit, peer = request.app.state.login_limit, request.client.host if request.client else ""
+async def join(request: Request, services: ServicesDep) -> Response:
+    """Whoever knocks is unknown: the database is not asked, and its one writer not held, before all that they say is here and makes sense."""
+    if not same_origin(request):
+        raise ProblemError("csrf", "machines join with `paceline worker`; a web page of another site cannot")
+    limit, peer = request.app.state.join_limit, peer_of(request)
     limit.check(peer, services.now())
-    wanted = await parse(request, JoinRequest)
+    wanted = joining.checked(await parse(request, JoinRequest))
     try:
-        return answer(await joining.join(session, wanted, services.now()), 201)
+        async with services.write() as session:
+            joined = await joining.join(session, wanted, services.now())
     except ProblemError as problem:
         if problem.code == "invalid_join_token":
             limit.failed(peer, services.now())
         raise
+    return answer(joined, 201)
 
 
-@router.post(UPLOAD_PATH.removeprefix(_PREFIX))
-async def upload(request: Request, node: JoinedNode) -> Response:
-    return answer(await request.app.state.upload_door.accept(node, await parse(request, Upload)))
+async def upload(request: Request) -> Response:
+    """Store what an agent sends of its ranks. An upload waits for its turn before its body is read, so that what is held in memory is
+    bounded."""
+    node = await joined_node(request, services_of(request))
+    async with request.app.state.upload_admission.turn(announced_bytes(request)):
+        body = await request.body()
+        return answer(await request.app.state.upload_door.accept(node, parse_with(screening.read_upload, body), bytes=len(body)))
+
+
+UPLOAD_ROUTE = Route(UPLOAD_PATH, upload, methods=["POST"])
+
+
+def announced_bytes(request: Request) -> int:
+    """What the body may have: its Content-Length, or the most that an upload may have; at least a small one's cost."""
+    announced = request.headers.get("content-length", "")
+    return max(LEAST_BYTES, int(announced)) if announced.isdecimal() and len(announced) < 10 else UPLOAD.bytes
 
 
 @router.post(ARTIFACTS_PATH.removeprefix(_PREFIX))
 async def offer_artifact(request: Request, node: JoinedNode, services: ServicesDep) -> Response:
+    services.disk.require_room()
     return answer(await artifacts.accept(services, node, await parse(request, Offer)))
 
 
 @router.put(ARTIFACTS_PATH.removeprefix(_PREFIX) + "/{artifact_id}/{number}")
 async def store_chunk(artifact_id: str, number: int, request: Request, node: JoinedNode, services: ServicesDep) -> Response:
+    services.disk.require_room()
     return answer(await artifacts.store_chunk(services, node, artifact_id, number, await request.body()))

@@ -9,9 +9,10 @@ from fastapi.responses import StreamingResponse
 
 from api.deps import Member, ReadSession, Services, ServicesDep, WriteSession
 from api.errors import ProblemError
+from api.routes.heavy import DownloadResponse
 from api.schemas.artifacts import Artifact, ProfileOrder, ProfileRequest
 from api.schemas.common import Page
-from api.services import artifacts, event_files, jobs, paging, profiles, steps
+from api.services import artifacts, event_files, jobs, ownership, paging, profiles, steps
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from cluster.lineage import Line
@@ -25,7 +26,7 @@ ZIP, GZIP = "application/zip", "application/gzip"
 
 
 @router.get("/jobs/{job_id}/tensorboard", response_class=StreamingResponse, responses={200: {"content": {ZIP: {}}}})
-async def job_event_files(job_id: str, session: ReadSession, services: ServicesDep) -> StreamingResponse:
+async def job_event_files(job_id: str, session: ReadSession, services: ServicesDep) -> DownloadResponse:
     """Every scalar of the job as TensorBoard event files, zipped: each step once, as it stands."""
     job = await jobs.find(session, job_id)
     async with services.metrics.read() as points:
@@ -34,7 +35,7 @@ async def job_event_files(job_id: str, session: ReadSession, services: ServicesD
                 "nothing_recorded", f"job {job.name} is {job.state.value} and has reported no step yet; ask again when it has"
             )
         lines = await steps.lines_of(points, job_id, await job_rows.generations_of(session, job_id))
-    return StreamingResponse(_event_files(services, job, lines), media_type=ZIP, headers=attachment(f"{job.name}-tensorboard.zip"))
+    return DownloadResponse(_event_files(services, job, lines), media_type=ZIP, headers=attachment(f"{job.name}-tensorboard.zip"))
 
 
 async def _event_files(services: Services, job: JobRow, lines: list[Line]) -> AsyncIterator[bytes]:
@@ -81,8 +82,9 @@ async def artifact_content(job_id: str, artifact_id: str, session: ReadSession, 
 
 
 @router.delete("/jobs/{job_id}/artifacts/{artifact_id}", status_code=204)
-async def delete_artifact(job_id: str, artifact_id: str, _: Member, session: ReadSession, services: ServicesDep) -> None:
-    """For good."""
+async def delete_artifact(job_id: str, artifact_id: str, caller: Member, session: ReadSession, services: ServicesDep) -> None:
+    """For good. By the owner of the job or an admin."""
+    ownership.require_owner_or_admin(caller, await jobs.find(session, job_id), services.settings, "delete its artifacts")
     await artifacts.remove(services, await artifacts.find(session, job_id, artifact_id))
 
 

@@ -9,32 +9,37 @@ from fastapi import APIRouter, Request, Response
 from api.deps import ServicesDep, Viewer, WriteSession, nudge_after_commit
 from api.errors import ProblemError
 from api.middleware.origin import clear_session_cookie, same_origin, set_session_cookie
+from api.middleware.rate_limit import peer_of
 from api.schemas.identity import LoginRequest, Me
-from api.services import bus, identity
+from api.services import accounts, bus, identity
 from api.services.identity import Caller
+from api.settings import Settings
 from db.repositories import identity as repository
 
 router = APIRouter(prefix="/auth", tags=["auth"])
 
 
-def describe(caller: Caller) -> Me:
-    return Me(user_id=caller.user_id, name=caller.name, role=caller.role, csrf_token=caller.csrf_token)
+def describe(caller: Caller, settings: Settings) -> Me:
+    return Me(user_id=caller.user_id, name=caller.name, role=caller.role, members_may=settings.members_may, csrf_token=caller.csrf_token)
 
 
 @router.post("/login")
-async def login(body: LoginRequest, request: Request, response: Response, services: ServicesDep, session: WriteSession) -> Me:
+async def login(body: LoginRequest, request: Request, response: Response, services: ServicesDep) -> Me:
     if not same_origin(request):
         raise ProblemError("csrf", "sign in from the dashboard itself")
-    limit, peer = request.app.state.login_limit, request.client.host if request.client else ""
+    limit, peer = request.app.state.login_limit, peer_of(request)
     limit.check(peer, services.now())
     lifetime = timedelta(days=services.settings.session_days)
     try:
-        secret, caller = await identity.redeem_login_link(session, body.token, services.now(), lifetime)
+        async with services.write() as session:
+            secret, caller = await identity.redeem_login_link(session, body.token, services.now(), lifetime)
+            message = f"{caller.name} signed in"
+            await accounts.record(session, caller.actor, "auth.signed_in", "login_link", message, caller.user_id, services.now())
     except ProblemError:
         limit.failed(peer, services.now())
         raise
     set_session_cookie(response, request, secret, int(lifetime.total_seconds()))
-    return describe(caller)
+    return describe(caller, services.settings)
 
 
 @router.post("/logout", status_code=204)
@@ -46,5 +51,5 @@ async def logout(request: Request, response: Response, caller: Viewer, session: 
 
 
 @router.get("/me")
-async def me(caller: Viewer) -> Me:
-    return describe(caller)
+async def me(caller: Viewer, services: ServicesDep) -> Me:
+    return describe(caller, services.settings)

@@ -10,7 +10,7 @@ from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.schemas.checkpoints import Checkpoint, RestoreRequest
 from api.schemas.common import Page
 from api.schemas.jobs import Job
-from api.services import checkpoints, job_lifecycle, jobs, paging, revisions
+from api.services import checkpoints, job_lifecycle, jobs, ownership, paging, revisions
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from db.repositories import checkpoints as checkpoint_rows
@@ -42,6 +42,8 @@ async def pin_checkpoint(checkpoint_id: str, caller: Member, services: ServicesD
 
 @router.put("/{checkpoint_id}/unpin")
 async def unpin_checkpoint(checkpoint_id: str, caller: Member, services: ServicesDep, session: WriteSession) -> Checkpoint:
+    """By the owner of its job or an admin: retention may delete it then."""
+    await _require_owner(session, caller, services, checkpoint_id, "unpin its checkpoints")
     row = await checkpoints.pin(session, checkpoint_id, False, caller.actor, services.now())
     return await checkpoints.describe_one(session, row)
 
@@ -54,9 +56,15 @@ async def delete_checkpoint(
     session: WriteSession,
     confirm: Annotated[bool, Query(description="delete it although something depends on it")] = False,
 ) -> Checkpoint:
-    """Its folder is removed by the node that wrote it."""
+    """Its folder is removed by the node that wrote it. By the owner of its job or an admin."""
+    await _require_owner(session, caller, services, checkpoint_id, "delete its checkpoints")
     row = await checkpoints.delete(session, checkpoint_id, caller.actor, services.now(), confirm=confirm)
     return await checkpoints.describe_one(session, row)
+
+
+async def _require_owner(session: WriteSession, caller: Member, services: ServicesDep, checkpoint_id: str, what: str) -> None:
+    row = await checkpoints.find(session, checkpoint_id)
+    ownership.require_owner_or_admin(caller, await jobs.find(session, row.job_id), services.settings, what)
 
 
 @router.post("/{checkpoint_id}/restore", status_code=201)

@@ -10,7 +10,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import ReadSession, Viewer
+from api.deps import ReadSession, ServicesDep, Viewer
+from api.services import vitals
+from api.services.disk import Disk
+from api.services.troubles import Troubles
 from api.services.writer import Counters
 from cluster.states import JobState, NodeState
 from db.models.jobs import JobRow
@@ -49,12 +52,37 @@ def _job_gauges(registry: CollectorRegistry, jobs: Sequence[JobRow]) -> None:
                 gauge.labels(job.id, job.name).set(float(value))
 
 
+def _disk_gauges(registry: CollectorRegistry, disk: Disk | None) -> None:
+    """Absent where the databases are on another machine."""
+    if disk is None:
+        return
+    for name, help, value in (
+        ("paceline_disk_free_bytes", "Free disk under the coordinator's databases", disk.free),
+        ("paceline_disk_low_bytes", "The watermark: below it points, log lines and files wait on their nodes", disk.limit),
+        ("paceline_disk_low", "1 while the free disk is below the watermark", int(disk.low)),
+    ):
+        Gauge(name, help, registry=registry).set(value)
+
+
+def _trouble_gauges(registry: CollectorRegistry, troubles: Troubles) -> None:
+    failures = Gauge(
+        "paceline_loop_failures", "Steps in a row that have failed, of each loop that this process has run", ["loop"], registry=registry
+    )
+    for name, count in troubles.loop_failures.items():
+        failures.labels(name).set(count)
+    held_up = Gauge("paceline_held_up", "Jobs and nodes that a loop of this process cannot go on with", ["kind"], registry=registry)
+    for kind in ("job", "node"):
+        held_up.labels(kind).set(troubles.held_up(kind))
+
+
 @router.get("/metrics")
-async def metrics(request: Request, session: ReadSession, _: Viewer) -> Response:
+async def metrics(request: Request, session: ReadSession, services: ServicesDep, _: Viewer) -> Response:
     registry = CollectorRegistry()
     _gauge(registry, "paceline_jobs", "Jobs by state", JobState, await _counts(session, JobRow))
     _gauge(registry, "paceline_nodes", "Nodes by state", NodeState, await _counts(session, NodeRow))
     _job_gauges(registry, await job_rows.running(session))
+    _disk_gauges(registry, services.disk.state())
+    _trouble_gauges(registry, services.troubles)
     counters: Counters = request.app.state.writer.counters
     for name, help, value in (
         ("paceline_metric_records", "Metric records stored by this process", counters.records),
@@ -62,4 +90,6 @@ async def metrics(request: Request, session: ReadSession, _: Viewer) -> Response
         ("paceline_ingest_transactions", "Transactions that stored them", counters.transactions),
     ):
         Counter(name, help, registry=registry).inc(value)
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    vitals.describe(registry, services, request.app.state.writer.queued, request.app.state.loops)
+    measured: vitals.Vitals = request.app.state.vitals
+    return Response(generate_latest(registry) + generate_latest(measured.registry), media_type=CONTENT_TYPE_LATEST)

@@ -17,7 +17,9 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(services: ServicesDep) -> dict[str, str]:
+    """A loop that keeps failing is told of, and requests are served all the same: agents must not be sent away for it."""
     for database in (services.control, services.metrics):
         async with database.read() as session:
             await session.execute(text("SELECT 1"))
-    return {"status": "ready"}
+    failing = services.troubles.failing_loops
+    return {"status": "degraded", "failing": ", ".join(failing)} if failing else {"status": "ready"}

@@ -33,9 +33,9 @@ async def update_user(user_id: str, body: UserUpdate, session: WriteSession, cal
 
 
 @router.post("/users/{user_id}/login-link", tags=["users"], status_code=201)
-async def create_login_link(user_id: str, request: Request, session: WriteSession, _: Admin, services: ServicesDep) -> LoginLink:
+async def create_login_link(user_id: str, request: Request, session: WriteSession, caller: Admin, services: ServicesDep) -> LoginLink:
     user = await accounts.user_of(session, user_id)
-    token, expires = await identity.create_login_link(session, user, services.now())
+    token, expires = await accounts.create_login_link(session, caller.actor, user, services.now(), "request")
     base = services.settings.public_url or str(request.base_url)
     return LoginLink(url=identity.login_url(base, token), expires_at=expires)
 

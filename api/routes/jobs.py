@@ -11,7 +11,7 @@ from api.deps import Member, ReadSession, ServicesDep, WriteSession
 from api.middleware.spec_body import SpecRoute
 from api.schemas.common import Page
 from api.schemas.jobs import Job, JobSummary, Resize
-from api.services import job_lifecycle, jobs, paging, plan, plan_auto, revisions
+from api.services import jobs, ownership, paging, revisions, submission
 from api.services.idempotency import Once
 from api.services.paging import Cursor, Limit
 from db.models.jobs import JobRow
@@ -37,22 +37,10 @@ async def submit_job(
     caller: Member,
     services: ServicesDep,
     once: Once,
-    session: WriteSession,
     plan_hash: Annotated[str | None, Query(description="of the plan you have seen: 409 plan_changed when it would differ now")] = None,
 ) -> Job:
     """The body is the job spec, as JSON or as YAML (application/yaml)."""
-    now = services.now()
-
-    async def create() -> Job:
-        resolved = await plan_auto.resolve(session, body)
-        if plan_hash is not None:
-            await plan.check_unchanged(session, resolved, plan_hash, now)
-        job = await job_lifecycle.submit(session, resolved.spec, caller.actor, now)
-        if resolved.choice is not None:
-            await plan_auto.record(session, job, resolved.choice, now)
-        return await jobs.describe(session, job, now)
-
-    job = await once.run(session, body, Job, create)
+    job = await submission.submit(services, once, body, caller.actor, plan_hash)
     response.headers["ETag"] = revisions.etag(job)
     response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
     return job
@@ -133,8 +121,9 @@ async def resize_job(
 async def cancel_job(
     job_id: str, response: Response, caller: Member, services: ServicesDep, session: WriteSession, if_match: IfMatch = None
 ) -> Job:
-    """Stop the job for good; its checkpoints stay."""
+    """Stop the job for good; its checkpoints stay. By its owner or an admin."""
     job = await jobs.find(session, job_id, lock=True)
+    ownership.require_owner_or_admin(caller, job, services.settings, "cancel it")
     await jobs.cancel(session, job, if_match, caller.actor, services.now())
     return await _answer(session, response, job, services.now())
 

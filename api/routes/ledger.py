@@ -7,12 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.deps import ReadSession, ServicesDep
+from api.routes.heavy import Reads
 from api.schemas.comparison import ComparisonReport
 from api.schemas.goodput import Goodput
 from api.schemas.incidents import Incident
 from api.schemas.performance import Performance
 from api.schemas.samples import SampleAudit
-from api.services import comparison, goodput, incident_views, jobs, performance, samples
+from api.services import comparison, incident_views, jobs, paging, performance
+from api.services.history_process import Question
 from api.services.lists import words
 from api.services.paging import Cursor, Limit
 
@@ -28,11 +30,9 @@ async def list_incidents(job_id: str, session: ReadSession, services: ServicesDe
 
 
 @router.get("/jobs/{job_id}/goodput")
-async def job_goodput(job_id: str, session: ReadSession, services: ServicesDep) -> Goodput:
+async def job_goodput(job_id: str, reads: Reads) -> Goodput:
     """Useful step time over wall time since the job first had slots, with a cause for every second of the rest."""
-    row = await jobs.find(session, job_id)
-    async with services.metrics.read() as points:
-        return await goodput.of_job(session, points, row, services.now())
+    return await reads.get(Question("goodput", (job_id,)), Goodput)
 
 
 @router.get("/jobs/{job_id}/performance")
@@ -46,24 +46,20 @@ async def job_performance(job_id: str, session: ReadSession, services: ServicesD
 @router.get("/jobs/{job_id}/samples")
 async def job_samples(
     job_id: str,
-    session: ReadSession,
-    services: ServicesDep,
+    reads: Reads,
     step: Annotated[int | None, Query(ge=1, lt=1 << 53, description="list only what this step used")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> SampleAudit:
     """Which samples the committed steps used, and whether each was used exactly once."""
-    row = await jobs.find(session, job_id)
-    async with services.metrics.read() as points:
-        return await samples.of_job(session, points, row, step=step, cursor=cursor, limit=limit)
+    paging.decode(cursor, int)
+    return await reads.get(Question("samples", (job_id,), (("step", step), ("cursor", cursor), ("limit", limit))), SampleAudit)
 
 
 @router.get("/compare")
 async def compare_jobs(
     jobs: Annotated[str, Query(description="ids, comma-separated: each is compared with the first one", max_length=1000)],
-    session: ReadSession,
-    services: ServicesDep,
+    reads: Reads,
 ) -> ComparisonReport:
     """Is it the same run? Losses, gradient norms and evaluations as bits, parameters by their hash, and what differs in the specs."""
-    async with services.metrics.read() as points:
-        return await comparison.compare(session, points, list(dict.fromkeys(words(jobs) or [])))
+    return await reads.get(Question("compare", comparison.named(words(jobs) or [])), ComparisonReport)

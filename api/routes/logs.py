@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from api.deps import ReadSession, ServicesDep
 from api.errors import not_found
+from api.routes.heavy import DownloadResponse
 from api.schemas.jobs import LogPage
 from api.services import log_pages
 from api.services.lists import members, numbers
@@ -43,10 +44,10 @@ async def job_logs(
 
 
 @router.get("/download", response_class=StreamingResponse, responses={200: {"content": {"text/plain": {}}}})
-async def download_logs(job_id: str, session: ReadSession, services: ServicesDep) -> StreamingResponse:
+async def download_logs(job_id: str, session: ReadSession, services: ServicesDep) -> DownloadResponse:
     if await repository.job_state(session, job_id) is None:
         raise not_found("job", job_id)
-    return StreamingResponse(
+    return DownloadResponse(
         log_pages.as_text(services, job_id),
         media_type="text/plain; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{job_id}.log"'},

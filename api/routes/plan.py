@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.deps import ReadSession, ServicesDep
+from api.deps import ServicesDep
 from api.middleware.spec_body import SpecRoute
 from api.schemas.jobs import Plan
 from api.services import plan, plan_auto
@@ -14,6 +14,6 @@ router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
 
 
 @router.post("/plan")
-async def plan_job(body: JobSpec, services: ServicesDep, session: ReadSession) -> Plan:
+async def plan_job(body: JobSpec, services: ServicesDep) -> Plan:
     """The effective spec, what it needs, and where it would run now or why it could not. Changes nothing."""
-    return await plan.plan(session, await plan_auto.resolve(session, body), services.now())
+    return await plan.plan(services, await plan_auto.resolve(services, body))

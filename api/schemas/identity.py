@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.schemas.common import Schema, Timestamp
+from training.spec.parts import Text, Whole
 from training.spec.spelling import Spelling
 
 Role = Literal["viewer", "member", "admin"]
@@ -20,6 +21,7 @@ class Me(Schema):
     user_id: str
     name: str
     role: Role
+    members_may: Literal["own", "all"] = Field(description="whose jobs a member may cancel, and delete or unpin things of")
     csrf_token: str | None = Field(description="send as X-CSRF-Token with every unsafe request; null for API keys")
 
 
@@ -62,12 +64,13 @@ class ApiKey(Schema):
     expires_at: Timestamp | None
     last_used_at: Timestamp | None
     revoked_at: Timestamp | None
+    parent_id: str | None = Field(None, description="the key that made it: it ends no later than that one, and is revoked with it")
 
 
 class ApiKeyCreate(Schema):
-    name: str = Field(min_length=1, max_length=64)
+    name: Text = Field(min_length=1, max_length=64)
     role: Role = "member"
-    expires_in_days: int | None = Field(90, ge=1, le=3650)
+    expires_in_days: Whole | None = Field(90, ge=1, le=3650)
 
 
 class ApiKeyCreated(ApiKey):

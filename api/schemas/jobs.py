@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from api.schemas.common import AnyFloat, Reason, Schema, Timestamp
 from api.schemas.plan_choice import PlanChoice
+from api.schemas.storage import DataRemoval
 from cluster.states import EndReason, Intent, JobState, RankState
 from training.spec.job import JobSpec
+from training.spec.parts import Whole
 
 
 class JobProgress(Schema):
@@ -63,7 +65,11 @@ class JobSummary(Schema):
     restarts: int
     strategy: str
     model: str = Field(description="gpt, hf, mlp, resnet, entrypoint or script")
+    unreadable: str | None = Field(
+        None, description="why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can"
+    )
     created_by: str
+    created_by_id: str | None = Field(None, description="the user whose job it is; null: nobody's but the admins'")
     created_at: Timestamp
     started_at: Timestamp | None
     ended_at: Timestamp | None
@@ -98,19 +104,21 @@ class Generation(Schema):
 
 
 class Job(JobSummary):
-    spec: JobSpec
+    spec: JobSpec | None = Field(description="null where it is unreadable")
+    stored_spec: Any = Field(None, description="an unreadable spec, as it is stored")
     revision: int = Field(description="the ETag; send it as If-Match with pause, resume, resize and cancel")
     failure: Failure | None = None
     restored_from: str | None = Field(None, description="the checkpoint that this job started from")
     choice: PlanChoice | None = Field(None, description="where strategy auto was asked for: what stands in its place in the spec, and why")
     actual_world_size: int | None = Field(None, description="ranks of the newest generation; null once that has ended")
     ranks: list[Rank] = Field([], description="of the newest generation; parked ones, which have no place in it, count on from its size")
-    generations: list[Generation] = []
+    generations: list[Generation] = Field([], description="the newest 100, oldest first")
+    data_removal: DataRemoval | None = Field(None, description="somebody had its points, curves, log lines and traces deleted")
     as_of_seq: int = Field(description="the events stream continues from here")
 
 
 class Resize(Schema):
-    nodes: int = Field(ge=1, le=4096, description="how many nodes' worth of ranks (`resources.slots_per_node` each) the job should have")
+    nodes: Whole = Field(ge=1, le=4096, description="how many nodes' worth of ranks (`resources.slots_per_node` each) the job should have")
 
 
 class RankPlacement(Schema):

@@ -39,6 +39,6 @@ class SampleAudit(Schema):
     duplicates: int
     missing: int
     discarded_steps: int = Field(description="steps that a later generation did again from a checkpoint: they do not count")
-    epochs: list[EpochUse]
+    epochs: list[EpochUse] = Field(description="the newest 1,000")
     ranges: list[SampleRange]
     next_cursor: str | None = Field(None, description="pass as cursor= for further ranges; null on the last page")

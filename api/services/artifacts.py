@@ -25,6 +25,7 @@ from monitoring.artifacts import MAX_ARTIFACT_BYTES, Offer, Received
 
 #: Of all files of one job together.
 MAX_JOB_BYTES = 1 << 30
+CHUNKS_DROPPED_AT_ONCE = 8
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -138,6 +139,10 @@ async def store_chunk(services: Services, node: NodeRow, artifact_id: str, numbe
         if number == here and len(data) == min(wire.CHUNK_BYTES, row.bytes - number * wire.CHUNK_BYTES):
             await rows.add_chunk(points, row.id, number, data)
             here += 1
+    async with services.control.read() as session:
+        if await rows.get(session, row.id) is None:  # it was removed meanwhile, and nobody would find this chunk
+            await drop_contents(services, row.id)
+            raise not_found("artifact", artifact_id)
     if here < total:
         return Received(id=row.id, next_chunk=here)
     await _complete(services, node, row.id)
@@ -160,8 +165,7 @@ async def _complete(services: Services, node: NodeRow, artifact_id: str) -> None
             return
         row.error, row.bytes = f"what arrived has the SHA-256 {digest.hexdigest()}, not {row.sha256}: ask again", 0
         await _event(session, node, row, "job.trace_failed", row.error, "there is no trace of", now)
-    async with services.metrics.write() as points:
-        await rows.drop_chunks(points, artifact_id)
+    await drop_contents(services, artifact_id)
 
 
 async def _event(session: AsyncSession, node: NodeRow, row: ArtifactRow, type: str, cause: str, words: str, now: datetime) -> None:
@@ -203,9 +207,16 @@ def require_ready(row: ArtifactRow) -> None:
 
 async def remove(services: Services, row: ArtifactRow) -> None:
     """The contents first: what is left of an interrupted removal is a row, which can be removed again."""
-    async with services.metrics.write() as points:
-        await rows.drop_chunks(points, row.id)
+    await drop_contents(services, row.id)
     async with services.write() as session:
         found = await rows.get_locked(session, row.id)
         if found is not None:
             await session.delete(found)
+
+
+async def drop_contents(services: Services, artifact_id: str) -> None:
+    """The last chunks first, a few in a transaction: what is left of an interrupted one is still the beginning of the file."""
+    while True:
+        async with services.metrics.write() as points:
+            if not await rows.drop_last_chunks(points, artifact_id, CHUNKS_DROPPED_AT_ONCE):
+                return

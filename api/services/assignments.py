@@ -2,39 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Literal, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.services import profiles
+from api.services.stored_specs import stored_part
 from cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment
 from cluster.states import CheckpointState, EndReason, JobState, RankState
 from db.models.checkpoints import CheckpointRow
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
+from db.repositories import artifacts as artifact_rows
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
+from db.repositories import nodes as node_rows
+from db.repositories.nodes import Address
 from training.link import Birth, World
-from training.spec.job import JobSpec
 
 Action = Literal["run", "pause", "release", "stop"]
 GRACE_SECONDS = 3.0
 
 
+class Place(Protocol):
+    """A node: its row, or what is known of it without."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def desired_revision(self) -> int: ...
+
+    @property
+    def leaving(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Gang:
+    """What all nodes with ranks of one generation of a job are told alike."""
+
+    job: JobRow
+    generation: GenerationRow
+    ranks: Sequence[RankRow]  # in rank order
+    lead: Address
+    restore: tuple[tuple[str, ...], bool]
+
+    def local_world_size(self, node_id: str) -> int:
+        return sum(rank.node_id == node_id and not rank.parked for rank in self.ranks)
+
+
 async def desired_for(session: AsyncSession, node: NodeRow) -> Desired:
-    """Every rank that the node has not yet confirmed gone, and every checkpoint it should delete."""
-    ranks = [rank for rank in await job_rows.open_ranks_of_node(session, node.id) if rank.state is not RankState.MOVED]
-    gangs = groupby(ranks, key=lambda rank: (rank.job_id, rank.generation))
-    assignments = [each for (job_id, number), mine in gangs for each in await _assignments(session, node, job_id, number, list(mine))]
-    doomed = await checkpoint_rows.being_deleted_on(session, node.id)
-    return Desired(
-        revision=node.desired_revision,
-        assignments=tuple(assignments),
-        delete_checkpoints=tuple(CheckpointToDelete(id=each.id, directory=each.directory) for each in doomed),
-        leave=node.leaving,
-    )
+    return (await desired_of(session, [node]))[node.id]
+
+
+async def desired_of(session: AsyncSession, nodes: Sequence[Place]) -> dict[str, Desired]:
+    """By node: every rank that it has not yet confirmed gone, and every checkpoint it should delete. As many queries for a hundred nodes
+    as for one."""
+    if not nodes:
+        return {}
+    node_ids = [node.id for node in nodes]
+    ranks = [rank for rank in await job_rows.open_ranks_of_nodes(session, node_ids) if rank.state is not RankState.MOVED]
+    gangs = await _gangs(session, sorted({(rank.job_id, rank.generation) for rank in ranks}))
+    doomed = await checkpoint_rows.being_deleted_on(session, node_ids)
+    profiled = await artifact_rows.jobs_with_requests(session, {job_id for job_id, _ in gangs})
+    return {
+        node.id: Desired(
+            revision=node.desired_revision,
+            assignments=tuple(
+                [
+                    each
+                    for key, mine in groupby((rank for rank in ranks if rank.node_id == node.id), key=lambda r: (r.job_id, r.generation))
+                    for each in await _assignments(session, node, gangs[key], list(mine), profiled)
+                ]
+            ),
+            delete_checkpoints=tuple(
+                CheckpointToDelete(id=each.id, directory=each.directory) for each in doomed if each.node_id == node.id
+            ),
+            leave=node.leaving,
+        )
+        for node in nodes
+    }
 
 
 def action_of(job: JobRow, generation: GenerationRow, rank: RankRow) -> Action:
@@ -59,9 +112,12 @@ async def restore_candidates(session: AsyncSession, job: JobRow, generation: int
 
     Newer generations' checkpoints are left out, so that every node of a gang gets the same list whenever it asks.
     """
-    own = await checkpoint_rows.present_of_job(session, job.id)
-    usable = [each for each in own if each.state is CheckpointState.COMMITTED and each.generation < generation]
-    return [*usable, *await _origins(session, job)]
+    own = await checkpoint_rows.present_of_job(session, job.id) if generation > 1 else []
+    return [*_usable(own, generation), *await _origins(session, job)]
+
+
+def _usable(own: Sequence[CheckpointRow], generation: int) -> list[CheckpointRow]:
+    return [each for each in own if each.state is CheckpointState.COMMITTED and each.generation < generation]
 
 
 async def _origins(session: AsyncSession, job: JobRow) -> list[CheckpointRow]:
@@ -79,20 +135,38 @@ def _is_older(one: CheckpointRow, other: CheckpointRow) -> bool:
     return one.id != other.id and one.step <= other.step and one.generation <= other.generation
 
 
-async def _assignments(session: AsyncSession, node: NodeRow, job_id: str, number: int, mine: Sequence[RankRow]) -> list[DesiredAssignment]:
-    """One for each thing that ranks of this generation are to do."""
-    job = await job_rows.get(session, job_id)
-    generation = await job_rows.generation(session, job_id, number)
-    assert job is not None, f"rank of unknown job {job_id}"
-    assert generation is not None, f"rank of unknown generation {number} of job {job_id}"
-    spec = JobSpec.model_validate(job.spec)
-    gang = await job_rows.ranks_with_nodes(session, job_id, number)
-    restore = await _restore(session, job, number)
-    worlds = [(action_of(job, generation, rank), _world(rank, spec, generation, node, gang, restore)) for rank in mine]
-    profile = await profiles.wanted(session, job, [rank.rank for rank in mine]) if number == job.generation else None
+async def _gangs(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Gang]:
+    if not keys:
+        return {}
+    jobs = await job_rows.by_id(session, {job_id for job_id, _ in keys})
+    generations, ranks = await job_rows.generations(session, keys), await job_rows.ranks(session, keys)
+    leads = await node_rows.addresses(session, {ranks[key][0].node_id for key in keys})
+    present = await checkpoint_rows.present_of_jobs(session, list({job_id for job_id, number in keys if number > 1}))
+    return {
+        (job_id, number): Gang(
+            jobs[job_id],
+            generations[job_id, number],
+            ranks[job_id, number],
+            leads[ranks[job_id, number][0].node_id],
+            await _restore(session, jobs[job_id], number, [each for each in present if each.job_id == job_id]),
+        )
+        for job_id, number in keys
+    }
+
+
+async def _assignments(
+    session: AsyncSession, node: Place, gang: Gang, mine: Sequence[RankRow], profiled: Collection[str]
+) -> list[DesiredAssignment]:
+    """One for each thing that ranks of this generation are to do. The spec goes along as it is stored: what it means is for the agent to
+    find out where it starts a rank, and living ranks have theirs."""
+    job, number = gang.job, gang.generation.generation
+    root = stored_part(job, "checkpoint", "directory")
+    worlds = [(action_of(job, gang.generation, rank), _world(rank, root, node, gang)) for rank in mine]
+    asked = number == job.generation and job.id in profiled
+    profile = await profiles.wanted(session, job, [rank.rank for rank in mine]) if asked else None
     return [
         DesiredAssignment(
-            job_id=job_id,
+            job_id=job.id,
             generation=number,
             action=action,
             grace_seconds=GRACE_SECONDS,
@@ -104,42 +178,32 @@ async def _assignments(session: AsyncSession, node: NodeRow, job_id: str, number
     ]
 
 
-async def _restore(session: AsyncSession, job: JobRow, generation: int) -> tuple[tuple[str, ...], bool]:
-    """(folders to try, whether starting over is out of the question because there was something to continue from)."""
-    candidates = await restore_candidates(session, job, generation)
-    damaged = any(
-        each.state is CheckpointState.DAMAGED and each.generation < generation
-        for each in await checkpoint_rows.present_of_job(session, job.id)
-    )
+async def _restore(session: AsyncSession, job: JobRow, generation: int, present: Sequence[CheckpointRow]) -> tuple[tuple[str, ...], bool]:
+    """(folders to try, whether starting over is out of the question because there was something to continue from). `present`: the job's
+    own checkpoints."""
+    candidates = [*_usable(present, generation), *await _origins(session, job)]
+    damaged = any(each.state is CheckpointState.DAMAGED and each.generation < generation for each in present)
     return tuple(each.directory for each in candidates), bool(candidates) or damaged or job.restored_from is not None
 
 
-def _world(
-    rank: RankRow,
-    spec: JobSpec,
-    generation: GenerationRow,
-    node: NodeRow,
-    gang: Sequence[tuple[RankRow, NodeRow]],
-    restore: tuple[tuple[str, ...], bool],
-) -> World:
-    root, lead = spec.checkpoint.directory, gang[0][1]
+def _world(rank: RankRow, root: str | None, node: Place, gang: Gang) -> World:
     return World(
         job_id=rank.job_id,
         generation=rank.generation,
         rank=rank.rank,
         local_rank=rank.local_rank,
-        local_world_size=sum(each.id == node.id and not other.parked for other, each in gang),
+        local_world_size=gang.local_world_size(node.id),
         node_rank=rank.node_rank,
-        world_size=generation.world_size,
+        world_size=gang.generation.world_size,
         slot=rank.slot,
         device="cuda" if node.device == "cuda" else "cpu",
-        store_host=lead.address,
-        store_port=lead.store_port,
-        store_token=generation.store_token,
+        store_host=gang.lead.host,
+        store_port=gang.lead.store_port,
+        store_token=gang.generation.store_token,
         checkpoint_directory=f"{root.rstrip('/')}/{rank.job_id}" if root else "",
-        restore_from=restore[0],
-        restore_required=restore[1],
+        restore_from=gang.restore[0],
+        restore_required=gang.restore[1],
         parked=rank.parked,
-        at_boundary=generation.at_boundary,
+        at_boundary=gang.generation.at_boundary,
         birth=None if rank.born_generation is None or rank.born_rank is None else Birth(rank.born_generation, rank.born_rank),
     )

@@ -10,6 +10,7 @@ A nudge carries nothing and may be lost or doubled without harm; whoever waits r
     scheduler           something that placement or the life cycle should look at
     node:<node id>      this node's desired assignments may have changed
     retention           a checkpoint was committed, unpinned or released
+    storage             somebody wants a job's data deleted
     identity            a key, session or user was revoked or changed
 """
 
@@ -24,6 +25,9 @@ EVENTS = "events"
 SCHEDULER = "scheduler"
 IDENTITY = "identity"
 RETENTION = "retention"
+STORAGE = "storage"
+#: For watchers: any topic may have been nudged.
+EVERYTHING = "*"
 
 
 def metrics(job_id: str) -> str:
@@ -39,28 +43,42 @@ def node(node_id: str) -> str:
 
 
 class Subscription:
-    """Remembers at most one nudge: any number of them before `wait` count as one."""
+    """Remembers at most one nudge: any number of them before `wait` count as one. For one task, which may have thousands like it: an event
+    and a timeout of asyncio would cost each of them several times as much."""
 
     def __init__(self) -> None:
-        self._nudged = asyncio.Event()
+        self._nudged = False
+        self._waiting: asyncio.Future[None] | None = None
 
     def nudge(self) -> None:
-        self._nudged.set()
+        self._nudged = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     async def wait(self, timeout: float | None = None) -> bool:
         """True when nudged since the last wait, False when `timeout` seconds passed without."""
-        try:
-            await asyncio.wait_for(self._nudged.wait(), timeout)
-        except TimeoutError:
-            return False
-        self._nudged.clear()
-        return True
+        if not self._nudged:
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_future()
+            alarm = None if timeout is None else loop.call_later(timeout, self._wake)
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+                if alarm is not None:
+                    alarm.cancel()
+        nudged, self._nudged = self._nudged, False
+        return nudged
 
 
 class Bus:
     def __init__(self) -> None:
         self._subscriptions: defaultdict[str, set[Subscription]] = defaultdict(set)
         self._forward: Callable[[Collection[str]], None] | None = None
+        self._watchers: list[Callable[[Collection[str]], None]] = []
 
     def publish(self, *topics: str) -> None:
         """Nudge everyone who waits on these topics, in other replicas too. Call it after the commit, not before."""
@@ -70,13 +88,20 @@ class Bus:
 
     def nudge(self, topics: Collection[str]) -> None:
         """In this process only."""
+        for watcher in self._watchers:
+            watcher(topics)
         for topic in topics:
             for subscription in self._subscriptions.get(topic, ()):
                 subscription.nudge()
 
+    def watch(self, watcher: Callable[[Collection[str]], None]) -> None:
+        """`watcher` is called with the topics of each nudge from here on: what is remembered of them is to be forgotten. It must neither
+        wait nor fail."""
+        self._watchers.append(watcher)
+
     def nudge_everyone(self) -> None:
         """In this process: something may have been missed."""
-        self.nudge(self._subscriptions.keys())
+        self.nudge(self._subscriptions.keys() | {EVERYTHING})
 
     @contextmanager
     def forwarding_to(self, forward: Callable[[Collection[str]], None]) -> Iterator[None]:

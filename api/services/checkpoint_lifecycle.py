@@ -16,7 +16,7 @@ from db.models.checkpoints import CheckpointRow
 
 
 async def record(session: AsyncSession, checkpoint: CheckpointRow, actor: Actor, cause: str, now: datetime) -> None:
-    """A new checkpoint: committed, or debris that is only recorded to be deleted."""
+    """A new checkpoint: committed, superseded, or debris that is only recorded to be deleted."""
     session.add(checkpoint)
     await session.flush()
     if checkpoint.state is CheckpointState.DELETING:

@@ -13,9 +13,10 @@ from api.schemas.checkpoints import Checkpoint, CheckpointUser, RestoreRequest
 from api.schemas.common import Actor
 from api.services import bus, checkpoint_lifecycle
 from api.services.specs import parse_spec
+from api.services.stored_specs import spec_of, why_unreadable
 from cluster.retention import CheckpointView, best, to_delete_next, verified
 from cluster.states import TERMINAL_JOB_STATES, CheckpointState
-from db.models.checkpoints import CheckpointRow
+from db.models.checkpoints import KEPT_STATES, CheckpointRow
 from db.models.jobs import JobRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
@@ -23,7 +24,8 @@ from training.spec.job import CheckpointPolicy, JobSpec
 
 
 def policy_of(job: JobRow) -> CheckpointPolicy:
-    return CheckpointPolicy.model_validate(job.spec["checkpoint"])
+    """Raises `UnreadableSpecError`."""
+    return spec_of(job).checkpoint
 
 
 async def views_of(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list[CheckpointView]:
@@ -50,9 +52,7 @@ async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
     assert job is not None, f"checkpoints of unknown job {rows[0].job_id}"
     views = await views_of(session, await checkpoint_rows.present_of_job(session, job.id))
     users = await checkpoint_rows.users_of(session, [row.id for row in rows])
-    policy = policy_of(job)
-    latest, champion = [view.id for view in verified(views)[:1]], [view.id for view in best(views, policy)[:1]]
-    doomed = {view.id for view in to_delete_next(views, policy)}
+    latest, champion, doomed = _standing(views, None if why_unreadable(job) else policy_of(job))
     return [
         Checkpoint(
             id=row.id,
@@ -80,6 +80,14 @@ async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
     ]
 
 
+def _standing(views: Sequence[CheckpointView], policy: CheckpointPolicy | None) -> tuple[list[str], list[str], set[str]]:
+    """(the latest, the best, those that go next); None: which is best, and what is kept, cannot be read, and nothing goes."""
+    latest = [view.id for view in verified(views)[:1]]
+    if policy is None:
+        return latest, [], set()
+    return latest, [view.id for view in best(views, policy)[:1]], {view.id for view in to_delete_next(views, policy)}
+
+
 async def describe_one(session: AsyncSession, row: CheckpointRow) -> Checkpoint:
     return (await describe(session, [row]))[0]
 
@@ -93,7 +101,7 @@ async def find(session: AsyncSession, checkpoint_id: str, *, lock: bool = False)
 
 async def pin(session: AsyncSession, checkpoint_id: str, pinned: bool, actor: Actor, now: datetime) -> CheckpointRow:
     row = await find(session, checkpoint_id, lock=True)
-    if row.state not in (CheckpointState.COMMITTED, CheckpointState.DAMAGED):
+    if row.state not in KEPT_STATES:
         raise ProblemError(
             "checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}; there is nothing left to pin"
         )
@@ -135,7 +143,7 @@ async def restored_spec(session: AsyncSession, row: CheckpointRow, request: Rest
     """The spec of the new job; a problem when the checkpoint cannot be continued from."""
     job = await job_rows.get(session, row.job_id)
     assert job is not None, f"checkpoint {row.id} of unknown job"
-    if row.state is not CheckpointState.COMMITTED:
+    if row.state not in (CheckpointState.COMMITTED, CheckpointState.SUPERSEDED):
         why = f": {row.damage}" if row.damage else ""
         raise ProblemError("checkpoint_not_usable", f"checkpoint {row.id} of step {row.step} is {row.state.value}{why}; choose another one")
     document = dict(job.spec)

@@ -20,6 +20,7 @@ from api.schemas.comparison import (
 from api.schemas.comparison import SpecDifference as SpecDifferenceView
 from api.services import jobs, steps
 from api.services.steps import Standing
+from api.services.stored_specs import required_spec_of
 from cluster import comparison as rules
 from cluster.comparison import ABSENT, Parameters, Run, SpecDifference, Tallies, Tally
 from cluster.lineage import Line
@@ -36,10 +37,16 @@ EVALUATED = "eval_"
 MOST_JOBS = 8
 
 
-async def compare(control: AsyncSession, points: AsyncSession, job_ids: Sequence[str]) -> ComparisonReport:
-    """Each job with the first one."""
+def named(words: Sequence[str]) -> tuple[str, ...]:
+    """The ids of different jobs. Raises ProblemError where they are too few or too many."""
+    job_ids = tuple(dict.fromkeys(words))
     if not 2 <= len(job_ids) <= MOST_JOBS:
         raise ProblemError("invalid_parameter", f"jobs names {len(job_ids)} different jobs; name 2 to {MOST_JOBS}, as jobs=ID,ID")
+    return job_ids
+
+
+async def compare(control: AsyncSession, points: AsyncSession, job_ids: Sequence[str]) -> ComparisonReport:
+    """Each job with the first one."""
     first, *others = [await _side(control, points, await jobs.find(control, job_id)) for job_id in job_ids]
     return ComparisonReport(items=[await _compare(control, points, first, other) for other in others])
 
@@ -49,7 +56,7 @@ class Side:
 
     def __init__(self, job: JobRow, lines: list[Line], run: Run) -> None:
         self.job, self.lines, self.run = job, lines, run
-        self.spec = JobSpec.model_validate(job.spec)
+        self.spec = required_spec_of(job)
 
     def describe(self) -> ComparedJob:
         run = self.run
@@ -66,6 +73,7 @@ class Side:
 
 
 async def _side(control: AsyncSession, points: AsyncSession, job: JobRow) -> Side:
+    await steps.require_points(points, job.id)
     generations = await job_rows.generations_of(control, job.id)
     lines = await steps.lines_of(points, job.id, generations)
     incidents = await incident_rows.of_job(control, job.id)

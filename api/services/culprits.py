@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.schemas.jobs import Failure
 from api.services import job_lifecycle
 from api.services.identity import SYSTEM
 from api.services.incident_views import what_happened
-from api.services.job_views import describe_failure, rank_view
+from api.services.job_views import describe_failure, rank_view, report_of
 from cluster.failures import end_reason_of, is_victim
 from cluster.states import EndReason, RankState
 from cluster.views import Decision
@@ -92,12 +91,11 @@ def _cause(failure: dict[str, Any], ranks: Sequence[RankRow]) -> EndReason:
 
 
 def _report_of(failure: dict[str, Any], ranks: Sequence[RankRow]) -> FailureReport | None:
-    found = next((rank.failure for rank in ranks if rank.rank == failure["rank"]), None)
-    return None if found is None else msgspec.convert(found, FailureReport)
+    return next((report_of(rank) for rank in ranks if rank.rank == failure["rank"]), None)
 
 
 def _same_culprit(one: dict[str, Any], other: dict[str, Any] | None) -> bool:
-    return other is not None and all(one[name] == other[name] for name in ("rank", "kind", "message"))
+    return isinstance(other, dict) and all(one[name] == other.get(name) for name in ("rank", "kind", "message"))
 
 
 async def carry_out(session: AsyncSession, job: JobRow, incident: IncidentRow, finding: Finding, now: datetime) -> None:
@@ -120,7 +118,8 @@ def corrected(why: str, failure: dict[str, Any]) -> str:
 
 async def _event(session: AsyncSession, job: JobRow, incident: IncidentRow, blamed: dict[str, Any] | None, now: datetime) -> None:
     culprit = Failure.model_validate(incident.culprit)
-    before = f"; rank {blamed['rank']} was heard of first, and was dragged down" if blamed and blamed["rank"] != culprit.rank else ""
+    first = blamed.get("rank") if isinstance(blamed, dict) else None
+    before = f"; rank {first} was heard of first, and was dragged down" if first not in (None, culprit.rank) else ""
     data = {"incident_id": incident.id, "generation": incident.generation, "rank": culprit.rank}
     message = f"rank {culprit.rank} was to blame{before}"
     await job_lifecycle.record_event(session, job, "job.culprit_known", SYSTEM, what_happened(culprit), message, now, data)

@@ -14,12 +14,16 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.schemas.metrics import Curve, JobMetrics
+from cluster.storage import Kind, finest_curves_from, has_points_from
 from db.repositories import metrics as repository
+from db.repositories import storage
 from db.repositories.metric_columns import RecordColumns, StoredBucket
 from db.repositories.metrics import Range
 from monitoring.points import JOB_METRICS, unit_of
-from monitoring.rollup import LEVELS, Bucket, coarsen, level_for
+from monitoring.rollup import Bucket, coarsen, level_for
 
+#: Steps in a bucket of the roll-ups that tell how far a rank went: few enough to read all of them.
+COARSE = 1_000
 _values = msgspec.json.Decoder(dict[str, float | str])
 Generations = Mapping[int, Mapping[int, Bucket]]  # generation -> bucket number -> bucket
 
@@ -36,16 +40,17 @@ async def job_metrics(
     """`wanted` None: the job's own metrics, those that it has reported."""
     as_of = await repository.newest_seq(session, job_id)  # before the rest: a point read twice is harmless, one missed is not
     known = await repository.names(session, job_id)
+    gone_to = await storage.gone_to_steps(session, job_id)
     chosen = [name for name in known if (name in JOB_METRICS if wanted is None else name in wanted)]
     whole: list[Range] = []
     curves: list[Curve] = []
     for rank in ranks:
-        reach = await repository.step_range(session, job_id, rank)
+        reach = await _reach(session, job_id, chosen, rank, gone_to)
         if reach is None:
             continue
         whole.append(reach)
         shown = Range(max(reach.first, steps[0] or 0), reach.last if steps[1] is None else min(reach.last, steps[1]))
-        curves += await _of_rank(session, job_id, chosen, rank, shown, limit)
+        curves += await _of_rank(session, job_id, chosen, rank, shown, limit, gone_to)
     return JobMetrics(
         job_id=job_id,
         first_step=min((reach.first for reach in whole), default=None),
@@ -56,19 +61,34 @@ async def job_metrics(
     )
 
 
-async def _of_rank(session: AsyncSession, job_id: str, names: Sequence[str], rank: int, steps: Range, limit: int) -> list[Curve]:
+async def _reach(session: AsyncSession, job_id: str, names: Sequence[str], rank: int, gone_to: Mapping[str, int]) -> Range | None:
+    """The first and last step of one rank; of its roll-ups where points have been deleted."""
+    points = await repository.step_range(session, job_id, rank)
+    if Kind.POINTS not in gone_to:
+        return points
+    rolled = await repository.rolled_range(session, job_id, rank, names, max(COARSE, finest_curves_from(0, gone_to)))
+    if points is None or rolled is None:
+        return points or rolled
+    return Range(min(points.first, rolled.first), max(points.last, rolled.last))
+
+
+async def _of_rank(
+    session: AsyncSession, job_id: str, names: Sequence[str], rank: int, steps: Range, limit: int, gone_to: Mapping[str, int]
+) -> list[Curve]:
     if not names or steps.last < steps.first:
         return []
-    records = await repository.raw(session, job_id, rank, steps, limit)
-    if len(records) <= limit:
-        return _raw_curves(records, names, rank)
-    level = level_for(steps.last - steps.first + 1, limit)
+    if has_points_from(steps.first, gone_to):
+        records = await repository.raw(session, job_id, rank, steps, limit)
+        if len(records) <= limit:
+            return _raw_curves(records, names, rank)
+    finest = finest_curves_from(steps.first, gone_to)
+    level = max(level_for(steps.last - steps.first + 1, limit), finest)
     found = _by_name(await repository.rollups(session, job_id, names, rank, level, steps))
-    sparse = [name for name, stored in found.items() if level > LEVELS[0] and sum(row.bucket.count for row in stored) <= limit]
-    fine = _by_name(await repository.rollups(session, job_id, sparse, rank, LEVELS[0], steps)) if sparse else {}
+    sparse = [name for name, stored in found.items() if level > finest and sum(row.bucket.count for row in stored) <= limit]
+    fine = _by_name(await repository.rollups(session, job_id, sparse, rank, finest, steps)) if sparse else {}
     curves: list[Curve] = []
     for name in names:
-        size = LEVELS[0] if name in fine else level
+        size = finest if name in fine else level
         curves += _rolled_curves(name, rank, fine.get(name) or found.get(name, []), size, limit)
     return curves
 

@@ -12,14 +12,16 @@ from api.schemas.jobs import Failure
 from api.services import incident_views, steps
 from api.services.incident_views import Story, what_happened
 from api.services.steps import STEP_SECONDS, StepRecord
+from api.services.stored_specs import stored_part
 from cluster.goodput import WORDS, Account, Cause, Facts, Fault, Membership, Stay, Stretch, account
 from cluster.states import EndReason, JobState
+from cluster.storage import finest_curves_from, has_points_from
 from db.models.events import EventRow
 from db.models.jobs import GenerationRow, JobRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import events as event_rows
 from db.repositories import jobs as job_rows
-from db.repositories import step_records
+from db.repositories import step_records, storage
 from db.repositories.metric_columns import StoredBucket
 from monitoring.rollup import level_for
 
@@ -43,7 +45,7 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow, now: 
         memberships=_memberships(generations, history, await checkpoint_rows.saved_last(control, job.id)),
         stretches=stretches,
         faults=[_fault(story) for story in found],
-        tells_steps=job.spec.get("script") is None,
+        tells_steps=stored_part(job, "script") is None,
     )
     return _describe(job, now, account(facts), found, resolution)
 
@@ -88,11 +90,14 @@ def _fault(story: Story) -> Fault:
 
 async def _stretches(points: AsyncSession, job_id: str, generations: Sequence[GenerationRow]) -> tuple[int, list[Stretch]]:
     """(steps in each at most, the stretches by generation and step)."""
-    if await step_records.count(points, job_id, STEP_SECONDS) <= MAX_RECORDS:
+    gone_to = await storage.gone_to_steps(points, job_id)
+    if has_points_from(0, gone_to) and await step_records.count(points, job_id, STEP_SECONDS) <= MAX_RECORDS:
         records = [record async for chunk in step_records.in_order(points, job_id) for record in steps.parse(chunk)]
         return 1, of_records(records)
     newest = await step_records.newest_steps(points, job_id, STEP_SECONDS)
-    level = level_for(max(newest.values()), MAX_BUCKETS)
+    if not newest:  # all of it was deleted
+        return 1, []
+    level = max(level_for(max(newest.values()), MAX_BUCKETS), finest_curves_from(0, gone_to))
     starts = {row.generation: row.start_step for row in generations}
     return level, of_buckets(await step_records.rollups(points, job_id, STEP_SECONDS, level), starts, level)
 
@@ -147,9 +152,12 @@ def _words(story: Story) -> str:
 
 
 def _summary(job: JobRow, result: Account) -> str:
+    if result.goodput is None and stored_part(job, "script") is not None:
+        return "a script does not report its steps"
+    if result.goodput is None and (job.progress or {}).get("step"):
+        return "its steps are no longer kept; the history says when and why they were deleted"
     if result.goodput is None:
-        script = job.spec.get("script") is not None
-        return "a script does not report its steps" if script else "no step has been finished yet"
+        return "no step has been finished yet"
     return f"{result.goodput:.1%} of {result.wall:.1f} s went into {result.useful_steps} steps that count"
 
 

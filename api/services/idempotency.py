@@ -72,7 +72,7 @@ class OnceOnly:
         return schema.model_validate(earlier.response)
 
 
-def once_only(request: Request, caller: Viewer, services: ServicesDep, key: IdempotencyKey = None) -> OnceOnly:
+async def once_only(request: Request, caller: Viewer, services: ServicesDep, key: IdempotencyKey = None) -> OnceOnly:
     route = f"{request.method} {request.url.path}?{request.url.query}".rstrip("?")
     return OnceOnly(key=key, user_id=caller.user_id, route=route, services=services)
 

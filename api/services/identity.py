@@ -131,7 +131,14 @@ def login_url(base: str, token: str) -> str:
 
 
 async def create_api_key(
-    session: AsyncSession, user: UserRow, *, name: str, role: str, now: datetime, expires_at: datetime | None
+    session: AsyncSession,
+    user: UserRow,
+    *,
+    name: str,
+    role: str,
+    now: datetime,
+    expires_at: datetime | None,
+    parent: ApiKeyRow | None = None,
 ) -> tuple[str, ApiKeyRow]:
     """(the key, shown once; its row)."""
     key = new_secret(KEY_PREFIX)
@@ -143,6 +150,7 @@ async def create_api_key(
         user_id=user.id,
         created_at=now,
         expires_at=expires_at,
+        parent_id=parent.id if parent else None,
     )
     session.add(row)
     await session.flush()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api.services.job_views import report_of, stall_of
 from cluster.states import TERMINAL_JOB_STATES, EndReason, JobState, RankState
 from cluster.views import Decision
 from db.models.incidents import IncidentRow
@@ -16,6 +17,8 @@ from db.models.jobs import JobRow, RankRow
 from db.repositories import incidents as incident_rows
 from db.repositories import jobs as job_rows
 
+#: A node's clock may say anything; what is later than the year 3000 is no time (nor is NaN).
+LATEST_TOLD = 32_503_680_000.0
 #: What ends a generation without anything having gone wrong.
 _HARMLESS = frozenset({EndReason.COMPLETED, EndReason.CANCELLED, EndReason.PAUSED, EndReason.PREEMPTED, EndReason.RESIZED})
 
@@ -92,13 +95,16 @@ def _tells(rank: RankRow) -> bool:
 def _fault_at(ranks: Sequence[RankRow]) -> datetime | None:
     """The earliest that a rank tells of: its own end, the break of its connection to the one that ended, or when it began with what
     it could not finish."""
-    times = [float(rank.failure["time"]) for rank in ranks if rank.failure and rank.failure.get("time")]
-    times += [float(rank.stall["since"]) for rank in ranks if rank.stall]
-    return datetime.fromtimestamp(min(times), UTC) if times else None
+    times = [report.time for rank in ranks if (report := report_of(rank)) is not None]
+    times += [stall.since for rank in ranks if (stall := stall_of(rank)) is not None]
+    told = [moment for moment in times if 0.0 < moment < LATEST_TOLD]
+    return datetime.fromtimestamp(min(told), UTC) if told else None
 
 
 async def note_restart(session: AsyncSession, job: JobRow, resumed_step: int, now: datetime) -> None:
     """A new generation has been placed: it answers the restarts that waited for it."""
+    if job.generation == 1:
+        return
     for incident in await incident_rows.unanswered(session, job.id):
         incident.next_generation, incident.resumed_step = job.generation, resumed_step
         old = (await job_rows.ranks(session, [(job.id, incident.generation)])).get((job.id, incident.generation), [])

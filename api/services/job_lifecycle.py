@@ -31,6 +31,7 @@ async def submit(session: AsyncSession, spec: JobSpec, actor: Actor, now: dateti
         world_size=spec.world_size,
         restored_from=restored_from.id if restored_from else None,
         created_by=actor.name,
+        created_by_id=actor.id if actor.kind == "user" else None,
         created_at=now,
         queued_at=now,
         state_since=now,
@@ -76,7 +77,7 @@ async def set_pending(session: AsyncSession, job: JobRow, reason: Reason | None,
 
 async def correct_failure(session: AsyncSession, job: JobRow, generation: int, failure: dict[str, Any], reason: EndReason | None) -> None:
     """The culprit was heard of after its victims: for as long as the job shows the failure of that generation."""
-    if job.failure is not None and job.failure.get("generation") == generation and job.failure != failure:
+    if isinstance(job.failure, dict) and job.failure.get("generation") == generation and job.failure != failure:
         await compare_and_set(session, job, failure=failure, end_reason=reason if job.end_reason else None)
 
 

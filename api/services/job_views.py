@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from api.schemas.jobs import Failure
+from api.services.stored_specs import readable_spec_of, spec_of
 from cluster.elastic import Gang, Mishap, Seat
 from cluster.failures import root_cause
 from cluster.placement import NodeView, Request
@@ -18,7 +19,7 @@ from cluster.views import JobView, RankView
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from training.link import FailureReport, Outcome, Stalled
-from training.spec.job import JobSpec
+from training.spec.strategy import REPLICAS
 
 #: A rank that ends sooner than this after it got a place, and before it has taken so many steps there, did not work there.
 USEFUL = timedelta(seconds=10)
@@ -27,12 +28,24 @@ _GONE = frozenset({RankState.EXITED, RankState.LOST, RankState.MOVED})
 
 
 def job_view(
-    job: JobRow, generation: GenerationRow | None, ranks: Sequence[RankRow], silent: Collection[str] = (), draining: Collection[str] = ()
+    job: JobRow,
+    generation: GenerationRow | None,
+    ranks: Sequence[RankRow],
+    silent: Collection[str] = (),
+    draining: Collection[str] = (),
+    behind: Collection[str] = (),
 ) -> JobView:
-    """`silent`: nodes whose agent is not connected."""
-    spec = JobSpec.model_validate(job.spec)
+    """`silent`: nodes whose agent is not connected; `behind`: nodes that have reports to send. A job whose spec cannot be read neither
+    closes up nor runs out of restarts: see `known_jobs.Known.decide`."""
+    spec = readable_spec_of(job)
     views = [
-        rank_view(rank, begun=job.state is JobState.RUNNING, reachable=rank.node_id not in silent, leaving=rank.node_id in draining)
+        rank_view(
+            rank,
+            begun=job.state is JobState.RUNNING,
+            reachable=rank.node_id not in silent,
+            leaving=rank.node_id in draining,
+            behind=spec is not None and spec.script is None and rank.node_id in behind,
+        )
         for rank in ranks
     ]
     return JobView(
@@ -44,39 +57,40 @@ def job_view(
         generation_since=generation.started_at if generation else None,
         generation_ended_at=generation.ended_at if generation else None,
         restarts=job.restarts,
-        max_restarts=spec.fault_tolerance.max_restarts,
+        max_restarts=spec.fault_tolerance.max_restarts if spec else job.restarts + 1,
         ranks=tuple(view for view, rank in zip(views, ranks, strict=True) if not rank.parked),
         parked=tuple(view for view, rank in zip(views, ranks, strict=True) if rank.parked),
-        min_ranks=min(spec.min_ranks, job.world_size) if spec.closes_up else None,
-        plan=spec.parallelism,
-        slow_is_hung=spec.fault_tolerance.hang_seconds is not None,
+        min_ranks=min(spec.min_ranks, job.world_size) if spec and spec.closes_up else None,
+        plan=spec.parallelism if spec else REPLICAS,
+        slow_is_hung=spec is not None and spec.fault_tolerance.hang_seconds is not None,
         target=job.world_size,
-        saves=spec.script is None,
+        saves=spec is not None and spec.script is None,
     )
 
 
-def rank_view(rank: RankRow, *, begun: bool = False, reachable: bool = True, leaving: bool = False) -> RankView:
+def rank_view(rank: RankRow, *, begun: bool = False, reachable: bool = True, leaving: bool = False, behind: bool = False) -> RankView:
     """`begun`: its generation has joined, so that whoever came to it as a newcomer is none any more."""
     return RankView(
         rank=rank.rank,
         state=rank.state,
         updated_at=rank.updated_at,
         outcome=cast("Outcome | None", rank.outcome),
-        failure=_report(rank),
+        failure=report_of(rank),
         drained=rank.drained,
         carried=rank.born_generation is not None,
         newcomer=rank.newcomer and not begun and rank.state is not RankState.RUNNING,
         reachable=reachable,
         suspended=rank.suspended,
-        stall=None if rank.stall is None else msgspec.convert(rank.stall, Stalled),
+        stall=stall_of(rank),
         leaving=leaving,
+        behind=behind,
         started=rank.pid is not None or rank.outcome is not None or rank.failure is not None or rank.exit_code is not None,
     )
 
 
 def gang_view(job: JobRow, view: JobView, ranks: Sequence[RankRow], device: str, mishaps: Sequence[Mishap]) -> Gang:
     """`view` and `ranks` are of the same moment."""
-    spec = JobSpec.model_validate(job.spec)
+    spec = spec_of(job)
     most = spec.resources.most_ranks if job.world_size == spec.world_size else job.world_size
     seats = [seat_of(rank, known) for rank, known in _paired(ranks, (*view.ranks, *view.parked)) if not known.stopped]
     parked = {rank.rank for rank in ranks if rank.parked}
@@ -110,7 +124,7 @@ def mishaps_of(joiners: Sequence[tuple[RankRow, GenerationRow]], now: datetime) 
     """Joiners that came to nothing, since the last one that came through. Who was told to go had no mishap."""
     found: list[Mishap] = []
     for rank, generation in joiners:
-        report = _report(rank)
+        report = report_of(rank)
         if not rank.parked and _came_through(rank, generation, now):
             found.clear()
         elif rank.state is RankState.EXITED and rank.outcome == "failed" and not (report and report.ordered):
@@ -124,7 +138,7 @@ def _came_through(rank: RankRow, generation: GenerationRow, now: datetime) -> bo
 
 
 def request_of(job: JobRow) -> Request:
-    spec = JobSpec.model_validate(job.spec)
+    spec = spec_of(job)
     per_node = spec.resources.slots_per_node
     least = spec.resources.min_nodes if spec.closes_up else None
     return Request(job.id, -(-job.world_size // per_node), per_node, job.priority, job.queued_at, least, spec.parallelism)
@@ -149,7 +163,7 @@ def node_views(nodes: Sequence[NodeRow], holders: Sequence[tuple[RankRow, str]])
 
 def describe_failure(ranks: Sequence[RankRow], node_names: Mapping[str, str]) -> dict[str, Any] | None:
     """The culprit with its victims folded under it, as stored with the job; None when no rank has failed."""
-    reports = [report for rank in ranks if (report := _report(rank)) is not None]
+    reports = [report for rank in ranks if (report := report_of(rank)) is not None]
     by_rank = {rank.rank: rank for rank in ranks}
     lost = [_lost(rank, node_names) for rank in ranks if rank.state is RankState.LOST]
     culprit, victims = root_cause(reports)
@@ -161,8 +175,30 @@ def describe_failure(ranks: Sequence[RankRow], node_names: Mapping[str, str]) ->
     return failures[0].model_copy(update={"victims": failures[1:]}).model_dump(mode="json")
 
 
-def _report(rank: RankRow) -> FailureReport | None:
-    return None if rank.failure is None else msgspec.convert(rank.failure, FailureReport)
+def report_of(rank: RankRow) -> FailureReport | None:
+    """What the rank said of its end, under the number that it has in its generation.
+
+    A process that dies before it takes its place in a newer generation reports under the number of the older one. Its peers' numbers
+    (`ended`) are of that generation as well, and are left out. A report that cannot be read still says that the rank has failed.
+    """
+    if rank.failure is None:
+        return None
+    try:
+        report = msgspec.convert(rank.failure, FailureReport)
+    except msgspec.ValidationError as error:
+        message = f"what it said of its end cannot be read: {error}"
+        return FailureReport(kind="exit", rank=rank.rank, message=message, step=rank.step, time=rank.updated_at.timestamp())
+    return report if report.rank == rank.rank else msgspec.structs.replace(report, rank=rank.rank, ended=())
+
+
+def stall_of(rank: RankRow) -> Stalled | None:
+    """What the rank is at for too long. What cannot be read says nothing: it comes again as long as the rank is stalled."""
+    if rank.stall is None:
+        return None
+    try:
+        return msgspec.convert(rank.stall, Stalled)
+    except msgspec.ValidationError:
+        return None
 
 
 def _failure(report: FailureReport, rank: RankRow, node_names: Mapping[str, str]) -> Failure:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.errors import ProblemError, not_found
 from api.schemas.common import Actor, Reason
 from api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
-from api.services import job_lifecycle, plan_auto, revisions
+from api.services import job_lifecycle, plan_auto, removals, revisions
 from api.services.job_words import model_of, place_in_mesh, strategy_of
+from api.services.stored_specs import readable_spec_of, required_spec_of, stored_part, why_unreadable
 from cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from db.repositories import events as event_rows
 from db.repositories import jobs as job_rows
-from training.spec.job import JobSpec
+from training.spec.job import LABEL_NAME, JobSpec
+
+#: Of a query: what follows it is a label's name.
+LABEL, MOST_LABELS = "label.", 16
+
+#: Of the generations of a job, the newest that it is shown with: one that has recovered for weeks has tens of thousands.
+MOST_GENERATIONS = 100
+#: Of a job whose spec cannot be read.
+UNKNOWN = "unknown"
 
 
 async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> JobRow:
@@ -31,7 +42,7 @@ async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> Job
 
 
 def summarize(job: JobRow) -> JobSummary:
-    spec = JobSpec.model_validate(job.spec)
+    spec = readable_spec_of(job)
     return JobSummary(
         id=job.id,
         name=job.name,
@@ -46,9 +57,11 @@ def summarize(job: JobRow) -> JobSummary:
         world_size=job.world_size,
         generation=job.generation,
         restarts=job.restarts,
-        strategy=strategy_of(spec, job.world_size),
-        model=model_of(spec),
+        strategy=strategy_of(spec, job.world_size) if spec else UNKNOWN,
+        model=model_of(spec) if spec else UNKNOWN,
+        unreadable=why_unreadable(job),
         created_by=job.created_by,
+        created_by_id=job.created_by_id,
         created_at=job.created_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
@@ -58,22 +71,41 @@ def summarize(job: JobRow) -> JobSummary:
 async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
     """The sequence number is read first: an event between it and the rest is seen twice rather than never."""
     as_of_seq = await event_rows.newest_seq(session)
-    ranks = await job_rows.ranks_with_nodes(session, job.id, job.generation)
-    generations = [describe_generation(row) for row in await job_rows.generations_of(session, job.id)]
-    spec = JobSpec.model_validate(job.spec)
+    ranks, rows = ([], []) if job.generation == 0 else await _gang_of(session, job)
+    generations = [describe_generation(row) for row in rows]
+    spec = readable_spec_of(job)
     size = generations[-1].world_size if generations else job.world_size
     return Job(
         **summarize(job).model_dump(),
         spec=spec,
+        stored_spec=None if spec else job.spec,
         revision=job.version,
-        failure=Failure.model_validate(job.failure) if job.failure else None,
+        failure=_failure_of(job),
         restored_from=job.restored_from,
         choice=await plan_auto.choice_of(session, job.id),
         actual_world_size=next((each.world_size for each in generations[-1:] if each.ended_at is None), None),
-        ranks=[describe_rank(rank, node, place_in_mesh(spec, size, rank.rank), now) for rank, node in ranks],
+        ranks=[describe_rank(rank, node, place_in_mesh(spec, size, rank.rank) if spec else {}, now) for rank, node in ranks],
         generations=generations,
+        data_removal=await removals.of_job(session, job.id) if job.state in TERMINAL_JOB_STATES else None,
         as_of_seq=as_of_seq,
     )
+
+
+async def _gang_of(session: AsyncSession, job: JobRow) -> tuple[Sequence[tuple[RankRow, NodeRow]], Sequence[GenerationRow]]:
+    """The ranks of the newest generation, and the newest generations."""
+    ranks = await job_rows.ranks_with_nodes(session, job.id, job.generation)
+    return ranks, await job_rows.newest_generations(session, job.id, MOST_GENERATIONS)
+
+
+def _failure_of(job: JobRow) -> Failure | None:
+    """As it is stored; where that cannot be read it is shown as such, and the job all the same."""
+    if not job.failure:
+        return None
+    try:
+        return Failure.model_validate(job.failure)
+    except ValidationError as error:
+        said = f"the stored failure cannot be read: {error.error_count()} wrong field(s)"
+        return Failure(kind="exit", rank=0, node_name="", generation=job.generation, message=said)
 
 
 def describe_rank(rank: RankRow, node: NodeRow, place: dict[str, int], now: datetime) -> Rank:
@@ -123,7 +155,13 @@ def parse_states(status: str | None) -> tuple[JobState, ...]:
 
 
 def parse_labels(parameters: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name.removeprefix("label."), value) for name, value in parameters if name.startswith("label."))
+    labels = tuple((name.removeprefix(LABEL), value) for name, value in parameters if name.startswith(LABEL))
+    wrong = next((name for name, _ in labels if not re.fullmatch(LABEL_NAME.pattern, name)), None)
+    if wrong is not None:
+        raise ProblemError("invalid_parameter", f"label.{wrong}: no label is called so; a name has {LABEL_NAME.rule}")
+    if len(labels) > MOST_LABELS:
+        raise ProblemError("invalid_parameter", f"{len(labels)} labels are asked for; the limit is {MOST_LABELS}")
+    return labels
 
 
 # --- what clients may ask
@@ -135,7 +173,7 @@ async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor:
     _refuse_cancelled(job)
     if job.desired is Intent.PAUSE:
         raise ProblemError("job_already_paused", f"job {job.name} is {_paused_word(job)} already; resume it with PUT .../resume")
-    if job.spec.get("script") is not None:
+    if stored_part(job, "script") is not None:
         raise ProblemError(
             "cannot_pause", f"job {job.name} runs a script, which Paceline cannot ask to save; cancel it, or use an entrypoint or a model"
         )
@@ -167,7 +205,7 @@ async def resize(session: AsyncSession, job: JobRow, nodes: int, if_match: str |
     _refuse_finished(job, "resized")
     revisions.check(job, if_match)
     _refuse_cancelled(job)
-    spec = JobSpec.model_validate(job.spec)
+    spec = required_spec_of(job)
     _refuse_size(job, spec, nodes)
     world_size = nodes * spec.resources.slots_per_node
     if too_large := await plan_auto.too_large_at(session, job.id, spec, world_size):

@@ -15,7 +15,7 @@ from db.models.identity import JoinTokenRow
 from db.models.nodes import NodeRow
 from db.repositories import identity as repository
 
-NODE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 async def create_join_token(session: AsyncSession, *, created_by: str, now: datetime, lifetime: timedelta) -> tuple[str, datetime]:
@@ -25,12 +25,17 @@ async def create_join_token(session: AsyncSession, *, created_by: str, now: date
     return token, expires
 
 
-async def join(session: AsyncSession, request: JoinRequest, now: datetime) -> JoinReply:
-    """A new node in state joining. A refusal leaves the token unused: the transaction rolls back."""
-    if not NODE_NAME.match(request.name):
+def checked(request: JoinRequest) -> JoinRequest:
+    """`request`, or a problem where no node can be called so."""
+    if not NODE_NAME.fullmatch(request.name):
         raise ProblemError(
             "invalid_request", f"node name {request.name!r} must be 1-63 letters, digits, '.', '_' or '-', not starting with a sign"
         )
+    return request
+
+
+async def join(session: AsyncSession, request: JoinRequest, now: datetime) -> JoinReply:
+    """A new node in state joining. A refusal leaves the token unused: the transaction rolls back. `request` is `checked`."""
     if not await repository.use_join_token(session, identity.hash_secret(request.token), now):
         raise ProblemError(
             "invalid_join_token", "this join token was used, has expired or never existed; make a new one under Cluster, Add node"

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.services.job_views import job_view
+from api.services.stored_specs import why_unreadable
+from api.services.troubles import Subject
 from cluster.culprits import is_awaited
 from cluster.decide import decide, wants_slots
 from cluster.placement import NodeShare
-from cluster.states import NodeState
+from cluster.states import EndReason, JobState, NodeState
 from cluster.views import Decision, JobView
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.repositories import jobs as job_rows
@@ -28,10 +31,15 @@ class Known:
     ranks: Sequence[RankRow]  # the parked ones too
     silent: Collection[str]  # nodes
     draining: Collection[str]  # nodes
+    behind: Collection[str] = ()  # nodes
 
     @property
+    def subject(self) -> Subject:
+        return subject_of(self.job)
+
+    @cached_property
     def view(self) -> JobView:
-        return job_view(self.job, self.generation, self.ranks, self.silent, self.draining)
+        return job_view(self.job, self.generation, self.ranks, self.silent, self.draining, self.behind)
 
     @property
     def members(self) -> list[RankRow]:
@@ -40,14 +48,36 @@ class Known:
     def decide(self, now: datetime) -> Decision | None:
         """None: nothing, or not yet."""
         decision = decide(self.view, now)
-        return None if decision is None or is_awaited(self.view, decision, now) else decision
+        if decision is None or is_awaited(self.view, decision, now):
+            return None
+        return decision if self.is_readable or _needs_no_spec(self.view, decision) else None
 
     def wants_slots(self, now: datetime) -> bool:
-        return wants_slots(self.view, now)
+        return self.is_readable and wants_slots(self.view, now)
+
+    @cached_property
+    def is_readable(self) -> bool:
+        return why_unreadable(self.job) is None
+
+
+def _needs_no_spec(view: JobView, decision: Decision) -> bool:
+    """What happens to a job whose spec cannot be read: what its user asks for, what its ranks have brought to a good end, and the end of
+    what was stopping already. No fault of it is acted on: a version that reads it again finds it as it was."""
+    return view.state is JobState.STOPPING or decision.reason in (None, EndReason.CANCELLED, EndReason.PAUSED, EndReason.COMPLETED)
+
+
+def subject_of(job: JobRow) -> Subject:
+    return Subject("job", job.id, job.version)
 
 
 async def load(session: AsyncSession) -> list[Known]:
+    """Every job that may move by itself. Those that only wait for slots are not among them: see `loops/placing.py`."""
     return await _known(session, await job_rows.undecided(session))
+
+
+async def load_recovering(session: AsyncSession) -> list[Known]:
+    """Of these, jobs between two generations: some of them wait for slots."""
+    return await _known(session, await job_rows.in_state(session, JobState.RECOVERING))
 
 
 async def load_locked(session: AsyncSession, job_id: str) -> Known | None:
@@ -64,26 +94,30 @@ async def load_locked(session: AsyncSession, job_id: str) -> Known | None:
 
 
 async def lock_ranks(session: AsyncSession, job: JobRow) -> None:
-    """To be called before they are read: what a report changed would be overwritten, or overwrite what follows from it."""
-    await node_rows.lock(session, await job_rows.nodes_with_open_ranks(session, job.id))
+    """To be called before they are read: what a report changed would be overwritten, or overwrite what follows from it. SQLite's one
+    writer needs no lock."""
+    if session.get_bind().dialect.name != "sqlite":
+        await node_rows.lock(session, await job_rows.nodes_with_open_ranks(session, job.id))
 
 
 async def _known(session: AsyncSession, jobs: Sequence[JobRow]) -> list[Known]:
     keys = [(job.id, job.generation) for job in jobs if job.generation]
     generations, ranks = await job_rows.generations(session, keys), await job_rows.ranks(session, keys)
-    silent, draining = await node_rows.silent(session), await node_rows.draining(session)
+    node_ids = {rank.node_id for gang in ranks.values() for rank in gang}
+    silent, draining = await node_rows.silent_and_draining(session, node_ids)
+    behind = await node_rows.behind(session) if any(job.state is JobState.RECOVERING for job in jobs) else []
     return [
-        Known(job, generations.get((job.id, job.generation)), ranks.get((job.id, job.generation), []), silent, draining) for job in jobs
+        Known(job, generations.get((job.id, job.generation)), ranks.get((job.id, job.generation), []), silent, draining, behind)
+        for job in jobs
     ]
 
 
 async def still_free(session: AsyncSession, shares: Sequence[NodeShare]) -> bool:
     """A node may have been cordoned since the snapshot; and where we stalled, another replica may have given the same slots. The
     locks on the nodes keep the answer true until the commit."""
-    for share in sorted(shares, key=lambda share: (share.node_id, share.slots)):
-        node = await node_rows.get_locked(session, share.node_id)
-        if node is None or node.state is not NodeState.READY:
-            return False
-        if {rank.slot for rank, _ in await job_rows.holders(session, share.node_id)} & set(share.slots):
-            return False
-    return True
+    if not shares:
+        return True
+    node_ids = {share.node_id for share in shares}
+    ready = [node.id for node in await node_rows.all_locked(session, node_ids) if node.state is NodeState.READY]
+    held = await job_rows.held_slots(session, node_ids)
+    return node_ids == set(ready) and not any((share.node_id, slot) in held for share in shares for slot in share.slots)

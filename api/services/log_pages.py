@@ -12,7 +12,8 @@ from api.schemas.jobs import LogEntry, LogPage
 from db.repositories import logs as repository
 from db.repositories.logs import LogColumns, LogFilter
 
-DOWNLOAD_CHUNK = 5_000
+#: Lines that are read and written at once: more would hold the event loop for too long.
+DOWNLOAD_CHUNK = 500
 
 
 def describe(row: LogColumns) -> LogEntry:

@@ -12,6 +12,7 @@ from api.deps import nudge_after_commit
 from api.services import bus, checkpoint_lifecycle, events, node_lifecycle
 from api.services.assignments import action_of
 from api.services.identity import node_actor
+from api.services.job_views import report_of, stall_of
 from cluster.failures import is_victim
 from cluster.protocol import Observed, ObservedRank
 from cluster.states import CheckpointState, RankState
@@ -19,36 +20,37 @@ from db.models.jobs import GenerationRow, RankRow
 from db.models.nodes import NodeRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
-from db.repositories import nodes as node_rows
-from training.link import FailureReport, Stalled
+from training.link import FailureReport
 
 #: A rank only moves forward through these; a restarted agent may at first know less than we do.
 _ORDER = [RankState.ASSIGNED, RankState.STARTING, RankState.PARKED, RankState.RUNNING, RankState.STOPPING, RankState.EXITED]
 RankKey = tuple[str, int, int]
 
 
-async def apply(session: AsyncSession, node_id: str, observed: Observed, now: datetime) -> None:
-    node = await node_rows.get_locked(session, node_id)
-    if node is None:
-        return
+async def apply(session: AsyncSession, node: NodeRow, observed: Observed, now: datetime) -> None:
+    """Bring an agent's report into the rows of its ranks and checkpoints. The row of `node` is locked by this transaction."""
     reported = {(each.job_id, each.generation, rank.rank): rank for each in observed.assignments for rank in each.ranks}
     current = observed.revision == node.desired_revision
-    for rank in await job_rows.open_ranks_of_node(session, node_id):
+    for rank, beginning in await job_rows.open_ranks_to_report(session, node.id):
         report = reported.get((rank.job_id, rank.generation, rank.rank))
         if report is not None:
-            await _apply_report(session, node, rank, report, now)
+            await _apply_report(session, node, rank, beginning, report, now)
         elif current and await _is_gone(session, rank):
             await _forget(session, node, rank, now)
     await _confirm_deletions(session, node, observed.deleted_checkpoints, now)
 
 
-async def _apply_report(session: AsyncSession, node: NodeRow, rank: RankRow, report: ObservedRank, now: datetime) -> None:
+async def _apply_report(
+    session: AsyncSession, node: NodeRow, rank: RankRow, beginning: GenerationRow | None, report: ObservedRank, now: datetime
+) -> None:
+    """`beginning`: the rank's generation as long as no step of it is known."""
     _note_progress(rank, report, now)
     if rank.state is RankState.MOVED:  # only what it left behind is still of interest
         rank.drained = rank.drained or report.drained
         return
-    if rank.step > 0 and report.state not in (RankState.ASSIGNED, RankState.STARTING):  # one on its way has taken no step here
-        await _note_first_step(session, rank, now)
+    on_its_way = report.state in (RankState.ASSIGNED, RankState.STARTING)  # it has taken no step here
+    if beginning is not None and beginning.first_step_at is None and rank.step > beginning.start_step and not on_its_way:
+        beginning.first_step_at = now
     exited = report.state is RankState.EXITED and rank.state is not RankState.EXITED
     let_go = rank.parked and rank.state is RankState.STOPPING
     if not _is_news(rank, report):
@@ -76,8 +78,7 @@ def _is_news(rank: RankRow, report: ObservedRank) -> bool:
         return report.state is RankState.EXITED and report.drained and not rank.drained
     forward = _ORDER.index(report.state) - _ORDER.index(rank.state) if report.state in _ORDER else -1
     breaks = report.failure is not None and rank.failure is None
-    stall = None if rank.stall is None else msgspec.convert(rank.stall, Stalled)
-    hangs = (report.suspended, report.stall) != (rank.suspended, stall)
+    hangs = (report.suspended, report.stall) != (rank.suspended, stall_of(rank))
     return forward > 0 or (forward == 0 and (breaks or hangs or report.pid not in (None, rank.pid)))
 
 
@@ -88,12 +89,6 @@ def _note_progress(rank: RankRow, report: ObservedRank, now: datetime) -> None:
     if report.progress_age is not None:
         seen = now - timedelta(seconds=report.progress_age)
         rank.progress_at = max(rank.progress_at or seen, seen)
-
-
-async def _note_first_step(session: AsyncSession, rank: RankRow, now: datetime) -> None:
-    generation = await job_rows.generation(session, rank.job_id, rank.generation)
-    if generation is not None and generation.first_step_at is None and rank.step > generation.start_step:
-        generation.first_step_at = now
 
 
 async def _is_gone(session: AsyncSession, rank: RankRow) -> bool:
@@ -154,7 +149,8 @@ async def _exit_event(session: AsyncSession, node: NodeRow, rank: RankRow, now: 
 
 def _broke_by_itself(rank: RankRow) -> bool:
     """A culprit may be heard of later than its victims, whose reports made the generation stop."""
-    return rank.failure is not None and not is_victim(msgspec.convert(rank.failure, FailureReport))
+    report = report_of(rank)
+    return report is not None and not is_victim(report)
 
 
 async def _confirm_deletions(session: AsyncSession, node: NodeRow, checkpoint_ids: tuple[str, ...], now: datetime) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 from fastapi import Query
@@ -32,23 +33,35 @@ def decode(cursor: str | None, *types: type) -> tuple[Key, ...] | None:
         return None
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         key = None
     fits = isinstance(key, list) and len(key) == len(types)
-    if not fits or any(type(part) is not kind for part, kind in zip(key, types, strict=True)):
-        raise ProblemError("invalid_cursor", "pass the next_cursor of the page before, unchanged, and with the same sort")
+    if not fits or any(type(part) is not kind or not _is_storable(part) for part, kind in zip(key, types, strict=True)):
+        raise _not_ours()
     return tuple(key)
+
+
+def _is_storable(part: object) -> bool:
+    """Whether a column can be compared with it: 64 bits, and text without NUL or half a character."""
+    if isinstance(part, str):
+        return "\0" not in part and not any("\ud800" <= sign <= "\udfff" for sign in part)
+    return isinstance(part, int | float) and math.isfinite(part) and abs(part) < 1 << 63
+
+
+def _not_ours() -> ProblemError:
+    return ProblemError("invalid_cursor", "pass the next_cursor of the page before, unchanged, and with the same sort")
 
 
 def moment(key: Key) -> datetime:
     """The time inside a cursor, as `isoformat` wrote it."""
     try:
         time = datetime.fromisoformat(str(key))
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise ProblemError("invalid_cursor", "pass the next_cursor of the page before, unchanged, and with the same sort")
-    return time
+        in_utc = time.astimezone(UTC)
+    except (ValueError, OverflowError):  # not every time of the first and the last day of the calendar has one in UTC
+        raise _not_ours() from None
+    if time.tzinfo is None:
+        raise _not_ours()
+    return in_utc
 
 
 def page_of(rows: Sequence[Row], limit: int, describe: Callable[[Row], Item], key: Callable[[Row], Sequence[Key]]) -> Page[Item]:

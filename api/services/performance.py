@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.schemas.performance import AxisTraffic, Bubble, PeakMemory, Performance, StepTime, Utilization
 from api.services import steps
 from api.services.steps import StepRecord
+from api.services.stored_specs import required_spec_of
 from db.models.jobs import JobRow, RankRow
 from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
@@ -28,7 +29,7 @@ CPU = "cpu"
 
 
 async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow) -> Performance:
-    spec = JobSpec.model_validate(job.spec)
+    spec = required_spec_of(job)
     gang = [(rank, node) for rank, node in await job_rows.ranks_with_nodes(control, job.id, job.generation) if not rank.parked]
     # An evaluation is a record of its own at its step, so there may be two to a step.
     rows = await step_records.newest(points, job.id, job.generation, 2 * NEWEST_STEPS)

@@ -4,72 +4,66 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api.deps import Services
 from api.errors import ProblemError
 from api.schemas.common import Reason
 from api.schemas.jobs import Plan, PlannedStage, RankPlacement
 from api.services.job_views import node_views, request_of
 from api.services.job_words import place_in_mesh, reason_of, strategy_of
 from api.services.plan_auto import Resolved
-from api.services.plan_memory import estimate_memory, too_little_memory
+from api.services.plan_memory import kernels_of, shown, too_little_memory
+from api.services.planner import Planner
+from api.services.stored_specs import readable_spec_of
 from cluster.placement import Pending, Placement, Request, place
 from cluster.states import Intent, JobState
 from db.models.jobs import JobRow
+from db.models.nodes import NodeRow
 from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
-from parallelism.plan import Deal
-from training.planning.estimates import setup_of, stage_names
+from parallelism.planning.shape import Kernels
+from training.planning.estimates import Estimates, estimates_of, setup_of
 from training.planning.sizes import parameter_count
 from training.spec.job import JobSpec
 
 #: Of a step; beyond it a pipeline's ranks idle for longer than its default number of micro-batches would have them.
 MOST_BUBBLE = 0.25
+#: What is estimated in a moment: beyond, the fixed tree and the cuts of a pipeline take seconds.
+FEW_MICRO_BATCHES, FEW_STAGES = 2048, 8
 #: Stands for the job that does not exist yet.
 PLANNED = "planned"
 
 
-async def plan(session: AsyncSession, resolved: Resolved, now: datetime) -> Plan:
+@dataclass(frozen=True)
+class Verdict:
+    """Where a job would run now, or why it could not."""
+
+    placement: list[RankPlacement] | None
+    pending: Reason | None
+
+
+async def plan(services: Services, resolved: Resolved) -> Plan:
+    """Holds no session while it estimates."""
     spec = resolved.spec
-    shares = spec.training is not None and not spec.searches
-    nodes = await node_rows.present(session)
-    views = node_views(nodes, await job_rows.holders(session))
-    verdicts = place([*await _queue(session), _request(spec, now)], views)
-    verdict = next(each for each in verdicts if each.job_id == PLANNED)
-    names = {node.id: node.name for node in nodes}
-    placement = _placement(spec, verdict, names) if isinstance(verdict, Placement) else None
-    pending = reason_of(verdict.reason) if isinstance(verdict, Pending) else None
-    estimate = None if spec.searches else estimate_memory(spec, nodes)
-    return Plan(
-        spec=spec,
-        choice=resolved.choice,
-        plan_hash=_hash(spec, placement, pending),
-        world_size=spec.world_size,
-        strategy=strategy_of(spec, spec.world_size),
-        global_batch_size=spec.training.global_batch_size if spec.training else None,
-        micro_batch_size=spec.micro_batch_size if shares else None,
-        micro_batches=spec.micro_batches if shares else None,
-        gradient_accumulation_steps=_deal(spec).largest if shares else None,
-        reproducible=spec.is_reproducible,
-        parameter_count=_parameters(spec),
-        stages=_stages(spec),
-        memory_per_rank=estimate,
-        placement=placement,
-        pending=pending,
-        warnings=_warnings(spec, too_little_memory(estimate, spec, nodes)),
-    )
+    async with services.control.read() as session:
+        nodes = await node_rows.present(session)
+        verdict = await _verdict(session, spec, nodes, services.now())
+    estimates = await _estimates(services.planner, spec, kernels_of(nodes))
+    return _told(resolved, verdict, nodes, estimates)
 
 
 async def check_unchanged(session: AsyncSession, resolved: Resolved, plan_hash: str, now: datetime) -> None:
     """A problem when the plan that the caller has seen is not what would happen now."""
-    present = await plan(session, resolved, now)
-    if present.plan_hash != plan_hash:
+    verdict = await _verdict(session, resolved.spec, await node_rows.present(session), now)
+    if _hash(resolved.spec, verdict) != plan_hash:
         instead = (
-            present.pending.text
-            if present.pending
-            else f"placed on {', '.join(sorted({each.node_name for each in present.placement or []}))}"
+            verdict.pending.text
+            if verdict.pending
+            else f"placed on {', '.join(sorted({each.node_name for each in verdict.placement or []}))}"
         )
         raise ProblemError(
             "plan_changed",
@@ -77,9 +71,53 @@ async def check_unchanged(session: AsyncSession, resolved: Resolved, plan_hash: 
         )
 
 
+async def _verdict(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow], now: datetime) -> Verdict:
+    views = node_views(nodes, await job_rows.holders(session))
+    verdicts = place([*await _queue(session), _request(spec, now)], views)
+    verdict = next(each for each in verdicts if each.job_id == PLANNED)
+    names = {node.id: node.name for node in nodes}
+    return Verdict(
+        placement=_placement(spec, verdict, names) if isinstance(verdict, Placement) else None,
+        pending=reason_of(verdict.reason) if isinstance(verdict, Pending) else None,
+    )
+
+
+async def _estimates(planner: Planner, spec: JobSpec, kernels: Kernels) -> Estimates | None:
+    """None: a script's, or of a job that is to find its micro-batch by itself."""
+    if spec.training is None or spec.searches:
+        return None
+    small = spec.micro_batches <= FEW_MICRO_BATCHES and spec.parallelism.stages <= FEW_STAGES
+    return await planner.run(estimates_of, spec, kernels, small=small)
+
+
+def _told(resolved: Resolved, verdict: Verdict, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
+    spec = resolved.spec
+    shares = spec.training is not None and not spec.searches
+    memory = shown(estimates, spec, kernels_of(nodes)) if estimates else None
+    return Plan(
+        spec=spec,
+        choice=resolved.choice,
+        plan_hash=_hash(spec, verdict),
+        world_size=spec.world_size,
+        strategy=strategy_of(spec, spec.world_size),
+        global_batch_size=spec.training.global_batch_size if spec.training else None,
+        micro_batch_size=spec.micro_batch_size if shares else None,
+        micro_batches=spec.micro_batches if shares else None,
+        gradient_accumulation_steps=spec.parallelism.degrees(spec.world_size).largest_share(spec.micro_batches) if shares else None,
+        reproducible=spec.is_reproducible,
+        parameter_count=_parameters(spec),
+        stages=_stages(spec, estimates),
+        memory_per_rank=memory,
+        placement=verdict.placement,
+        pending=verdict.pending,
+        warnings=_warnings(spec, too_little_memory(memory, spec, nodes)),
+    )
+
+
 async def _queue(session: AsyncSession) -> list[Request]:
     """The jobs that wait for slots already. Recovering ones among them ask again for what they hold: leave them out."""
-    return [request_of(job) for job in await job_rows.undecided(session) if _waits(job)]
+    jobs = [*await job_rows.queued(session), *await job_rows.in_state(session, JobState.RECOVERING)]
+    return [request_of(job) for job in jobs if _waits(job) and readable_spec_of(job)]
 
 
 def _waits(job: JobRow) -> bool:
@@ -100,11 +138,11 @@ def _placement(spec: JobSpec, verdict: Placement, names: Mapping[str, str]) -> l
     ]
 
 
-def _hash(spec: JobSpec, placement: Sequence[RankPlacement] | None, pending: Reason | None) -> str:
+def _hash(spec: JobSpec, verdict: Verdict) -> str:
     where = (
-        ",".join(f"{each.node_id}:{each.slot}" for each in placement)
-        if placement is not None
-        else f"pending:{pending.code if pending else ''}"
+        ",".join(f"{each.node_id}:{each.slot}" for each in verdict.placement)
+        if verdict.placement is not None
+        else f"pending:{verdict.pending.code if verdict.pending else ''}"
     )
     return hashlib.sha256(f"{spec.model_dump_json()}\n{where}".encode()).hexdigest()
 
@@ -113,12 +151,10 @@ def _parameters(spec: JobSpec) -> int | None:
     return parameter_count(spec.model, spec.data) if spec.model is not None else None
 
 
-def _stages(spec: JobSpec) -> list[PlannedStage]:
-    return [PlannedStage(place=setup_of(spec).schedule.rank_of(stage), layers=layers) for stage, layers in enumerate(stage_names(spec))]
-
-
-def _deal(spec: JobSpec) -> Deal:
-    return spec.parallelism.degrees(spec.world_size).deal(spec.micro_batches)
+def _stages(spec: JobSpec, estimates: Estimates | None) -> list[PlannedStage]:
+    if estimates is None:
+        return []
+    return [PlannedStage(place=setup_of(spec).schedule.rank_of(stage), layers=layers) for stage, layers in enumerate(estimates.stages)]
 
 
 def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:
@@ -137,12 +173,12 @@ def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:
 
 
 def _uneven_shares(spec: JobSpec) -> str | None:
-    if spec.training is None or spec.searches or spec.micro_batches % _deal(spec).ranks == 0:
+    if spec.training is None or spec.searches or spec.micro_batches % spec.data_ranks(spec.world_size) == 0:
         return None
-    deal, whose = _deal(spec), "ranks" if _deal(spec).ranks == spec.world_size else "data ranks"
+    ranks, largest = spec.data_ranks(spec.world_size), spec.parallelism.degrees(spec.world_size).largest_share(spec.micro_batches)
     return (
-        f"{spec.micro_batches} micro-batches over {deal.ranks} {whose}: the others wait for those that compute {deal.largest}; "
-        f"training.micro_batch_size decides their number, and a multiple of {deal.ranks} keeps every rank busy"
+        f"{spec.micro_batches} micro-batches over {ranks} {'ranks' if ranks == spec.world_size else 'data ranks'}: the others wait for those that "
+        f"compute {largest}; training.micro_batch_size decides their number, and a multiple of {ranks} keeps every rank busy"
     )
 
 

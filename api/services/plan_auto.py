@@ -2,63 +2,78 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api.deps import Services
 from api.errors import ProblemError
 from api.schemas.common import FieldError
 from api.schemas.plan_choice import PlanChoice, PlanOption
 from api.services import job_lifecycle
 from api.services.identity import SYSTEM
-from api.services.plan_machines import ground_of
+from api.services.plan_machines import Ground, ground_of
+from db.models.events import PLANNED
 from db.models.jobs import JobRow
 from db.repositories import events as event_rows
 from db.repositories import nodes as node_rows
 from parallelism.planning import auto_words as words
-from parallelism.planning.auto import Candidate, Choice, choose
-from training.planning.auto import asked, supported_of, wanted_of, written
+from parallelism.planning.auto import Candidate, Choice
+from training.planning.auto import asked, chosen, written
 from training.planning.estimates import memory_of
 from training.spec.job import JobSpec
 
-#: The event that keeps what was chosen, and why, for as long as there is a history.
-PLANNED = "job.planned"
 STRATEGY = "/parallelism/strategy"
 #: Rejected plans that are told of one by one.
 MOST_TOLD = 40
+#: Ranks whose plans are looked at in a moment.
+SMALL_WORLD = 4
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A spec that ranks can be built from. `choice`: where the user left the strategy to us."""
+    """A spec that ranks can be built from. `choice` and `ground`: where the user left the strategy to us, and what it was chosen for."""
 
     spec: JobSpec
     choice: PlanChoice | None = None
+    ground: Ground | None = None
 
 
-async def resolve(session: AsyncSession, spec: JobSpec) -> Resolved:
-    """A problem where nothing fits. The work is done in a thread: a large world has thousands of plans."""
+class GroundMovedError(Exception):
+    """The nodes are not those, any more, that a plan was chosen for."""
+
+
+async def resolve(services: Services, spec: JobSpec) -> Resolved:
+    """A problem where nothing fits. Holds no session while it chooses: a large world has thousands of plans."""
     if not spec.parallelism.is_auto:
         return Resolved(spec)
-    ground = ground_of(spec, await node_rows.present(session))
+    async with services.control.read() as session:
+        ground = ground_of(spec, await node_rows.present(session))
+    small = spec.resources.most_ranks <= SMALL_WORLD
     try:
-        choice = await asyncio.to_thread(choose, wanted_of(spec, ground.kernels), ground.machines, supported_of(spec))
+        choice, rejected = await services.planner.run(chosen, spec, ground.machines, ground.kernels, MOST_TOLD, small=small)
     except ValueError as error:
         raise _refused("cannot_choose", str(error)) from None
     if choice.best is None:
         raise _refused("nothing_fits", choice.why + _elastic_way_out(spec))
-    return Resolved(written(spec, choice.best.setup), _account(spec, choice, choice.best, ground.assumed))
+    return Resolved(written(spec, choice.best.setup), _account(spec, choice, choice.best, ground.assumed, rejected), ground)
+
+
+async def check_ground(session: AsyncSession, asked: JobSpec, resolved: Resolved) -> None:
+    """In the transaction that stores the job. Raises GroundMovedError where a plan is to be chosen again, or for the first time."""
+    if asked.parallelism.is_auto and resolved.ground != ground_of(asked, await node_rows.present(session)):
+        raise GroundMovedError
 
 
 async def record(session: AsyncSession, job: JobRow, choice: PlanChoice, now: datetime) -> None:
+    """The event keeps what was chosen, and why, for as long as there is a history."""
     cause = ", ".join(choice.asked)
     await job_lifecycle.record_event(session, job, PLANNED, SYSTEM, cause, choice.why, now, {"choice": choice.model_dump(mode="json")})
 
 
 async def choice_of(session: AsyncSession, job_id: str) -> PlanChoice | None:
-    event = await event_rows.newest_of_job(session, job_id, PLANNED)
+    event = await event_rows.planned(session, job_id)
     return PlanChoice.model_validate(event.data["choice"]) if event else None
 
 
@@ -74,16 +89,15 @@ async def too_large_at(session: AsyncSession, job_id: str, spec: JobSpec, ranks:
     return f"{sizes}; use more nodes, or submit the job anew"
 
 
-def _account(spec: JobSpec, choice: Choice, best: Candidate, assumed: str) -> PlanChoice:
-    told = choice.rejected[:MOST_TOLD]
+def _account(spec: JobSpec, choice: Choice, best: Candidate, assumed: str, rejected: int) -> PlanChoice:
     return PlanChoice(
         asked=asked(spec),
         why=choice.why,
         assumed=assumed,
         budget_bytes=choice.budget,
         chosen=_option(best, ""),
-        rejected=[_option(each.candidate, each.why) for each in told],
-        not_told=len(choice.rejected) - len(told),
+        rejected=[_option(each.candidate, each.why) for each in choice.rejected],
+        not_told=rejected - len(choice.rejected),
     )
 
 

@@ -9,7 +9,7 @@ from db.models.nodes import NodeRow
 from parallelism.planning.auto_words import size
 from parallelism.planning.memory import Memory
 from parallelism.planning.shape import CPU, CUDA, Kernels
-from training.planning.estimates import memory_of, setup_of
+from training.planning.estimates import Estimates
 from training.spec.job import JobSpec
 
 ON_TOP = {
@@ -19,10 +19,12 @@ ON_TOP = {
 KERNELS = {CPU: "CPU kernels", CUDA: "CUDA kernels"}
 
 
-def estimate_memory(spec: JobSpec, nodes: Sequence[NodeRow]) -> MemoryEstimate | None:
-    kernels = CUDA if _cards(nodes) else CPU
-    found = memory_of(spec, kernels)
-    return _shown(found, spec, kernels) if found is not None else None
+def kernels_of(nodes: Sequence[NodeRow]) -> Kernels:
+    return CUDA if _cards(nodes) else CPU
+
+
+def shown(found: Estimates, spec: JobSpec, kernels: Kernels) -> MemoryEstimate | None:
+    return _shown(found.memory, found.gradient_copies, spec, kernels) if found.memory is not None else None
 
 
 def too_little_memory(estimate: MemoryEstimate | None, spec: JobSpec, nodes: Sequence[NodeRow]) -> str | None:
@@ -41,7 +43,7 @@ def _cards(nodes: Sequence[NodeRow]) -> list[int]:
     return [gpu["memory_bytes"] for node in nodes for gpu in (node.inventory or {}).get("gpus", [])]
 
 
-def _shown(found: Memory, spec: JobSpec, kernels: Kernels) -> MemoryEstimate:
+def _shown(found: Memory, gradient_copies: float, spec: JobSpec, kernels: Kernels) -> MemoryEstimate:
     return MemoryEstimate(
         parameters=found.parameters,
         gradients=found.gradients,
@@ -50,14 +52,13 @@ def _shown(found: Memory, spec: JobSpec, kernels: Kernels) -> MemoryEstimate:
         buffers=found.buffers,
         total=found.total,
         moment=found.moment,
-        made_from=_made_from(spec, kernels),
+        made_from=_made_from(gradient_copies, spec, kernels),
         note=_note(found, spec, kernels),
     )
 
 
-def _made_from(spec: JobSpec, kernels: Kernels) -> str:
+def _made_from(copies: float, spec: JobSpec, kernels: Kernels) -> str:
     samples = "1 sample" if spec.micro_batch_size == 1 else f"{spec.micro_batch_size} samples"
-    copies = setup_of(spec).gradient_copies.most
     tree = f", {copies:.1f} copies of the gradients while the fixed tree adds them up" if spec.is_reproducible else ""
     return f"micro-batches of {samples} in {spec.precision}, {spec.optimizer.kind}{tree}, {KERNELS[kernels]}"
 

@@ -11,6 +11,7 @@ from api.errors import ProblemError
 from api.schemas.artifacts import ProfileOrder, ProfileRequest
 from api.schemas.common import Actor
 from api.services import events, node_lifecycle
+from api.services.stored_specs import stored_part
 from cluster.protocol import Profile
 from cluster.states import JobState
 from db.models.artifacts import ProfileRequestRow
@@ -22,7 +23,7 @@ from training.spec.profile_window import beyond_world
 
 async def ask(session: AsyncSession, job: JobRow, order: ProfileOrder, actor: Actor, now: datetime) -> ProfileRequest:
     """One request at a time: a second would find the profiler taken."""
-    if job.spec.get("script") is not None:
+    if stored_part(job, "script") is not None:
         raise ProblemError(
             "cannot_profile", f"job {job.name} runs a script, whose steps Paceline does not know; use an entrypoint or a model"
         )

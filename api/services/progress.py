@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from api.deps import Services
 from api.services.background import in_background
+from api.services.screening import refusal
 from db.errors import DatabaseError
 from db.repositories import progress as repository
 from monitoring.points import MetricRecord, RankBatch
@@ -36,12 +37,9 @@ class JobTrack:
     generation: int
     steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SPEED_WINDOW_STEPS))
     values: dict[str, float] = field(default_factory=dict)
-    first_step_at: float | None = None  # seconds since the epoch; until it is written
-
-    def begin(self, batch: RankBatch) -> JobTrack:
-        """The first step of the generation that this process has heard of: the earliest such report is the one that stays."""
-        self.first_step_at = batch.metrics[0].time
-        return self
+    first_step_at: float | None = (
+        None  # the earliest report that this process has heard of, in seconds since the epoch; until it is written
+    )
 
     def add(self, record: MetricRecord) -> None:
         if self.steps and record.step <= self.steps[-1][0]:
@@ -77,15 +75,21 @@ class ProgressKeeper:
 
     def note(self, batch: RankBatch) -> None:
         """Remember what this batch says about its job. Late news of an older generation says nothing."""
-        if batch.rank != 0 or not batch.metrics:
+        if batch.rank != 0:
+            return
+        earliest = next((record for record in batch.metrics if refusal(record) is None), None)
+        if earliest is None:
             return
         track = self._tracks.get(batch.job_id)
         if track is None or batch.generation > track.generation:
-            track = self._tracks[batch.job_id] = JobTrack(batch.generation).begin(batch)
+            track = self._tracks[batch.job_id] = JobTrack(batch.generation, first_step_at=earliest.time)
         if batch.generation < track.generation:
             return
         for record in batch.metrics[-SPEED_WINDOW_STEPS:]:
-            track.add(record)
+            if refusal(record) is None:
+                track.add(record)
+        if not track.steps:
+            track.add(earliest)
         self._dirty.add(batch.job_id)
         self._work.set()
 
@@ -116,9 +120,31 @@ class ProgressKeeper:
                 raise
 
     async def _write(self, job_ids: set[str]) -> None:
+        """A job whose progress cannot be written holds up no other."""
+        try:
+            await self._write_together(job_ids)
+        except (DatabaseError, OperationalError, InterfaceError):
+            raise
+        except Exception:
+            logger.exception("the progress of %d jobs could not be written together; each is written by itself", len(job_ids))
+            for job_id in job_ids:
+                await self._write_alone(job_id)
+
+    async def _write_alone(self, job_id: str) -> None:
+        try:
+            await self._write_together({job_id})
+        except (DatabaseError, OperationalError, InterfaceError):
+            raise
+        except Exception:
+            logger.exception("the progress of job %s cannot be written; its next record tries again", job_id)
+            self._tracks.pop(job_id, None)
+
+    async def _write_together(self, job_ids: set[str]) -> None:
         async with self.services.write() as session:
             for job_id, state in (await repository.load(session, job_ids)).items():
-                track = self._tracks[job_id]
+                track = self._tracks.get(job_id)
+                if track is None:
+                    continue
                 if state.still_counts(track.generation, track.steps[-1][0]):
                     await repository.save(session, job_id, _merged(state.progress, track.document(state.total_steps)))
                 if track.first_step_at is not None:

@@ -13,17 +13,21 @@ from api.schemas.common import Actor
 from api.services import bus, checkpoint_lifecycle, events, incidents, job_lifecycle
 from api.services.identity import node_actor
 from api.services.incidents import CarriedOn
+from api.services.screening import MAX_TIME, without_nul
+from api.services.stored_specs import stored_part
 from cluster.states import CheckpointState
 from db.models.checkpoints import CheckpointRow
-from db.models.jobs import GenerationRow
+from db.models.jobs import GenerationRow, JobRow
 from db.models.nodes import NodeRow
 from db.repositories import checkpoints as checkpoint_rows
 from db.repositories import jobs as job_rows
-from monitoring.points import RankBatch, RankEvent
+from monitoring.points import DataDropped, RankBatch, RankEvent
 from parallelism.planning.auto_words import size as size_in_words
 
 #: Longest text of a sample that goes into the history.
 SAMPLE_CHARACTERS = 20_000
+#: The same for each text of a `DataDropped`.
+DROPPED_CHARACTERS = 500
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -61,12 +65,18 @@ async def apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: R
 
     What cannot be read is noted and passed over: kept back, it would hold up everything that the rank says after it.
     """
-    now = datetime.fromtimestamp(event.time, UTC)
+    event = msgspec.structs.replace(event, data=without_nul(event.data))
+    now = _moment(event.time)
     try:
         await _apply(session, node, batch, event, now)
     except msgspec.ValidationError as error:
         data = {"kind": event.kind, "seq": event.seq}
         await _event(session, node, batch, "rank.event_unreadable", str(error), f"a {event.kind} event cannot be read", data, now)
+
+
+def _moment(time: float) -> datetime:
+    """When it happened; now, where the rank's clock says something that is no time."""
+    return datetime.fromtimestamp(time, UTC) if 0 <= time <= MAX_TIME else datetime.now(UTC)
 
 
 async def _apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent, now: datetime) -> None:
@@ -81,23 +91,29 @@ async def _apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: 
             await _found(session, node, batch, msgspec.convert(event.data, Found, strict=False), now)
         case "checkpoint_restored":
             await _restored(session, node, batch, msgspec.convert(event.data, Restored, strict=False), now)
+        case "data_dropped":
+            await _dropped(session, node, batch, msgspec.convert(event.data, DataDropped, strict=False), now)
         case _:
             await _note(session, node, batch, event, now)
 
 
 async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, saved: Committed, now: datetime) -> None:
-    """Told by who saved it, by a later generation that found it untold, or by both."""
+    """Told by who saved it, by a later generation that found it untold, or by both. One that its job has gone on without is kept where
+    it is further than what the job went on from: nothing is lost but for being heard of late."""
     job = await job_rows.get_locked(session, batch.job_id)
     if job is None or await checkpoint_rows.by_directory(session, saved.directory) is not None:
         return
     generation = saved.generation or batch.generation
     stands = generation == job.generation or await job_rows.has_carried_on(session, job, since=generation)
+    state, cause = CheckpointState.COMMITTED, f"rank {batch.rank} saved step {saved.step}"
+    if not stands:
+        state, cause = await _left_behind(session, job, saved.step, generation)
     checkpoint = CheckpointRow(
         job_id=job.id,
         step=saved.step,
         generation=generation,
         node_id=node.id,
-        state=CheckpointState.COMMITTED if stands else CheckpointState.DELETING,
+        state=state,
         directory=saved.directory,
         bytes=saved.bytes,
         manifest_sha256=saved.manifest_sha256,
@@ -108,8 +124,6 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
         slowdown=saved.slowdown,
         created_at=now,
     )
-    stale = f"generation {generation} was fenced off by generation {job.generation}: what it saved is debris"
-    cause = f"rank {batch.rank} saved step {saved.step}" if stands else stale
     await checkpoint_lifecycle.record(session, checkpoint, node_actor(node), cause, now)
     if stands:
         before = 0 if generation == job.generation else (job.progress or {}).get("last_checkpoint_step") or 0
@@ -117,9 +131,20 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
         nudge_after_commit(session, bus.RETENTION)
 
 
+async def _left_behind(session: AsyncSession, job: JobRow, step: int, generation: int) -> tuple[CheckpointState, str]:
+    """What becomes of a checkpoint of a generation that was fenced off before its news came."""
+    newest = await job_rows.generation(session, job.id, job.generation)
+    began = (newest.start_step if newest else None) or 0
+    fenced = f"generation {generation} was fenced off by generation {job.generation}"
+    if step <= began:
+        return CheckpointState.DELETING, f"{fenced}, which went on from step {began}: what it saved is debris"
+    why = f"{fenced}, which went on from step {began} before this was heard of: it is kept, and a new job can be restored from it"
+    return CheckpointState.SUPERSEDED, why
+
+
 async def _damaged(session: AsyncSession, node: NodeRow, damaged: Damaged, now: datetime) -> None:
     checkpoint = await checkpoint_rows.by_directory(session, damaged.directory)
-    if checkpoint is not None and checkpoint.state is CheckpointState.COMMITTED:
+    if checkpoint is not None and checkpoint.state in (CheckpointState.COMMITTED, CheckpointState.SUPERSEDED):
         damage = CheckpointState.DAMAGED
         await checkpoint_lifecycle.move(session, checkpoint, damage, node_actor(node), damaged.reason, now, damage=damaged.reason)
 
@@ -156,13 +181,20 @@ async def _carried_on(session: AsyncSession, node: NodeRow, batch: RankBatch, ca
 async def _found(session: AsyncSession, node: NodeRow, batch: RankBatch, found: Found, now: datetime) -> None:
     """From now on it stands in the spec: no process that is started later searches again."""
     job = await job_rows.get_locked(session, batch.job_id)
-    if job is None or job.spec["training"]["micro_batch_size"] != "auto":
+    if job is None or stored_part(job, "training", "micro_batch_size") != "auto":
         return
     await job_lifecycle.settle_micro_batch(session, job, found.size)
     used = f"{size_in_words(found.peak_bytes)} of the {size_in_words(found.limit_bytes)} that may be used"
     message = f"micro-batches of {found.size} samples: the largest that fit, with {used}"
     data = msgspec.to_builtins(found)
     await _event(session, node, batch, "job.micro_batch", "training.micro_batch_size: auto", message, data, now)
+
+
+async def _dropped(session: AsyncSession, node: NodeRow, batch: RankBatch, dropped: DataDropped, now: datetime) -> None:
+    """Whatever text a rank's code has put in there is cut."""
+    data = {name: value[:DROPPED_CHARACTERS] if isinstance(value, str) else value for name, value in msgspec.to_builtins(dropped).items()}
+    message = f"{data['what']} of rank {batch.rank} are dropped, for example {data['example']}"
+    await _event(session, node, batch, "rank.data_dropped", data["reason"], message, data, now)
 
 
 async def _note(session: AsyncSession, node: NodeRow, batch: RankBatch, event: RankEvent, now: datetime) -> None:

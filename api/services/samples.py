@@ -10,11 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.schemas.samples import EpochUse, SampleAudit, SampleRange
 from api.services import paging, steps
 from api.services.steps import Standing
+from api.services.stored_specs import stored_part
 from cluster.samples import Audit, Range, Use, audit, extend
 from db.models.jobs import JobRow
 from db.repositories import jobs as job_rows
 
 FIRST_SAMPLE, SAMPLES, EPOCH_SAMPLES = "first_sample", "samples", "epoch_samples"
+MAX_PLACE = 1 << 53
 
 
 @dataclass
@@ -23,6 +25,7 @@ class Uses:
 
     ranges: list[Range] = field(default_factory=list)
     discarded: int = 0
+    impossible: int = 0  # steps that told places that cannot be: no trainer of ours has said that
     epoch_samples: int | None = None
     findings: list[str] = field(default_factory=list)
 
@@ -30,11 +33,15 @@ class Uses:
         self.discarded += each.discarded
         if FIRST_SAMPLE not in each.values or SAMPLES not in each.values:
             return
-        extend(self.ranges, _use(each))
+        first, count = place_in(each.values[FIRST_SAMPLE]), place_in(each.values[SAMPLES])
+        if first is None or not count:
+            self.impossible += 1
+            return
+        extend(self.ranges, Use(each.generation, each.step, first, count))
         if each.told > 1:
             self.findings.append(f"step {each.step} was told {each.told} times by generation {each.generation}")
         if EPOCH_SAMPLES in each.values:
-            self.epoch_samples = int(float(each.values[EPOCH_SAMPLES]))
+            self.epoch_samples = place_in(each.values[EPOCH_SAMPLES]) or self.epoch_samples
 
 
 async def of_job(
@@ -42,6 +49,7 @@ async def of_job(
 ) -> SampleAudit:
     """`step`: only that step's range is listed; the audit is of all of them nevertheless."""
     after = paging.decode(cursor, int)
+    await steps.require_points(points, job.id)
     lines = await steps.lines_of(points, job.id, await job_rows.generations_of(control, job.id))
     uses, chosen = Uses(), Uses()
     async for each in steps.standing(points, job.id, lines):
@@ -49,7 +57,8 @@ async def of_job(
         if each.step == step:
             chosen.add(each)
     result = audit(uses.ranges, begins_at=None if job.restored_from else 0, epoch_samples=uses.epoch_samples)
-    findings = [*uses.findings, *result.findings]
+    impossible = [f"{uses.impossible} steps told places that cannot be: they are left out"] if uses.impossible else []
+    findings = [*uses.findings, *impossible, *result.findings]
     listed = uses.ranges if step is None else chosen.ranges
     rest = [each for each in listed if after is None or each.first_step > int(after[0])]
     page = paging.page_of(rest[: limit + 1], limit, lambda each: _range(each, uses.epoch_samples), lambda each: (each.last_step,))
@@ -72,8 +81,10 @@ async def of_job(
     )
 
 
-def _use(each: Standing) -> Use:
-    return Use(each.generation, each.step, int(float(each.values[FIRST_SAMPLE])), int(float(each.values[SAMPLES])))
+def place_in(value: float | str) -> int | None:
+    """A place in the line of samples, or a number of them; None: it can be neither."""
+    number = float(value)
+    return int(number) if 0 <= number < MAX_PLACE and number.is_integer() else None
 
 
 def _range(each: Range, size: int | None) -> SampleRange:
@@ -97,7 +108,7 @@ def _epochs(result: Audit, size: int | None) -> list[EpochUse]:
 
 def _verdict(job: JobRow, result: Audit, findings: Sequence[str], discarded: int) -> str:
     if not result.ranges:
-        script = job.spec.get("script") is not None
+        script = stored_part(job, "script") is not None
         return "a script does not tell which samples it uses" if script else "no step has told which samples it used"
     again = f"; {discarded} steps that a restart did again do not count" if discarded else ""
     if findings:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api.errors import ProblemError
 from cluster.lineage import Line, lineage
+from cluster.storage import Kind, has_points_from
 from db.models.jobs import GenerationRow
-from db.repositories import step_records
+from db.repositories import step_records, storage
 from db.repositories.metric_columns import RecordColumns
 
 _values = msgspec.json.Decoder(dict[str, float | str])
 #: Every step that a rank has done itself has it; what a successor of rank 0 tells again has not.
 STEP_SECONDS = "step_seconds"
+#: No step of ours took longer; a user's own metric of that name may say anything.
+MOST_SECONDS = 1e9
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ class StepRecord:
     @property
     def own(self) -> bool:
         """Told by the generation that did it."""
-        return STEP_SECONDS in self.values
+        seconds = self.values.get(STEP_SECONDS)
+        return isinstance(seconds, float) and 0 <= seconds <= MOST_SECONDS
 
     @property
     def seconds(self) -> float:
@@ -42,6 +47,20 @@ class StepRecord:
 
 def parse(rows: Iterable[RecordColumns]) -> list[StepRecord]:
     return [StepRecord(row.generation, row.step, row.time, _values.decode(row.values)) for row in rows]
+
+
+async def require_points(points: AsyncSession, job_id: str) -> None:
+    """Raise no_longer_kept where the points of some steps have been deleted: what is told from the others alone would not be true."""
+    gone_to = await storage.gone_to_steps(points, job_id)
+    if not has_points_from(0, gone_to):
+        raise no_longer_kept(job_id, gone_to)
+
+
+def no_longer_kept(job_id: str, gone_to: Mapping[str, int]) -> ProblemError:
+    step = gone_to.get(Kind.POINTS, 0)
+    return ProblemError(
+        "no_longer_kept", f"the raw points of job {job_id} up to step {step:,} have been removed; its history says when and why"
+    )
 
 
 @dataclass(frozen=True)

@@ -2,33 +2,41 @@
 
 A batch counts only when its node holds that rank of that generation: of the newest one or, for news that comes late, an
 older one. Anything else can never become right; it is acknowledged so that the agent forgets it, and one warning event says so.
+A record that cannot be stored is passed over in the same way (`screening.py`), alone: never an upload for the sake of a record.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services, nudge_after_commit
 from api.errors import ProblemError
-from api.services import bus, events
-from api.services.identity import node_actor
-from api.services.ingest import Numbered, contiguous, streams_of
+from api.services import bus
+from api.services.ingest import Numbered, Refused, Stored, contiguous, streams_of
 from api.services.progress import ProgressKeeper
+from api.services.screening import SHOWN_CHARACTERS, refusal
+from api.services.state_change import StaleStateError
+from api.services.upload_warnings import UploadWarnings
+from api.services.vitals import REFUSED, UNKNOWN_RANK, Vitals
 from api.services.writer import Writer
+from db.errors import DatabaseError
 from db.models.nodes import NodeRow
-from db.repositories import rank_marks
+from db.repositories import ingest, rank_marks
 from db.repositories.ingest import Stream
 from db.repositories.rank_marks import Place
 from monitoring.points import HighWater, RankBatch, RankEvent, Upload, UploadReply
 
 logger = logging.getLogger(__name__)
 MAX_RECORDS = 5_000
-MAX_BATCHES = 1_000
-MAX_STEP = 1 << 53
+#: How often an event that fails is tried before it is passed over: it may have met a change of state.
+MAX_TRIES = 5
+MAX_REMEMBERED_TRIES = 1_000
 #: What a rank event does; runs in the transaction that moves the event mark, so exactly once.
 ApplyEvent = Callable[[AsyncSession, NodeRow, RankBatch, RankEvent], Awaitable[None]]
 
@@ -39,77 +47,107 @@ class UploadDoor:
     writer: Writer
     progress: ProgressKeeper
     apply_event: ApplyEvent
-    _warned: set[tuple[str, Place]] = field(default_factory=set)
+    vitals: Vitals
+    warnings: UploadWarnings = field(init=False)
+    _tries: OrderedDict[tuple[Place, int], int] = field(default_factory=OrderedDict)
 
-    async def accept(self, node: NodeRow, upload: Upload) -> UploadReply:
+    def __post_init__(self) -> None:
+        self.warnings = UploadWarnings(self.services)
+
+    async def accept(self, node: NodeRow, upload: Upload, *, bytes: int = 0) -> UploadReply:
+        """`bytes`: of the body that the upload came in."""
+        with self.vitals.counting_failures():
+            return await self._accept(node, upload, bytes)
+
+    async def _accept(self, node: NodeRow, upload: Upload, bytes: int) -> UploadReply:
         check_limits(upload)
-        async with self.services.control.read() as session:
-            held = await rank_marks.ranks_of(session, node.id, {batch.job_id for batch in upload.batches})
-            marks = await rank_marks.load(session, [place_of(batch) for batch in upload.batches])
+        held = await self.services.node_identities.held(node, {place_of(batch) for batch in upload.batches})
         ours = [batch for batch in upload.batches if place_of(batch) in held]
         strangers = [batch for batch in upload.batches if place_of(batch) not in held]
-        await self._warn(node, strangers)
-        stored = await self.writer.store(ours) if ours else {}
+        await self.warnings.of_strangers(node, strangers)
+        self.vitals.dropped.labels(UNKNOWN_RANK).inc(sum(map(size_of, strangers)))
+        if self.services.disk.is_low and any(batch.metrics or batch.logs for batch in ours):
+            return await self._events_only(node, ours, strangers)
+        told = [batch for batch in ours if batch.metrics or batch.logs]
+        stored = await self.writer.store(told, bytes=bytes) if told else Stored()
         for batch in ours:
             self.progress.note(batch)
-        marks |= await self._apply_events(node, [batch for batch in ours if batch.events])
-        answers = [_held(batch, stored, marks) for batch in ours]
+        applied, refused = await self._apply_events(node, [batch for batch in ours if batch.events])
+        dropped = replace(stored, refused=[*stored.refused, *refused])
+        await self.warnings.of_jobs(node, dropped, {batch.job_id for batch in ours})
+        answers = [_held(batch, stored.marks, applied) for batch in ours]
         return UploadReply(acknowledged=answers + [_forget(batch) for batch in strangers])
 
-    async def _apply_events(self, node: NodeRow, batches: Sequence[RankBatch]) -> dict[Place, int]:
-        """The event mark of each batch's rank after applying what is new, in one transaction."""
+    async def _events_only(self, node: NodeRow, ours: Sequence[RankBatch], strangers: Sequence[RankBatch]) -> UploadReply:
+        """The disk is low: points and lines stay with the agent, events go on. Raises disk_low where there is none to take."""
+        async with self.services.control.read() as session:
+            before = await rank_marks.load(session, [place_of(batch) for batch in ours])
+        applied, refused = await self._apply_events(node, [batch for batch in ours if batch.events])
+        await self.warnings.of_jobs(node, Stored(refused=refused), {batch.job_id for batch in ours})
+        if not strangers and all(seq <= before.get(place, 0) for place, seq in applied.items()):
+            raise self.services.disk.refusal()
+        async with self.services.metrics.read() as session:
+            stored = await ingest.marks(session, [stream for batch in ours for stream in streams_of(batch)])
+        answers = [_held(batch, stored, {**before, **applied}) for batch in ours]
+        return UploadReply(acknowledged=answers + [_forget(batch) for batch in strangers])
+
+    async def _apply_events(self, node: NodeRow, batches: Sequence[RankBatch]) -> tuple[dict[Place, int], list[Refused]]:
+        """The event mark of each batch's rank after applying what is new, in one transaction, and what was passed over."""
         if not batches:
-            return {}
+            return {}, []
+        refused: list[Refused] = []
         async with self.services.write() as session:
             places = [place_of(batch) for batch in batches]
             marks = dict.fromkeys(places, 0) | await rank_marks.load(session, places, lock=True)
             for batch in batches:
-                marks[place_of(batch)] = await self._apply_batch(session, node, batch, marks[place_of(batch)])
+                mark, told = await self._apply_batch(session, node, batch, marks[place_of(batch)])
+                marks[place_of(batch)] = mark
+                refused += [Refused(*place_of(batch), len(told), told[0])] if told else []
             await rank_marks.save(session, {place: seq for place, seq in marks.items() if seq})
             nudge_after_commit(session, bus.SCHEDULER)
-        return marks
+        self.vitals.dropped.labels(REFUSED).inc(sum(each.count for each in refused))
+        return marks, refused
 
-    async def _apply_batch(self, session: AsyncSession, node: NodeRow, batch: RankBatch, mark: int) -> int:
-        """The mark after what could be applied. A failing event stays with the agent, which sends it again; the rest is stored."""
+    async def _apply_batch(self, session: AsyncSession, node: NodeRow, batch: RankBatch, mark: int) -> tuple[int, list[str]]:
+        """The mark after what could be applied, and why what was passed over cannot be. A failing event stays with the agent, which
+        sends it again; one that fails again and again is passed over, so that it does not hold up what its rank says after it."""
+        refused: list[str] = []
         for event in contiguous(batch.events, mark):
-            try:
-                async with session.begin_nested():
-                    await self.apply_event(session, node, batch, event)
-            except Exception:
-                logger.exception("event %s of rank %s of job %s could not be applied", event.seq, batch.rank, batch.job_id)
-                break
+            why = refusal(event)
+            if why is None:
+                try:
+                    async with session.begin_nested():
+                        await self.apply_event(session, node, batch, event)
+                except Exception as error:
+                    logger.exception("event %s of rank %s of job %s could not be applied", event.seq, batch.rank, batch.job_id)
+                    if not self._gives_up(place_of(batch), event.seq, error):
+                        break
+                    why = f"a {event.kind} event fails: {type(error).__name__}: {error}"[:SHOWN_CHARACTERS]
+            refused += [why] if why else []
             mark = event.seq
-        return mark
+        return mark, refused
 
-    async def _warn(self, node: NodeRow, strangers: Sequence[RankBatch]) -> None:
-        new = {place_of(batch) for batch in strangers} - {place for node_id, place in self._warned if node_id == node.id}
-        if not new:
-            return
-        self._warned |= {(node.id, place) for place in new}
-        async with self.services.write() as session:
-            for job_id, generation, rank in sorted(new):
-                await events.record(
-                    session,
-                    type="upload.dropped",
-                    actor=node_actor(node),
-                    cause="unknown_rank",
-                    message=f"{node.name} sent news of rank {rank}, generation {generation} of job {job_id}, which it does not hold; dropped",
-                    node_id=node.id,
-                    data={"job_id": job_id, "generation": generation, "rank": rank},
-                )
+    def _gives_up(self, place: Place, seq: int, error: Exception) -> bool:
+        """Whether this event has failed often enough of itself: a database that is away, and a race, are not its fault."""
+        if isinstance(error, DatabaseError | OperationalError | InterfaceError | StaleStateError):
+            return False
+        self._tries[place, seq] = tries = self._tries.pop((place, seq), 0) + 1
+        while len(self._tries) > MAX_REMEMBERED_TRIES:
+            self._tries.popitem(last=False)
+        return tries >= MAX_TRIES
 
 
 def check_limits(upload: Upload) -> None:
-    count = sum(len(batch.metrics) + len(batch.logs) + len(batch.events) for batch in upload.batches)
-    if count > MAX_RECORDS or len(upload.batches) > MAX_BATCHES:
+    count = sum(map(size_of, upload.batches))
+    if count > MAX_RECORDS or len(upload.batches) > MAX_RECORDS:
         raise ProblemError(
             "too_many_records",
-            f"{count} records in {len(upload.batches)} batches; the limit is {MAX_RECORDS} in {MAX_BATCHES}: send them in several uploads",
+            f"{count} records in {len(upload.batches)} batches; the limit is {MAX_RECORDS} of each: send them in several uploads",
         )
-    for batch in upload.batches:
-        for record in batch.metrics:
-            if not 0 <= record.step < MAX_STEP:
-                raise ProblemError("invalid_request", f"step {record.step} of rank {batch.rank} is not between 0 and {MAX_STEP}")
+
+
+def size_of(batch: RankBatch) -> int:
+    return len(batch.metrics) + len(batch.logs) + len(batch.events)
 
 
 def place_of(batch: RankBatch) -> Place:

@@ -1,32 +1,54 @@
 """The one writer of points and log lines: uploads that arrive together are stored in one transaction (group commit).
 
-reply = await writer.store(batches)      returns once it is durable, with the new high-water marks
+stored = await writer.store(batches)      returns once it is durable, with the new high-water marks
+
+What waits is bounded by records and by bytes; an upload that waited too long leaves the queue before it is told so. A group that
+the database refuses is stored upload by upload, and such an upload in halves, down to the record that is to blame.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from api.services import bus
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.errors import ProblemError
+from api.services import bus, isolation
 from api.services.background import in_background
 from api.services.bus import Bus
-from api.services.ingest import Changes, add_batch, streams_of
+from api.services.ingest import Changes, Stored, add_batch, leave_out_names, streams_with_news
+from db.errors import DatabaseError
 from db.repositories import ingest as repository
+from db.repositories import storage
 from db.repositories.ingest import Stream
 from db.session import Database
-from monitoring.points import RankBatch
+from monitoring.points import TRAINER_NAMES, RankBatch
 
+logger = logging.getLogger(__name__)
 MAX_GROUP_RECORDS = 20_000
+MAX_QUEUED_RECORDS = 100_000
+MAX_QUEUED_BYTES = 64 << 20
+#: As long as an agent waits for its answer.
+STORE_SECONDS = 30.0
 MAX_KNOWN_NAMES = 100_000
+#: Metric names of one job, over all its ranks, beside those that the trainer has; values of further names are left out.
+MAX_NAMES_PER_JOB = 1_000
+#: A group of more records is looked through in a thread.
+MAX_RECORDS_IN_LOOP = 200
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pending:
     batches: Sequence[RankBatch]
-    stored: asyncio.Future[dict[Stream, int]]
+    bytes: int
+    stored: asyncio.Future[Stored]
 
     @property
     def size(self) -> int:
@@ -46,61 +68,137 @@ class Counters:
 class Writer:
     database: Database
     bus: Bus
+    now: Callable[[], datetime]
     counters: Counters = field(default_factory=Counters)
-    _queue: asyncio.Queue[Pending] = field(default_factory=lambda: asyncio.Queue(maxsize=256))
+    #: Told how many seconds each upload has waited until it was stored.
+    waited: Callable[[float], None] = field(default=lambda _: None)
+    #: Told how many records and lines of each group could not be stored.
+    passed_over: Callable[[int], None] = field(default=lambda _: None)
+    _queue: deque[Pending] = field(default_factory=deque)
+    _queued_records: int = 0
+    _queued_bytes: int = 0
+    _work: asyncio.Event = field(default_factory=asyncio.Event)
     _known_names: set[tuple[str, str]] = field(default_factory=set)
 
-    async def store(self, batches: Sequence[RankBatch]) -> dict[Stream, int]:
-        """The marks of every stream in `batches` after storing what was new in them."""
-        stored: asyncio.Future[dict[Stream, int]] = asyncio.get_running_loop().create_future()
-        await self._queue.put(Pending(batches, stored))
-        return await stored
+    async def store(self, batches: Sequence[RankBatch], *, bytes: int = 0) -> Stored:
+        """The marks of every stream in `batches` after storing what was new in them, and what could not be stored. `bytes`: of
+        the body they came in. Raises ProblemError `busy` when the queue is full, or when it took too long."""
+        pending = Pending(batches, bytes, asyncio.get_running_loop().create_future())
+        began = time.monotonic()
+        self._join_queue(pending)
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                stored = await pending.stored
+        except TimeoutError:
+            raise busy(f"it was not stored within {STORE_SECONDS:.0f} s") from None
+        finally:
+            self._leave_queue(pending)
+        self.waited(time.monotonic() - began)
+        return stored
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """(records, bytes) that wait to be stored."""
+        return self._queued_records, self._queued_bytes
+
+    def _join_queue(self, pending: Pending) -> None:
+        records, bytes = self._queued_records + pending.size, self._queued_bytes + pending.bytes
+        if self._queue and (records > MAX_QUEUED_RECORDS or bytes > MAX_QUEUED_BYTES):
+            limits = f"the limits are {MAX_QUEUED_RECORDS} and {MAX_QUEUED_BYTES}"
+            raise busy(f"{self._queued_records} records of {self._queued_bytes} bytes wait to be stored; {limits}")
+        self._queue.append(pending)
+        self._queued_records, self._queued_bytes = records, bytes
+        self._work.set()
+
+    def _leave_queue(self, pending: Pending) -> None:
+        if pending in self._queue:
+            self._queue.remove(pending)
+            self._forget(pending)
+
+    def _forget(self, pending: Pending) -> None:
+        self._queued_records -= pending.size
+        self._queued_bytes -= pending.bytes
 
     def running(self) -> AbstractAsyncContextManager[None]:
         return in_background("metrics-writer", self._run)
 
     async def _run(self) -> None:
         while True:
-            group = [await self._queue.get()]
-            size = group[0].size
-            while size < MAX_GROUP_RECORDS and not self._queue.empty():
-                group.append(self._queue.get_nowait())
-                size += group[-1].size
-            await self._store_group(group)
+            await self._work.wait()
+            await self._store_group(self._take_group())
+            if not self._queue:
+                self._work.clear()
+
+    def _take_group(self) -> list[Pending]:
+        group: list[Pending] = []
+        size = 0
+        while self._queue and size < MAX_GROUP_RECORDS:
+            group.append(self._queue.popleft())
+            self._forget(group[-1])
+            size += group[-1].size
+        return group
 
     async def _store_group(self, group: Sequence[Pending]) -> None:
-        """A failure is each uploader's to see: the agent keeps its records and sends them again."""
+        """A database that is away fails the whole group: each agent keeps its records and sends them again."""
         try:
-            marks = await self._commit([batch for pending in group for batch in pending.batches])
-        except Exception as error:  # noqa: BLE001 - handed on to every waiting request, which raises it
+            stored = await self._commit([batch for pending in group for batch in pending.batches])
+        except DatabaseError as error:
             for pending in group:
-                if not pending.stored.done():
-                    pending.stored.set_exception(error)
-            return
-        for pending in group:
-            if not pending.stored.done():
-                pending.stored.set_result(marks)
+                _fail(pending, error)
+        except Exception:
+            logger.exception("a group of %d uploads could not be stored; each is stored by itself", len(group))
+            for pending in group:
+                await self._store_alone(pending)
+        else:
+            for pending in group:
+                _answer(pending, stored)
 
-    async def _commit(self, batches: Sequence[RankBatch]) -> dict[Stream, int]:
-        streams = list(dict.fromkeys(stream for batch in batches for stream in streams_of(batch)))
+    async def _store_alone(self, pending: Pending) -> None:
+        try:
+            _answer(pending, await isolation.store(pending.batches, self._commit))
+        except Exception as error:  # noqa: BLE001 - handed on to the waiting request, which raises it
+            _fail(pending, error)
+
+    async def _commit(self, batches: Sequence[RankBatch]) -> Stored:
+        streams = list(dict.fromkeys(stream for batch in batches for stream in streams_with_news(batch)))
         async with self.database.write() as session:
             await repository.lock(session)
             before = await repository.marks(session, streams)
-            changes = Changes()
-            for batch in batches:
-                add_batch(changes, batch, before)
-            new_names = changes.names - self._known_names
+            changes = await _changes(batches, before)
+            crowded = await self._settle_names(session, changes)
             if changes.records:
                 await repository.insert_records(session, changes.records)
+            if changes.rollups:
                 await repository.merge_rollups(session, changes.rollup_rows())
-            if new_names:
-                await repository.add_names(session, new_names)
             if changes.logs:
                 await repository.insert_log_lines(session, changes.logs)
             if changes.marks:
                 await repository.set_marks(session, changes.marks)
+            await storage.add(session, changes.sizes, self.now())
         self._remember(changes)
-        return before | changes.marks
+        return Stored(before | changes.marks, changes.refused, crowded)
+
+    async def _settle_names(self, session: AsyncSession, changes: Changes) -> dict[str, str]:
+        """Add the names that are new; those beyond a job's limit are left out, and one of each such job is returned."""
+        new = changes.names - self._known_names
+        if not new:
+            return {}
+        stored = await repository.names_of(session, {job_id for job_id, _ in new})
+        room: dict[str, int] = {}
+        for job_id, name in stored:
+            room[job_id] = room.get(job_id, MAX_NAMES_PER_JOB) - (name not in TRAINER_NAMES)
+        excess: dict[tuple[str, str], None] = {}
+        for job_id, name in sorted(new - stored):
+            if name in TRAINER_NAMES:
+                continue
+            room[job_id] = room.get(job_id, MAX_NAMES_PER_JOB) - 1
+            if room[job_id] < 0:
+                excess[job_id, name] = None
+        if excess:
+            leave_out_names(changes, excess.keys())
+        if added := new - stored - excess.keys():
+            await repository.add_names(session, added)
+        return dict(reversed(excess))
 
     def _remember(self, changes: Changes) -> None:
         """After the commit only."""
@@ -109,6 +207,34 @@ class Writer:
         self._known_names |= changes.names
         self.counters.records += len(changes.records)
         self.counters.log_lines += len(changes.logs)
+        self.passed_over(sum(each.count for each in changes.refused))
         self.counters.transactions += 1
         topics = {bus.metrics(job) if stream == "metrics" else bus.logs(job) for job, _, _, stream in changes.marks}
         self.bus.publish(*topics)
+
+
+def busy(why: str) -> ProblemError:
+    return ProblemError("busy", f"{why}; send it again", headers={"Retry-After": "1"})
+
+
+async def _changes(batches: Sequence[RankBatch], marks: dict[Stream, int]) -> Changes:
+    if sum(len(batch.metrics) + len(batch.logs) for batch in batches) <= MAX_RECORDS_IN_LOOP:
+        return _look_through(batches, marks)
+    return await asyncio.to_thread(_look_through, batches, marks)
+
+
+def _look_through(batches: Sequence[RankBatch], marks: dict[Stream, int]) -> Changes:
+    changes = Changes()
+    for batch in batches:
+        add_batch(changes, batch, marks)
+    return changes
+
+
+def _answer(pending: Pending, stored: Stored) -> None:
+    if not pending.stored.done():
+        pending.stored.set_result(stored)
+
+
+def _fail(pending: Pending, error: Exception) -> None:
+    if not pending.stored.done():
+        pending.stored.set_exception(error)

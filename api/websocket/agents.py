@@ -1,7 +1,10 @@
 """The agents' control channel: hello, then heartbeats and observations in, desired assignments out.
 
-What should be done is computed from the rows each time; a nudge only makes it sooner. It is sent when its revision is new, and
-again every few seconds until the agent has answered that revision.
+What should be done is computed from the rows when the node's revision is new, which a nudge tells or, if it was lost, a look at all
+nodes every few seconds (`services/assignment_watch.py`). It is sent again until the agent has answered that revision.
+
+Idle nodes cost next to nothing: heartbeats are written for all of them at once, and an observation that says what the one before
+said is not brought into the rows again.
 
 A node's row names the channel that speaks for it. A second connection, to this replica or another, supersedes the first.
 """
@@ -10,17 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from time import monotonic
 
 import msgspec
 from fastapi import APIRouter, WebSocket
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from api.deps import Services, bearer, services_of
 from api.services import bus, identity, observations, presence
-from api.services.assignments import desired_for
+from api.services.assignment_watch import AssignmentWatch
+from api.services.node_writer import NodeWriter
+from api.services.presence import Heartbeats
 from cluster.protocol import (
     CHANNEL_PATH,
+    MOST_SLOTS,
     OLDEST_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
     Desired,
@@ -34,6 +43,7 @@ from cluster.protocol import (
 )
 from cluster.states import NodeState
 from db.base import new_id
+from db.errors import DatabaseError
 from db.models.nodes import NodeRow
 from db.repositories import nodes as node_rows
 
@@ -41,11 +51,15 @@ logger = logging.getLogger(__name__)
 router = APIRouter()
 
 HELLO_SECONDS = 10.0
-#: Heartbeats that come faster than this are not written.
-HEARTBEAT_WRITE_SECONDS = 1.5
+#: An observation that says nothing new is brought into the rows all the same when the last one was this long ago, give or take a half:
+#: agents that connected together must not all be due together.
+APPLY_AGAIN_SECONDS = 60.0
+#: A channel looks at its node's row when it is nudged; and this often, should everything else have failed.
+LOOK_AGAIN_SECONDS = 60.0
 INVALID_CREDENTIAL, PROTOCOL_ERROR, REFUSED = 4401, 4400, 4403
 #: Why a channel has closed, if it was this process that left.
 SERVICE_RESTART = 1012
+TRY_AGAIN_LATER = 1013
 
 REMOVED = Refused(code="removed", message="this node was removed; join again with a new token", final=True)
 SUPERSEDED = Refused(code="superseded", message="another agent has connected with this node's credential", final=True)
@@ -60,7 +74,12 @@ class AgentProtocolError(Exception):
 @router.websocket(CHANNEL_PATH.removeprefix("/api/v1"))
 async def agent_channel(websocket: WebSocket) -> None:
     services = services_of(websocket)
-    node = await _node_of(websocket, services)
+    try:
+        node = await _node_of(websocket, services)
+    except (DatabaseError, SQLAlchemyError) as error:
+        logger.warning("a channel is refused, its agent will connect again: %s", error)
+        await websocket.close(TRY_AGAIN_LATER, "the database is busy or away; try again")
+        return
     if node is None:
         await websocket.close(INVALID_CREDENTIAL, "this is no node's credential")
         return
@@ -76,6 +95,9 @@ async def agent_channel(websocket: WebSocket) -> None:
     except (AgentProtocolError, msgspec.DecodeError) as error:
         logger.warning("the channel of node %s is closed: %s", node.name, error)
         await channel.close(PROTOCOL_ERROR, str(error)[:100])
+    except (DatabaseError, SQLAlchemyError) as error:
+        logger.warning("the channel of node %s is closed, its agent will connect again: %s", node.name, error)
+        await channel.close(TRY_AGAIN_LATER, "the database is busy or away; try again")
     except WebSocketDisconnect:
         logger.info("the channel of node %s has closed", node.name)
 
@@ -100,6 +122,9 @@ async def _converse(channel: Channel) -> None:
     except WebSocketDisconnect as end:
         left = end.code != SERVICE_RESTART
         raise
+    except (DatabaseError, SQLAlchemyError):
+        left = False  # a farewell would wait for the same database; silence says it as well
+        raise
     finally:
         for task in tasks:
             task.cancel()
@@ -115,10 +140,15 @@ class Channel:
         self.node_id = node_id
         self._websocket = websocket
         self._services = services
+        state = websocket.app.state
+        self._heartbeats: Heartbeats = state.heartbeats
+        self._writer: NodeWriter = state.node_writer
+        self._watch: AssignmentWatch = state.assignment_watch
         self._id = new_id()
         self._sent_revision = -1
         self._observed_revision = -1
-        self._last_heartbeat = 0.0
+        self._applied = ""  # the last observation, as it came
+        self._apply_again_at = 0.0
 
     async def receive_hello(self) -> Hello:
         try:
@@ -134,8 +164,11 @@ class Channel:
         if not OLDEST_PROTOCOL_VERSION <= hello.protocol <= PROTOCOL_VERSION:
             text = f"protocol {hello.protocol} is not spoken here; {OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION} are: install the matching version"
             return Refused(code="protocol_version", message=text, final=True)
-        async with self._services.write() as session:
-            node = await presence.hello(session, self.node_id, self._id, hello, self._services.now())
+        if not 0 <= hello.inventory.slots <= MOST_SLOTS:
+            text = f"slots={hello.inventory.slots} is not between 0 and {MOST_SLOTS}; start the agent with fewer (--slots)"
+            return Refused(code="too_many_slots", message=text, final=True)
+        now = self._services.now()
+        node = await self._writer.write(self.node_id, lambda session: presence.hello(session, self.node_id, self._id, hello, now))
         if node is None:
             return REMOVED
         settings = self._services.settings
@@ -152,30 +185,39 @@ class Channel:
 
     async def listen(self) -> None:
         while True:
-            message = _from_agent.decode(await self._websocket.receive_text())
+            text = await self._websocket.receive_text()
+            if text == self._applied and monotonic() < self._apply_again_at:
+                continue  # what is in the rows already
+            message = _from_agent.decode(text)
             match message:
                 case Heartbeat():
-                    await self._note_heartbeat(message)
+                    self._heartbeats.note(self.node_id, message, self._services.now())
                 case Observed():
-                    await self._note_observed(message)
+                    await self._note_observed(message, text)
                 case Hello():
                     raise AgentProtocolError("a second hello on one connection")
 
     async def speak(self) -> None:
         with self._services.bus.subscribe(bus.node(self.node_id)) as nudges:
             while True:
-                desired = await self._desired()
+                desired = await self._news()
                 if isinstance(desired, Refused):
                     await self.refuse(desired)
                     return
-                if desired.revision > min(self._sent_revision, self._observed_revision):
+                if desired is not None:
                     await self._send(desired)
                     self._sent_revision = desired.revision
-                await nudges.wait(self._services.settings.observe_seconds)
+                if await nudges.wait(self._patience()):
+                    self._applied = ""
+
+    def _patience(self) -> float:
+        """What was sent and is not answered is sent again."""
+        answered = self._observed_revision >= self._sent_revision
+        return LOOK_AGAIN_SECONDS if answered else self._services.settings.observe_seconds
 
     async def farewell(self) -> None:
-        async with self._services.write() as session:
-            await presence.farewell(session, self.node_id, self._id, self._services.now())
+        now = self._services.now()
+        await self._writer.write(self.node_id, lambda session: presence.farewell(session, self.node_id, self._id, now))
 
     async def refuse(self, refusal: Refused) -> None:
         await self._send(refusal)
@@ -185,29 +227,27 @@ class Channel:
         if self._websocket.application_state is not WebSocketState.DISCONNECTED:
             await self._websocket.close(code, reason)
 
-    async def _desired(self) -> Desired | Refused:
-        """The node is read first: should an assignment change meanwhile, its new revision is still to come."""
-        async with self._services.control.read() as session:
-            node = await node_rows.get(session, self.node_id)
-            if node is None or node.state is NodeState.GONE:
-                return REMOVED
-            if node.channel_id != self._id:
-                return SUPERSEDED
-            return await desired_for(session, node)
+    async def _news(self) -> Desired | Refused | None:
+        """What the agent should be told: what it should do, unless it has answered that; why the conversation ends."""
+        news = await self._watch.news(self.node_id, min(self._sent_revision, self._observed_revision))
+        if news.mark is None or news.mark.state is NodeState.GONE:
+            return REMOVED
+        return news.desired if news.mark.channel_id == self._id else SUPERSEDED
 
-    async def _note_heartbeat(self, heartbeat: Heartbeat) -> None:
-        if monotonic() - self._last_heartbeat < HEARTBEAT_WRITE_SECONDS:
-            return
-        self._last_heartbeat = monotonic()
-        async with self._services.write() as session:
-            await presence.heartbeat(session, self.node_id, heartbeat, self._services.now())
+    async def _note_observed(self, observed: Observed, text: str) -> None:
+        self._applied = ""
+        if await self._writer.write(self.node_id, lambda session: self._bring_in(session, observed)):
+            self._observed_revision = observed.revision
+            self._applied = text
+            self._apply_again_at = monotonic() + APPLY_AGAIN_SECONDS * random.uniform(0.5, 1.5)
 
-    async def _note_observed(self, observed: Observed) -> None:
-        async with self._services.write() as session:
-            if not await presence.speaks_for(session, self._id, self.node_id):
-                return
-            await observations.apply(session, self.node_id, observed, self._services.now())
-        self._observed_revision = observed.revision
+    async def _bring_in(self, session: AsyncSession, observed: Observed) -> bool:
+        """False when a later channel speaks for the node; none says hello before this transaction ends."""
+        node = await node_rows.get(session, self.node_id)
+        if node is None or node.channel_id != self._id:
+            return False
+        await observations.apply(session, node, observed, self._services.now())
+        return True
 
     async def _send(self, message: ToAgent) -> None:
         await self._websocket.send_text(msgspec.json.encode(message).decode())

@@ -28,11 +28,21 @@ class Frame(NamedTuple):
     data: Any
 
 
-def encode(topic: Topic, frame: Frame) -> str:
-    return msgspec.json.encode({"seq": frame.seq, "topic": topic, "type": frame.type, "data": frame.data}).decode()
+class Encoded(NamedTuple):
+    seq: int
+    text: str
+
+
+def encoded(topic: Topic, frame: Frame) -> Encoded:
+    document = {"seq": frame.seq, "topic": topic, "type": frame.type, "data": frame.data}
+    return Encoded(frame.seq, msgspec.json.encode(document).decode())
 
 
 class Source(Protocol):
+    """Two that are equal read the same rows."""
+
+    def __hash__(self) -> int: ...
+
     @property
     def topic(self) -> Topic: ...
 

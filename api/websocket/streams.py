@@ -1,8 +1,9 @@
 """The browsers' live streams: one implementation for metrics, logs and events.
 
 A client gets `hello` at once, then everything beyond its cursor, then what comes, in batches of at most twenty a second. It
-resumes with ?after=seq and misses nothing. Too far behind, it gets one `gap` to fetch over REST instead. Three tasks
-serve a socket: one sends, one reads (else a peer that left is never noticed), one watches that the identity still holds.
+resumes with ?after=seq and misses nothing. Too far behind, it gets one `gap` to fetch over REST instead. New rows are read and
+encoded once for all clients of a stream (`tails.py`). Four tasks serve a socket: one sends, one reads (else a peer that left is
+never noticed), one watches that the identity still holds, and one that the peer takes what it is sent.
 
     4401 no valid identity (any more)    4403 another site's page    4404 no such job    4408 too slow
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from time import monotonic
 
@@ -22,14 +22,12 @@ from api.middleware.origin import same_origin
 from api.services import bus, identity
 from api.services.bus import Subscription
 from api.services.identity import Caller
-from api.websocket.sources import EventsSource, Frame, LogsSource, MetricsSource, Source, encode
+from api.websocket.sources import Encoded, EventsSource, Frame, LogsSource, MetricsSource, Source, encoded
+from api.websocket.tails import BATCH_ROWS, MOST_ROWS_BEHIND, SECONDS_BETWEEN_BATCHES, Tail, Tails
 from db.repositories import logs as job_rows
 from db.repositories.streams import has_more_than
 
 router = APIRouter()
-BATCH_ROWS = 500
-SECONDS_BETWEEN_BATCHES = 0.05
-MOST_ROWS_BEHIND = 5_000
 PING_SECONDS = 15.0
 #: How soon another replica's changes are found where no nudge tells of them.
 OTHER_REPLICAS_SECONDS = 0.8
@@ -63,7 +61,10 @@ async def serve(websocket: WebSocket, source: Source, job_id: str | None) -> Non
         return
     follower = Follower(websocket, services, source)
     code = await _first_to_end(
-        asyncio.create_task(follower.run()), asyncio.create_task(_left(websocket)), asyncio.create_task(_revoked(services, caller))
+        asyncio.create_task(follower.run()),
+        asyncio.create_task(follower.stuck()),
+        asyncio.create_task(_left(websocket)),
+        asyncio.create_task(_revoked(services, caller)),
     )
     with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the peer may be gone already
         await websocket.close(code)
@@ -120,43 +121,62 @@ class Follower:
     source: Source
     position: int = 0
     last_sent: float = 0.0
+    _sending_since: float | None = None
 
     async def run(self) -> int:
+        tails: Tails = self.websocket.app.state.tails
         try:
-            with self.services.bus.subscribe(self.source.nudged_by) as nudges:
-                await self._greet()
-                async for frames in self._news(nudges):
-                    await self._send(*frames)
-        except TimeoutError:
-            return TOO_SLOW
+            newest = await self._greet()
+            async with tails.follow(self.source, newest) as (tail, nudges):
+                await self._follow(tail, nudges)
         except (WebSocketDisconnect, RuntimeError):  # closed under our hands
             return 1000
         return 1000
 
-    async def _greet(self) -> None:
-        """hello, then where to start: live without a cursor, at the cursor, or anew where the cursor is none of ours."""
+    async def stuck(self) -> int:
+        """Ends when the peer has taken nothing of what it is sent for SEND_SECONDS, or half as long again."""
+        while True:
+            await asyncio.sleep(SEND_SECONDS / 2)
+            if self._sending_since is not None and monotonic() - self._sending_since >= SEND_SECONDS:
+                return TOO_SLOW
+
+    async def _greet(self) -> int:
+        """hello, then where to start: live without a cursor, at the cursor, or anew where the cursor is none of ours. The newest seq."""
         async with self.source.database(self.services).read() as session:
             newest = await self.source.newest(session)
-        await self._send(Frame(newest, "hello", {"as_of_seq": newest}))
+        await self._send(self._encoded(newest, "hello", {"as_of_seq": newest}))
         asked = self.websocket.query_params.get("after")
         self.position = newest if asked is None else int(asked) if asked.isdecimal() and len(asked) < 19 else newest + 1
         if self.position > newest:
             self.position = newest
-            await self._send(Frame(newest, "reset", {}))
+            await self._send(self._encoded(newest, "reset", {}))
+        return newest
 
-    async def _news(self, nudges: Subscription) -> AsyncIterator[list[Frame]]:
+    async def _follow(self, tail: Tail, nudges: Subscription) -> None:
         while True:
-            frames = await self._batch()
+            frames = tail.after(self.position)
+            if frames is None:
+                await self._catch_up(tail)
+                continue
             if frames:
-                yield frames
-                await asyncio.sleep(SECONDS_BETWEEN_BATCHES)
-            elif not await nudges.wait(self._patience()) and monotonic() - self.last_sent >= PING_SECONDS:
-                yield [Frame(self.position, "ping", {})]
+                await self._send(*frames)
+                self.position = frames[-1].seq
+            if not await nudges.wait(self._until_ping()) and monotonic() - self.last_sent >= PING_SECONDS:
+                await self._send(self._encoded(self.position, "ping", {}))
 
-    def _patience(self) -> float:
-        """Until the next ping; on PostgreSQL shorter, because another replica's nudges may be missing."""
-        until_ping = max(0.05, self.last_sent + PING_SECONDS - monotonic())
-        return until_ping if self.services.control.is_sqlite else min(until_ping, OTHER_REPLICAS_SECONDS)
+    def _until_ping(self) -> float:
+        return max(0.05, self.last_sent + PING_SECONDS - monotonic())
+
+    async def _catch_up(self, tail: Tail) -> None:
+        """One batch from the table, for a client that is further behind than the tail reaches."""
+        reaches = tail.start
+        frames = await self._batch()
+        if frames:
+            await self._send(*(encoded(self.source.topic, frame) for frame in frames))
+            self.position = frames[-1].seq
+        if len(frames) < BATCH_ROWS:  # that was all there is, so nothing is left before the tail as it was
+            self.position = max(self.position, reaches)
+        await asyncio.sleep(SECONDS_BETWEEN_BATCHES)
 
     async def _batch(self) -> list[Frame]:
         async with self.source.database(self.services).read() as session:
@@ -166,12 +186,13 @@ class Follower:
             ):
                 newest = await self.source.newest(session)
                 frames = [Frame(newest, "gap", {"from": self.position + 1, "to": newest})]
-        if frames:
-            self.position = frames[-1].seq
         return frames
 
-    async def _send(self, *frames: Frame) -> None:
-        async with asyncio.timeout(SEND_SECONDS):
-            for frame in frames:
-                await self.websocket.send_text(encode(self.source.topic, frame))
-        self.last_sent = monotonic()
+    def _encoded(self, seq: int, type: str, data: dict[str, int]) -> Encoded:
+        return encoded(self.source.topic, Frame(seq, type, data))
+
+    async def _send(self, *frames: Encoded) -> None:
+        self._sending_since = monotonic()
+        for frame in frames:
+            await self.websocket.send_text(frame.text)
+        self._sending_since, self.last_sent = None, monotonic()

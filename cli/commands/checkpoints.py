@@ -18,6 +18,8 @@ from cli.output import fields, table
 from cli.session import Session, with_session
 from cli.views import Checkpoint, Job, view
 
+#: What the manifest of a backup is called.
+BACKUP = "backup.json"
 GIGABYTE = 1_000_000_000
 #: Errors by the exit codes of `training.saving.export`.
 KINDS: dict[int, type[CliError]] = {ExitCode.CONFLICT: TakenError, ExitCode.USAGE: UsageProblem}
@@ -40,7 +42,9 @@ def restore(
     name: Annotated[str | None, typer.Option(help="of the new job; default: the old name with -restored")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="train to this many steps; default: as the spec says")] = None,
 ) -> None:
-    """Start a new job that continues from a checkpoint."""
+    """Start a new job that continues from a checkpoint. ('paceline db restore' puts a backup of the databases back.)"""
+    if (Path(checkpoint) / BACKUP).is_file():
+        raise UsageProblem(f"{checkpoint} is a backup of the databases, not a checkpoint", f"paceline db restore {checkpoint}")
     body = {key: value for key, value in (("name", name), ("steps", steps)) if value is not None}
     with session.client() as client:
         document = client.create(f"/checkpoints/{checkpoint}/restore", body)

@@ -55,18 +55,22 @@ def create(
     session: Session,
     name: Annotated[str, typer.Argument(help="what it is for", show_default=False)],
     role: Annotated[str, typer.Option(help="viewer, member or admin: what it may do at most")] = "member",
-    days: Annotated[int, typer.Option(min=1, max=3650, help="until it expires")] = 90,
+    days: Annotated[
+        int | None,
+        typer.Option(min=1, max=3650, help="until it expires; default: 90, or as long as the key that you use", show_default=False),
+    ] = None,
 ) -> None:
     """Make an API key; it is shown once."""
     with session.client() as client:
-        document = client.create("/keys", {"name": name, "role": role, "expires_in_days": days})
+        wish = {} if days is None else {"expires_in_days": days}
+        document = client.create("/keys", {"name": name, "role": role, **wish})
     session.emit(document, lambda: fields([("key", document["key"]), ("role", document["role"]), ("id", document["id"])]))
 
 
 @keys.command()
 @with_session
 def revoke(session: Session, key_id: Annotated[str, typer.Argument(help="id of the key", show_default=False)]) -> None:
-    """Revoke an API key, now."""
+    """Revoke an API key, now, with all keys that were made with it."""
     with session.client() as client:
         client.delete(f"/keys/{key_id}")
     session.emit({"id": key_id, "revoked": True}, lambda: f"{key_id} is revoked")

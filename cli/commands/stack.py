@@ -18,13 +18,25 @@ DATA = Path(PROJECT_FOLDER)
 Data = Annotated[Path, typer.Option(help="folder for all state; it survives")]
 
 
+PassEnv = Annotated[
+    list[str] | None, typer.Option("--pass-env", metavar="NAME[,NAME]", help="further variables of this shell that ranks get; repeatable")
+]
+
+
 @command
-def up(port: Port = 8000, agents: Agents = 2, slots_per_agent: Slots = 1, data: Data = DATA, json: Json = False) -> None:
+def up(
+    port: Port = 8000,
+    agents: Agents = 2,
+    slots_per_agent: Slots = 1,
+    data: Data = DATA,
+    pass_env: PassEnv = None,
+    json: Json = False,
+) -> None:
     """Start a coordinator and local agents in the background; print a login link."""
     from cli.local.layout import Layout
     from cli.local.stack import Plan, bring_up, login_link
 
-    stack = bring_up(Layout.at(data), Plan(port, agents, slots_per_agent), note)
+    stack = bring_up(Layout.at(data), Plan(port, agents, slots_per_agent, tuple(pass_env or ())), note)
     with stack.client() as client:
         link = login_link(client)
     if not stack.started:

@@ -11,8 +11,11 @@ from typing import Annotated
 
 import typer
 
+from cli.output import note
 from cli.session import command
 from cli.settings import JOIN_TOKEN, child_environment, resolve
+
+PASS_ENV_HELP = "variables of this shell that ranks get besides PATH, HOME, CUDA_*, NCCL_*, proxies and the like; repeatable"
 
 
 @command
@@ -24,15 +27,29 @@ def worker(
     address: Annotated[str | None, typer.Option(help="where other nodes reach this one")] = None,
     data: Annotated[Path, typer.Option(help="spools and the node's credential")] = Path(".paceline/agent"),
     checkpoints: Annotated[Path, typer.Option(help="default place for checkpoints")] = Path(".paceline/checkpoints"),
+    port_range: Annotated[str | None, typer.Option(metavar="A-B", help="ports for gangs to meet on; default: any free ones")] = None,
+    output_cap: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank's output on disk; default: 256MiB")] = None,
+    run_as: Annotated[str | None, typer.Option(metavar="USER", help="run ranks as this user; needs root")] = None,
+    memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank, e.g. 16GiB; needs cgroup v2")] = None,
+    pass_env: Annotated[list[str] | None, typer.Option("--pass-env", metavar="NAME[,NAME]", help=PASS_ENV_HELP)] = None,
     labels: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="repeatable")] = None,
 ) -> None:
     """Run this machine's agent in the foreground; it dials out to the coordinator."""
-    arguments = ["--server", resolve(server).url, "--name", name or _host_name()]
+    settings = resolve(server)
+    note(*settings.warnings)
+    arguments = ["--server", settings.url, "--name", name or _host_name()]
     arguments += ["--data", str(data.resolve()), "--checkpoints", str(checkpoints.resolve())]
-    for flag, value in (("--slots", slots), ("--address", address)):
+    for flag, value in (
+        ("--slots", slots),
+        ("--address", address),
+        ("--port-range", port_range),
+        ("--output-cap", output_cap),
+        ("--run-as", run_as),
+        ("--memory-limit", memory_limit),
+    ):
         arguments += [flag, str(value)] if value is not None else []
-    for label in labels or []:
-        arguments += ["--label", label]
+    for flag, values in (("--label", labels), ("--pass-env", pass_env)):
+        arguments += [word for value in values or [] for word in (flag, value)]
     environment = child_environment(**({JOIN_TOKEN: token} if token else {}))
     os.execve(sys.executable, [sys.executable, "-m", "cluster.agent.main", *arguments], environment)
 

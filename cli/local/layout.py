@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,13 @@ class Layout:
     @classmethod
     def at(cls, data: Path) -> Layout:
         return cls(data.expanduser().resolve())
+
+    def create(self) -> None:
+        """The data folder and its `run`, for their owner only: they hold keys, specs with their variables, and logs."""
+        for folder in (self.data, self.run):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_uid == os.geteuid():
+                folder.chmod(0o700)
 
     @property
     def run(self) -> Path:

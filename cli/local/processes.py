@@ -19,7 +19,7 @@ import msgspec
 import psutil
 
 from cli.local.layout import MARK, Layout
-from cli.settings import child_environment
+from cli.settings import LOG_FILE, child_environment
 
 START_TIME_TOLERANCE_S = 1.0
 STOP_GRACE_S = 12.0
@@ -44,6 +44,7 @@ class Program:
     name: str
     arguments: Sequence[str]  # of this Python
     environment: dict[str, str]
+    umask: int = -1  # of the process; -1: that of whoever starts it
 
 
 class _Detached(subprocess.Popen[bytes]):
@@ -54,14 +55,31 @@ class _Detached(subprocess.Popen[bytes]):
 
 
 def start(layout: Layout, program: Program) -> Record:
-    layout.run.mkdir(parents=True, exist_ok=True)
+    layout.create()
     command = [sys.executable, *program.arguments]
-    environment = child_environment(**program.environment, **{MARK: layout.mark, "PYTHONUNBUFFERED": "1"})
-    with layout.log(program.name).open("ab") as log:
-        process = _Detached(command, cwd=CODE, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    own = {MARK: layout.mark, "PYTHONUNBUFFERED": "1", LOG_FILE: str(layout.log(program.name))}
+    environment = child_environment(**program.environment, **own)
+    with open(layout.log(program.name), "ab", opener=_private) as log:
+        process = _Detached(
+            command,
+            cwd=CODE,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            umask=program.umask,
+        )
     record = Record(program.name, process.pid, psutil.Process(process.pid).create_time(), command)
     layout.record(program.name).write_bytes(msgspec.json.encode(record))
     return record
+
+
+def _private(path: str, flags: int) -> int:
+    """An opener: one that finds an older, readable file makes it private."""
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def recorded(layout: Layout) -> list[Record]:

@@ -9,8 +9,6 @@ import contextlib
 import fcntl
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +18,10 @@ from urllib.parse import urlsplit
 
 from cli.client import Client
 from cli.errors import CliError, ProblemError, StackError
+from cli.local.admin import ask_admin
 from cli.local.layout import Layout
-from cli.local.processes import CODE, Program, alive, find, log_tail, recorded, start, stop, sweep
-from cli.settings import JOIN_TOKEN, Setting, Settings, child_environment, store, write_private
+from cli.local.processes import Program, alive, find, log_tail, recorded, start, stop, sweep
+from cli.settings import JOIN_TOKEN, Setting, Settings, store, write_private
 from cli.views import Node, view
 
 COORDINATOR = "coordinator"
@@ -30,10 +29,13 @@ HOST = "127.0.0.1"
 PORTS_TRIED = 50
 READY_TIMEOUT_S = 60.0
 AGENTS_TIMEOUT_S = 90.0
-ADMIN_TIMEOUT_S = 60.0
 LOCK_TIMEOUT_S = 60.0
 POLL_S = 0.05
 GRACEFUL_SHUTDOWN_S = 5
+#: Time-outs and limits for what a peer leaves undone, which uvicorn itself does not have.
+GUARD = "api.middleware.connections:GuardedProtocol"
+CONNECTIONS = 4096
+KEEP_ALIVE_S = 5
 READY_STATES = ("ready", "cordoned")
 
 Say = Callable[[str], None]
@@ -46,6 +48,7 @@ class Plan:
     port: int = 8000
     agents: int = 2
     slots_per_agent: int = 1
+    pass_environment: tuple[str, ...] = ()  # further variables that ranks get, each NAME or NAME,NAME
 
     @property
     def agent_names(self) -> list[str]:
@@ -104,7 +107,7 @@ def login_link(client: Client) -> str:
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
     """One `up` or `down` at a time for a data folder."""
-    layout.run.mkdir(parents=True, exist_ok=True)
+    layout.create()
     with layout.lock.open("w") as file:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while not _try_lock(file.fileno()):
@@ -143,8 +146,14 @@ def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
     url = f"http://{HOST}:{port}"
     say(f"starting the coordinator on {url}")
     arguments = ["-m", "uvicorn", "api.main:app", "--host", HOST, "--port", str(port)]
+    arguments += ["--http", GUARD, "--limit-concurrency", str(CONNECTIONS), "--timeout-keep-alive", str(KEEP_ALIVE_S)]
     arguments += ["--timeout-graceful-shutdown", str(GRACEFUL_SHUTDOWN_S), "--no-access-log"]
-    start(layout, Program(COORDINATOR, arguments, {"PACELINE_DATA": str(layout.data)}))
+    arguments += [
+        "--ws-per-message-deflate",
+        "false",
+    ]  # compressing each small message for each of a thousand sockets costs more than it saves
+    environment = {"PACELINE_DATA": str(layout.data), "PACELINE_PRINT_LOGIN_LINK": "false"}  # `up` prints one that no log keeps
+    start(layout, Program(COORDINATOR, arguments, environment, umask=0o077))
     layout.server.write_text(url)
     with Client(_settings(layout, None)) as client:
         _await(layout, COORDINATOR, client.ready, READY_TIMEOUT_S)
@@ -152,15 +161,20 @@ def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
 
 
 def _ensure_credentials(layout: Layout, say: Say) -> Settings:
-    """The stored key while the coordinator accepts it, else a new one."""
+    """The stored key while the coordinator accepts it, else a new one in its place: the old one is revoked."""
     stored = _stored_key(layout)
     if stored is not None and _accepted(_settings(layout, stored)):
         key = stored
     else:
         say("minting an API key for this machine")
-        key = _admin(layout, "api-key", "--name", "local")["key"]
+        key = ask_admin(layout.data, "api-key", "--name", _key_name(layout), "--replace")["key"]
     store(layout.credentials, _url(layout), key)
     return _settings(layout, key)
+
+
+def _key_name(layout: Layout) -> str:
+    """One per data folder: stacks that share a PostgreSQL do not take each other's keys away."""
+    return f"local {socket.gethostname()}:{layout.data}"
 
 
 def _accepted(settings: Settings) -> bool:
@@ -190,6 +204,7 @@ def _agent(layout: Layout, plan: Plan, client: Client, name: str) -> Program:
     """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
     arguments = ["-m", "cluster.agent.main", "--server", client.settings.url, "--name", name]
     arguments += ["--slots", str(plan.slots_per_agent), "--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
+    arguments += [word for names in plan.pass_environment for word in ("--pass-env", names)]
     known = _follow_coordinator(layout.agent(name) / "credential.json", client.settings.url)
     return Program(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
 
@@ -224,17 +239,6 @@ def _await(layout: Layout, name: str, ready: Callable[[], bool], timeout: float)
         if time.monotonic() > deadline:
             raise StackError(f"{name} is not ready after {timeout:g} s", f"see {layout.log(name)}; 'paceline down' stops what runs")
         threading.Event().wait(POLL_S)
-
-
-def _admin(layout: Layout, *arguments: str) -> dict[str, str]:
-    """Ask the coordinator's own administration command, which needs no key but the data folder."""
-    command = [sys.executable, "-m", "api.admin", *arguments]
-    environment = child_environment(PACELINE_DATA=str(layout.data))
-    done = subprocess.run(command, cwd=CODE, env=environment, capture_output=True, text=True, timeout=ADMIN_TIMEOUT_S, check=False)
-    if done.returncode != 0:
-        raise StackError(f"{' '.join(command[1:])} exited {done.returncode}:\n{done.stderr[-2000:]}")
-    document: dict[str, str] = json.loads(done.stdout)
-    return document
 
 
 def _stored_key(layout: Layout) -> str | None:

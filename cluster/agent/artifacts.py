@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from pathlib import Path
 
@@ -15,11 +16,13 @@ import msgspec
 
 from cluster.protocol import ARTIFACTS_PATH
 from monitoring.artifacts import CHUNK_BYTES, NOTE_SUFFIX, Artifact, Offer, Received, file_of
+from monitoring.files import UnfitFileError, open_file, read_file
 
 POLL_SECONDS = 1.0
 REQUEST_TIMEOUT_SECONDS = 30.0
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
+MAX_NOTE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +51,13 @@ class ArtifactUploader:
 
     async def upload_all(self) -> None:
         """Everything that has a note now. Raises CoordinatorAwayError at the end: a file that is refused again and again holds up no other."""
-        failed: CoordinatorAwayError | None = None
+        failed: CoordinatorAwayError | OSError | None = None
         for note in sorted(self._jobs.glob(f"*/g*/rank*/artifacts/*{NOTE_SUFFIX}")):
+            if note.parent.is_symlink():
+                continue
             try:
                 await self._upload_one(note)
-            except CoordinatorAwayError as error:
+            except (CoordinatorAwayError, OSError) as error:
                 failed = error
         if failed is not None:
             raise failed
@@ -94,9 +99,9 @@ def read_offer(note: Path) -> Offer | None:
     """From the note and where it lies: jobs/<job>/g<generation>/rank<rank>/artifacts/."""
     job, generation, rank = note.parts[-5:-2]
     try:
-        artifact = msgspec.json.decode(note.read_bytes(), type=Artifact)
+        artifact = msgspec.json.decode(read_file(note, MAX_NOTE_BYTES, owner=_owner_of(note)), type=Artifact)
         return Offer(job_id=job, generation=int(generation.removeprefix("g")), rank=int(rank.removeprefix("rank")), artifact=artifact)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (UnfitFileError, ValueError) as error:
         log.error("%s is damaged, and what it is about will not be uploaded: %s", note, error)
         return None
 
@@ -104,8 +109,16 @@ def read_offer(note: Path) -> Offer | None:
 def read_chunk(file: Path, number: int) -> bytes:
     """Empty where there is none."""
     try:
-        with open(file, "rb") as content:
+        with open_file(file, owner=_owner_of(file)) as content:
             content.seek(number * CHUNK_BYTES)
             return content.read(CHUNK_BYTES)
     except FileNotFoundError:
         return b""
+    except UnfitFileError as error:
+        log.error("%s", error)
+        return b""
+
+
+def _owner_of(file: Path) -> int | None:
+    """Whose files root sends: those of the user whom the rank's folder belongs to, wherever a link in it may lead."""
+    return file.parents[1].stat().st_uid if os.geteuid() == 0 else None

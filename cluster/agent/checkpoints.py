@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 from pathlib import Path
 
+from cluster.agent.removal import remove_tree
 from cluster.protocol import CheckpointToDelete
 from monitoring.files import sync_folder
 
@@ -54,14 +54,14 @@ def _is_ours(folder: Path) -> bool:
 def _remove(folder: Path) -> None:
     """As debris first, so that an interrupted removal never looks like a checkpoint; what an earlier one left goes as well."""
     doomed = folder.with_name(folder.name.removesuffix(SCRATCH) + SCRATCH)
-    _remove_tree(doomed)
+    _remove_if_there(doomed)
     if folder.exists():
         folder.rename(doomed)
-        _remove_tree(doomed)
+        _remove_if_there(doomed)
     if folder.parent.exists():
         sync_folder(folder.parent)
 
 
-def _remove_tree(folder: Path) -> None:
+def _remove_if_there(folder: Path) -> None:
     if folder.exists():
-        shutil.rmtree(folder)
+        remove_tree(folder)

@@ -4,8 +4,12 @@ AgentError                      told to the user; ends the agent
 ├── JoinRefusedError            the join token or the stored credential is not accepted
 ├── NotJoinedError              neither a credential nor a token
 ├── DataFolderInUseError        another agent owns the same --data
+├── RunAsError                  ranks cannot run as the user that --run-as names
+├── MemoryLimitError            --memory-limit cannot be kept here
+├── NoPortError                 none of --port-range is free
 ├── ChannelRefusedError         the coordinator refused the channel for good
 └── SpawnerStartError           the spawner died before it could serve
+RosterNotSettledError           what a roster says of some ranks could not be carried out: hear it again
 """
 
 from __future__ import annotations
@@ -27,6 +31,18 @@ class DataFolderInUseError(AgentError):
     pass
 
 
+class RunAsError(AgentError):
+    pass
+
+
+class MemoryLimitError(AgentError):
+    pass
+
+
+class NoPortError(AgentError):
+    pass
+
+
 class ChannelRefusedError(AgentError):
     def __init__(self, message: str, *, removed: bool) -> None:
         """`removed`: the node is no longer one of the coordinator's, so its ranks must end."""
@@ -35,4 +51,8 @@ class ChannelRefusedError(AgentError):
 
 
 class SpawnerStartError(AgentError):
+    pass
+
+
+class RosterNotSettledError(Exception):
     pass

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from cluster.agent.folders import set_aside
 from cluster.agent.ranks import Ending
 from cluster.agent.spawner_link import ExitStatus
+from monitoring.files import UnfitFileError, open_file, read_file, write_durably
 from training.link import FailureReport, RankFolder, Result
 
 LAST_LINES = 30
 _LAST_BYTES = 64 << 10
+MAX_RESULT_BYTES = 4 << 20
+MAX_STATUS_BYTES = 64 << 10
 UNCAUGHT = 1  # what Python exits with after an exception that nobody caught
 _FRAME = re.compile(r'^  File ".*", line \d+')
-_RAISED = re.compile(r"^(?P<exception>[^\W\d]\w*(?:\.\w+)*)(?:: (?P<message>.*))?$")
+_RAISED = re.compile(r"^(?P<exception>[^\W\d]\w*(?:\.\w+)*)(?:: (?P<message>.*))?")
 
 
 def read_ending(folder: RankFolder, earlier: Sequence[RankFolder], rank: int, *, is_script: bool, step: int) -> Ending | None:
@@ -61,7 +66,7 @@ def raised(lines: Sequence[str]) -> tuple[str, str] | None:
     if not frames:
         return None
     rest = (line for line in lines[frames[-1] + 1 :] if line and not line[0].isspace())
-    found = _RAISED.match(next(rest, ""))
+    found = _RAISED.fullmatch(next(rest, ""))
     return (found["exception"], (found["message"] or "").strip()) if found else None
 
 
@@ -78,7 +83,9 @@ def _from_exit(status: ExitStatus, lines: Sequence[str], rank: int, step: int) -
     if uncaught is not None:
         exception, text = uncaught
         return FailureReport(kind="exception", rank=rank, message=text or exception, exception=exception, step=step, time=status.time)
-    if status.exit_code is None:
+    if status.unreadable:
+        message = "ended, and how was lost: what its node had written down of it was damaged"
+    elif status.exit_code is None:
         message = "could not be started: the node has too many processes, too little memory, or a full disk"
     elif status.exit_code == 0:
         message = "exited with code 0 before it had finished"
@@ -88,27 +95,36 @@ def _from_exit(status: ExitStatus, lines: Sequence[str], rank: int, step: int) -
 
 
 def read_exit_status(folder: RankFolder) -> ExitStatus | None:
+    """None while the rank has not exited. A damaged status is set aside, and one that says so takes its place: the rank has ended."""
     try:
-        return msgspec.json.decode(folder.exit_status.read_bytes(), type=ExitStatus)
+        return msgspec.json.decode(read_file(folder.exit_status, MAX_STATUS_BYTES), type=ExitStatus)
     except FileNotFoundError:
         return None
+    except (UnfitFileError, ValueError) as error:
+        set_aside(folder.exit_status, error)
+        status = ExitStatus(pid=0, exit_code=None, signal=None, time=time.time(), unreadable=True)
+        write_durably(folder.exit_status, msgspec.json.encode(status))
+        return status
 
 
 def read_result(folder: RankFolder) -> Result | None:
-    """None where the rank left none, or none that can be read: then the exit itself speaks."""
+    """None where the rank left none, or none that can be read, which is set aside: then the exit itself speaks."""
     try:
-        return msgspec.json.decode(folder.result.read_bytes(), type=Result)
-    except (FileNotFoundError, msgspec.DecodeError):
+        return msgspec.json.decode(read_file(folder.result, MAX_RESULT_BYTES), type=Result)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        set_aside(folder.result, error)
         return None
 
 
 def last_lines(output: Path, count: int = LAST_LINES, *, besides: str = "") -> tuple[str, ...]:
     """What else a rank said than `besides`, which is told apart: a long traceback must not hide what came before it."""
     try:
-        with open(output, "rb") as file:
+        with open_file(output) as file:
             file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
             text = file.read().decode("utf-8", "replace")
-    except FileNotFoundError:
+    except OSError:  # none, or the rank has put something else in its place
         return ()
     if besides.strip():
         before, _, after = text.rpartition(besides.strip())

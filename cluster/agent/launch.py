@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from cluster.agent.account import Account
 from cluster.agent.folders import AgentFolder
 from cluster.agent.rendezvous import master_port
 from cluster.agent.spawner_link import Spawn
@@ -29,21 +30,26 @@ def order_for(world: World, spec: dict[str, Any], folder: AgentFolder, checkpoin
     return RankOrder(spec=spec, world=world, folder=str(rank_folder.path), agent_socket=str(folder.agent_socket))
 
 
-def keep(order: RankOrder) -> None:
-    """On disk before anything runs, so that the next agent knows of it."""
+def keep(order: RankOrder, account: Account | None = None) -> None:
+    """On disk before anything runs, so that the next agent knows of it. `account`: whom the rank runs as, if not as this agent's user."""
     folder = RankFolder.at(Path(order.folder))
     folder.path.mkdir(parents=True, exist_ok=True)
-    write_durably(folder.order, msgspec.json.encode(order))
+    if account is not None:
+        account.open_up(folder.path.parents[1], folder.path)
+        account.own(folder.path)
+    write_durably(folder.order, msgspec.json.encode(order), mode=0o600)  # the job's variables and its store's token
 
 
-async def prepare(order: RankOrder, local_slots: tuple[int, ...]) -> Spawn:
-    """`local_slots`: those of this generation's ranks on this node, by local rank. Raises one of `distributed.errors`."""
+async def prepare(order: RankOrder, local_slots: tuple[int, ...], ports: range | None = None) -> Spawn:
+    """`local_slots`: those of this generation's ranks on this node, by local rank. `ports`: of which a script's rendezvous is one.
+
+    Raises one of `distributed.errors`."""
     spec, world = JobSpec.model_validate(order.spec), order.world
     environment = dict(spec.environment.variables) | {RANK_FOLDER: order.folder}
     directory = spec.environment.working_directory
     if spec.script is None:
         return Spawn(order=order, environment=environment, working_directory=directory)
-    environment |= script_environment(world, await master_port(world))
+    environment |= script_environment(world, await master_port(world, ports))
     if world.device == "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(slot) for slot in local_slots)
     program = (sys.executable, "-u", spec.script.path, *spec.script.args)

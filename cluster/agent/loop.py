@@ -18,6 +18,7 @@ from cluster.agent.client import Channel
 from cluster.agent.errors import ChannelRefusedError
 from cluster.agent.folders import AgentFolder
 from cluster.agent.inventory import agent_version
+from cluster.agent.isolation import Isolation
 from cluster.agent.join import Credential
 from cluster.agent.node_ranks import NodeRanks
 from cluster.agent.reconcile import (
@@ -38,8 +39,9 @@ from cluster.agent.reconcile import (
     store_namespaces,
 )
 from cluster.agent.settings import AgentSettings
+from cluster.agent.spawner_link import key_of
 from cluster.agent.vitals import Vitals
-from cluster.protocol import PROTOCOL_VERSION, Desired, Hello, Inventory, Observed, Welcome
+from cluster.protocol import PROTOCOL_VERSION, Desired, Heartbeat, Hello, Inventory, Observed, Welcome
 from distributed.store_server import StoreServer
 from training.link import RankOrder, World
 
@@ -68,7 +70,8 @@ class Agent:
         self._settings, self._folder, self._site, self._store, self._vitals = settings, folder, site, store, vitals
         self._http = httpx.AsyncClient(base_url=settings.server, headers={"Authorization": f"Bearer {credential.credential}"})
         self._changed = asyncio.Event()
-        self._ranks = NodeRanks(settings, folder, self._http, self._changed.set)
+        self._isolation = Isolation()
+        self._ranks = NodeRanks(settings, folder, self._http, self._isolation, self._changed.set)
         self._channel = Channel(settings.channel_server, credential.credential, self)
         self._boot_id = uuid.uuid4().hex
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
@@ -85,8 +88,10 @@ class Agent:
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event) -> None:
         """Until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator sends us away."""
         await self._ranks.open()
-        reconciling = asyncio.create_task(self._reconcile_forever())
-        others = [asyncio.create_task(work) for work in (*self._ranks.works(), self._call_in(), self._beat())]
+        keep_running = self._isolation.keep_running
+        reconciling = asyncio.create_task(keep_running("reconciling", self._reconcile_forever))
+        works = self._ranks.works() | {"channel": self._call_in, "heartbeat": self._beat}
+        others = [asyncio.create_task(keep_running(name, work)) for name, work in works.items()]
         ends = [asyncio.create_task(_wait(end)) for end in (stop, abandon, self._leave)]
         tasks = [reconciling, *others, *ends]
         try:
@@ -157,8 +162,18 @@ class Agent:
         while True:
             await self._welcomed.wait()
             self._welcomed.clear()
-            while await self._channel.send(await self._vitals.heartbeat(self._ranks.backlog())):  # noqa: ASYNC110 - a beat, not a wait
-                await asyncio.sleep(self._heartbeat_seconds)
+            try:
+                while await self._channel.send(self._heartbeat()):  # noqa: ASYNC110 - a beat, not a wait
+                    await asyncio.sleep(self._heartbeat_seconds)
+            except Exception:
+                self._welcomed.set()  # started over, this must not wait for another welcome
+                raise
+
+    def _heartbeat(self) -> Heartbeat:
+        backlog = 0
+        with self._isolation.of("the backlog of uploads"):
+            backlog = self._ranks.backlog()
+        return self._vitals.heartbeat(backlog)
 
     # -- reconciling
 
@@ -175,7 +190,8 @@ class Agent:
     async def step_once(self) -> None:
         if self._desired is not None:
             for action in reconcile(self._desired, self._ranks.ranks, time.time()):
-                self._carry_out(action, self._desired)
+                with self._isolation.of(_described(action)):
+                    self._carry_out(action, self._desired)
             await self._serve_stores(self._desired)
         await self._report()
 
@@ -231,6 +247,18 @@ class Agent:
         last, due = self._last_observed, now - self._observed_at >= self._observe_seconds
         if (due or last is None or _without_progress(observed) != _without_progress(last)) and await self._channel.send(observed):
             self._last_observed, self._observed_at = observed, now
+
+
+def _described(action: Action) -> str:
+    """Which action, and about which rank: not with all of a job's spec."""
+    match action:
+        case StartRank(world=world) | BuryRank(world=world):
+            subject: object = key_of(world)
+        case DeleteCheckpoint(checkpoint=checkpoint):
+            subject = checkpoint.id
+        case _:
+            subject = action.key
+    return f"{type(action).__name__} {subject}"
 
 
 def _without_progress(observed: Observed) -> Observed:

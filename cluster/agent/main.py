@@ -8,37 +8,46 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from cluster.agent.errors import AgentError, DataFolderInUseError
-from cluster.agent.folders import AgentFolder
+from cluster.agent.account import ENTERED_BY_ALL, find_account
+from cluster.agent.errors import AgentError, DataFolderInUseError, NoPortError
+from cluster.agent.folders import AgentFolder, lock
 from cluster.agent.inventory import address_towards, interface_of, take_inventory
 from cluster.agent.join import credential_for
 from cluster.agent.loop import Agent, Site
-from cluster.agent.settings import AgentSettings, read_settings
-from cluster.agent.spawner import lock
+from cluster.agent.memory_groups import divide_own_group
+from cluster.agent.processes import spare_from_memory_killer
+from cluster.agent.settings import AgentSettings, forget_token, read_settings
 from cluster.agent.vitals import Vitals
 from distributed.store_server import StoreServer
 from monitoring.files import write_durably
 from monitoring.gpu import GpuSampler, NoGpuError, open_gpus
 from monitoring.host import HostSampler
+from monitoring.log_file import keep_small
 
 ADDRESS_RETRY_SECONDS = 2.0
+PRIVATE_UMASK = 0o077
 
 log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = read_settings(arguments)
+    settings = keep_apart(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
     folder = AgentFolder(settings.data)
     try:
         folder.create()
+        prepare_account(settings, folder)
+        settings = prepare_memory_limit(settings)
         held = lock(folder.agent_lock)
         if held is None:
             raise DataFolderInUseError(f"another agent uses {folder.path}: stop it, or give this one a --data of its own")
@@ -51,25 +60,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def keep_apart(settings: AgentSettings) -> AgentSettings:
+    """What this agent and its spawner write is for their user only; what ranks write follows the umask that the agent was started with.
+
+    The kernel's out-of-memory killer is asked to spare both: without the spawner all ranks of the node die."""
+    forget_token()
+    spare_from_memory_killer()
+    umask = os.umask(PRIVATE_UMASK)
+    return replace(settings, confinement=replace(settings.confinement, umask=umask))
+
+
+def prepare_account(settings: AgentSettings, folder: AgentFolder) -> None:
+    """Let the user of --run-as into the folders of its ranks, and into no other. Raises RunAsError where that cannot be."""
+    if settings.confinement.run_as is None:
+        return
+    account = find_account(settings.confinement.run_as)
+    for path in (folder.path, folder.jobs, folder.agent_socket.parent):
+        path.chmod(ENTERED_BY_ALL)
+    account.require_entry(folder.jobs)
+    if not settings.checkpoints.exists():
+        settings.checkpoints.mkdir(mode=0o700, parents=True)
+        account.own(settings.checkpoints)
+
+
+def prepare_memory_limit(settings: AgentSettings) -> AgentSettings:
+    """Raises MemoryLimitError where the limit that was asked for cannot be kept."""
+    limit = settings.confinement.memory_limit
+    if limit is None:
+        return settings
+    return replace(settings, confinement=replace(settings.confinement, groups=divide_own_group(limit)))
+
+
 async def serve(settings: AgentSettings, folder: AgentFolder) -> None:
     credential = await credential_for(settings, folder)
     gpus, gpu_error = _open_gpus()
+    vitals = Vitals(HostSampler(folder.path, time.monotonic()), gpus, gpu_error)
     store = StoreServer()
+    cutting: asyncio.Task[None] | None = None
     try:
         address = settings.address or await _own_address(settings)
         site = Site(
             inventory=take_inventory(gpus, settings.slots, settings.labels),
             address=address,
             interface=interface_of(address),
-            store_port=await _start_store(store, address, folder),
+            store_port=await _start_store(store, address, folder, settings.ports),
         )
-        vitals = Vitals(HostSampler(folder.path, time.monotonic()), gpus, gpu_error)
         stop, abandon = _events_of_signals()
+        logs = [folder.spawner_log, *([settings.log_file] if settings.log_file else [])]
+        cutting = asyncio.create_task(keep_small(logs), name="log-files")
         await Agent(settings, folder, credential, site, store, vitals).run(stop, abandon)
     finally:
+        if cutting is not None:
+            cutting.cancel()
         await store.close()
-        if gpus is not None:
-            gpus.close()
+        vitals.close()
 
 
 def _open_gpus() -> tuple[GpuSampler | None, str | None]:
@@ -89,15 +133,19 @@ async def _own_address(settings: AgentSettings) -> str:
         await asyncio.sleep(ADDRESS_RETRY_SECONDS * random.uniform(0.5, 1.5))
 
 
-async def _start_store(store: StoreServer, address: str, folder: AgentFolder) -> int:
-    """On the port of the last time if it is free: worlds that were handed out name it."""
+async def _start_store(store: StoreServer, address: str, folder: AgentFolder, ports: range | None) -> int:
+    """On the port of the last time if it is free: worlds that were handed out name it. Else any, of `ports` if there is such a range."""
     last = folder.store_port.read_text() if folder.store_port.exists() else ""
-    try:
-        port = await store.start(address, int(last) if last.isdigit() else 0)
-    except OSError:
-        port = await store.start(address)
-    write_durably(folder.store_port, str(port).encode())
-    return port
+    wanted = [int(last)] if last.isdecimal() and (ports is None or int(last) in ports) else []
+    for candidate in [*wanted, *(ports or [0])]:
+        try:
+            port = await store.start(address, candidate)
+        except OSError as error:
+            refusal = error
+            continue
+        write_durably(folder.store_port, str(port).encode())
+        return port
+    raise NoPortError(f"no port of {address} in {ports} is free for the rendezvous store ({refusal}); widen --port-range") from refusal
 
 
 def _events_of_signals() -> tuple[asyncio.Event, asyncio.Event]:

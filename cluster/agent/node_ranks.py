@@ -6,14 +6,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import httpx
 
-from cluster.agent import housekeeping, launch
+from cluster.agent import launch
+from cluster.agent.account import find_account
 from cluster.agent.artifacts import ArtifactUploader
+from cluster.agent.delivery import UploadFailedError
+from cluster.agent.errors import RosterNotSettledError
 from cluster.agent.folders import AgentFolder
+from cluster.agent.housekeeping import SWEEP_SECONDS, Housekeeper, retire
+from cluster.agent.isolation import Isolation
 from cluster.agent.rank_link import RankLink, Said
 from cluster.agent.rank_table import RankTable
 from cluster.agent.ranks import Phase, Rank
@@ -21,13 +26,13 @@ from cluster.agent.settings import AgentSettings
 from cluster.agent.spawner_link import Move, RankKey, Roster, Spawn, Terminate, key_of
 from cluster.agent.spool import RankSpool
 from cluster.agent.supervisor import Supervisor
-from cluster.agent.uploader import Uploader, UploadFailedError
-from distributed.errors import DistributedError
+from cluster.agent.uploader import Uploader
 from training.link import PauseRequest, ProfileRequest, RankFolder, RankHello, RankOrder, Reform, Release
 
 END_TIMEOUT_SECONDS = 10.0  # for the spawner to end, after the grace
 LAST_UPLOAD_SECONDS = 3.0
 STRANGER_GRACE_SECONDS = 3.0
+CAP_OUTPUT_SECONDS = 0.25  # a rank that prints 100 MB/s takes 25 MB more than its cap
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +40,19 @@ log = logging.getLogger(__name__)
 class NodeRanks:
     """`on_change` is called when there is something new to report or to decide."""
 
-    def __init__(self, settings: AgentSettings, folder: AgentFolder, http: httpx.AsyncClient, on_change: Callable[[], None]) -> None:
-        self._folder = folder
+    def __init__(
+        self, settings: AgentSettings, folder: AgentFolder, http: httpx.AsyncClient, isolation: Isolation, on_change: Callable[[], None]
+    ) -> None:
+        self._isolation, self._ports, self._output_cap = isolation, settings.ports, settings.output_cap
         self._on_change = on_change
-        self._table = RankTable(folder)
-        self._uploader = Uploader(http, self._on_drained)
+        self._folder, run_as = folder, settings.confinement.run_as
+        self._account = None if run_as is None else find_account(run_as)
+        self._housekeeper = Housekeeper(folder.jobs, folder.trash)
+        self._untidy = asyncio.Event()
+        self._table = RankTable(folder, isolation)
+        self._uploader = Uploader(http, self._on_drained, isolation)
         self._artifacts = ArtifactUploader(http, folder.jobs)
-        self._supervisor = Supervisor(folder, settings.trainer, settings.orphan_seconds, self._on_roster)
+        self._supervisor = Supervisor(folder, settings.trainer, settings.orphan_seconds, settings.confinement, self._on_roster)
         self._link = RankLink(folder.agent_socket, self._on_message)
         self._spawner_is_warm = asyncio.Event()
         self._launches: dict[RankKey, asyncio.Task[None]] = {}
@@ -61,16 +72,41 @@ class NodeRanks:
         return self._uploader.backlog()
 
     async def open(self) -> None:
-        """Take over what a predecessor left, and listen to ranks."""
+        """Take over what a predecessor left, and listen to ranks. A rank whose files cannot be read is watched all the same."""
         self._table.load()
         for rank in self.ranks.values():
-            self._follow(rank.order)
-        housekeeping.sweep(self._folder.jobs, time.time())
+            with self._isolation.of(f"the files of rank {rank.key}"):
+                self._follow(rank.order)
+        self._untidy.set()
         await self._link.start()
+        if self._account is not None:
+            self._account.own(self._folder.agent_socket)
 
-    def works(self) -> list[Coroutine[None, None, None]]:
-        """To be run as long as the agent lives."""
-        return [self._supervisor.run(), self._uploader.run(), self._artifacts.run()]
+    def works(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """To be kept running as long as the agent lives, by name."""
+        return {
+            "spawner": self._supervisor.run,
+            "uploads": self._uploader.run,
+            "files of ranks": self._artifacts.run,
+            "housekeeping": self._keep_house,
+            "caps of output": self._cap_output,
+        }
+
+    async def _cap_output(self) -> None:
+        while True:
+            await asyncio.sleep(CAP_OUTPUT_SECONDS)
+            for key, spool in self._uploader.spools():
+                with self._isolation.of(f"the output of rank {key}"):
+                    spool.trim()
+
+    async def _keep_house(self) -> None:
+        """In a thread: removing what a rank has left may take long."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_SECONDS):
+                    await self._untidy.wait()
+            self._untidy.clear()
+            await asyncio.to_thread(self._housekeeper.sweep, time.time())
 
     async def until_warm(self, timeout_seconds: float) -> None:
         """Until the spawner can fork ranks at once, or the time is over."""
@@ -114,11 +150,11 @@ class NodeRanks:
     async def _launch(self, order: RankOrder, local_slots: tuple[int, ...]) -> None:
         key = key_of(order.world)
         try:
-            launch.keep(order)
-            housekeeping.sweep(self._folder.jobs, time.time())  # the generation before this one is no longer the last
-            spawn = await launch.prepare(order, local_slots)
-        except (OSError, ValueError, DistributedError) as error:
-            self._table.refuse(key, f"cannot start: {error}")
+            launch.keep(order, self._account)
+            self._untidy.set()  # the generation before this one is no longer the last
+            spawn = await launch.prepare(order, local_slots, self._ports)
+        except Exception as error:  # noqa: BLE001 - whatever keeps this rank from starting is told as its end
+            self._table.refuse(key, f"cannot start: {error or type(error).__name__}")
             return self._on_change()
         self._follow(order)
         self._table.change(key, phase=Phase.ALIVE)
@@ -129,7 +165,7 @@ class NodeRanks:
     def move(self, key: RankKey, order: RankOrder) -> None:
         """The spawner first: should this agent die in between, its successor finds the process under the new key and calls it."""
         try:
-            launch.keep(order)
+            launch.keep(order, self._account)
         except OSError as error:
             log.error("%s cannot take its place in generation %d: %s; trying again", key, order.world.generation, error)
             return
@@ -169,15 +205,16 @@ class NodeRanks:
         folder = RankFolder.at(Path(self.ranks[key].order.folder))
         self._uploader.forget(key)
         self._table.forget(key)
-        housekeeping.retire(folder)
-        housekeeping.sweep(self._folder.jobs, time.time())
+        with self._isolation.of(f"{folder.path}, which is no longer needed"):
+            retire(folder)
+        self._untidy.set()
         self._on_change()
 
     # -- news
 
     def _follow(self, order: RankOrder) -> None:
         key = key_of(order.world)
-        self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key))
+        self._uploader.follow(key, RankSpool(RankFolder.at(Path(order.folder)), key, self._output_cap))
 
     def _on_roster(self, roster: Roster, first: bool) -> None:
         self._spawner_is_warm.set()
@@ -190,6 +227,8 @@ class NodeRanks:
             self._supervisor.send(Terminate(key=key, grace_seconds=STRANGER_GRACE_SECONDS))
         self._confirm(first=first)
         self._on_change()
+        if first and self._table.unsettled:  # only the first roster of a connection tells which ranks are gone
+            raise RosterNotSettledError(f"{self._table.unsettled} ranks' ends cannot be read; asking the spawner again")
 
     def _confirm(self, *, first: bool) -> None:
         """An order that went to a spawner which is gone is sent to its successor."""

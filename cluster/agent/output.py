@@ -1,23 +1,29 @@
 """A rank's output as log lines: the same numbers for the same bytes, however often and by whomever it is read.
 
 A line ends at its newline, at MAX_LINE_BYTES, or where a pause in the middle of it made us send what there was. Only the
-last kind depends on when we looked: such a *cut* is remembered (durably, before it is sent).
+last kind depends on when we looked: such a *cut* is remembered (durably, before it is sent). What is left out of a flood is a *gap*: see `output_gaps`.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from cluster.agent.output_gaps import DEFAULT_CAP_BYTES, FINAL_BYTES, RESUME_BYTES, Allowance, Gap, Gaps, Reason, line_start, punch_hole
+from monitoring.files import open_file
 from monitoring.points import LogLine
 
 MAX_LINE_BYTES = 16 << 10
 PARTIAL_LINE_SECONDS = 1.0
 _CHUNK_BYTES = 1 << 20
+_TRIM_BYTES = 8 << 20  # so much is given back to the file system at once
 _CUT_NOTE = " … (line over 16 KiB, continued)"
 _LEVEL = re.compile(r"[\[\s]*(DEBUG|WARNING|WARN|ERROR|CRITICAL|FATAL|Traceback \(most recent call last\))")
 _LEVELS: dict[str, Literal["debug", "warning"]] = {"DEBUG": "debug", "WARNING": "warning", "WARN": "warning"}
+
+log = logging.getLogger(__name__)
 
 
 class Piece(NamedTuple):
@@ -34,36 +40,121 @@ class Read(NamedTuple):
 
 
 class OutputReader:
-    """Reads lines that follow a mark. `cuts` are offsets at which a line was once ended early."""
+    """Reads lines that follow a mark. `cuts` are offsets at which a line was once ended early; `cap`: how many bytes the file may take."""
 
-    def __init__(self, path: Path, cuts: set[int]) -> None:
+    def __init__(self, path: Path, cuts: set[int], cap: int = DEFAULT_CAP_BYTES) -> None:
         self.path = path
         self.cuts = cuts
+        self._cap = cap
+        self._gaps = Gaps(path.with_suffix(".gaps"))
+        self._allowance = Allowance()
+        self._read_to = 0  # lines up to here have a number
+        self._window_end = 0  # of a flood, lines up to here are sent before the next gap
+        self._punched_to = self._trimmed_to = cap // 2
+        self._troubles: set[str] = set()
         self._waiting: tuple[int, float] | None = None  # offset of a partial line, and when it was first seen
 
     def read(self, offset: int, seq: int, limit: int, now: float, *, final: bool) -> list[Read]:
         """At most `limit` lines after `offset`, numbered from `seq` + 1. `final`: nothing more will be written."""
-        buffer = self._chunk(offset)
+        if limit < 1 or not self._may_send(offset, now, final=final):
+            return []
+        gap = next(iter(self._gaps.behind(offset)), None)
+        if gap is not None and gap.start <= offset:
+            pieces = [Piece(gap.note(self._cap), gap.end)]
+        else:
+            pieces = self._pieces(offset, gap, limit, now, final=final)
+        for piece in pieces:
+            self._allowance.spend(len(piece.content), piece.end)
+            self._read_to = max(self._read_to, piece.end)
+        return [Read(log_line(seq + number, piece, now), piece.end) for number, piece in enumerate(pieces, start=1)]
+
+    def _pieces(self, offset: int, gap: Gap | None, limit: int, now: float, *, final: bool) -> list[Piece]:
+        """Up to the next gap, which ends a line wherever it begins."""
+        size = _CHUNK_BYTES if gap is None else min(_CHUNK_BYTES, gap.start - offset)
+        buffer = self._chunk(offset, size)
         pieces, position = split(buffer, offset, self.cuts, limit)
         rest = len(buffer) - position
-        at_end = len(buffer) < _CHUNK_BYTES and len(pieces) < limit
-        if at_end and 0 < rest <= MAX_LINE_BYTES and self._is_due(offset + position, now, final=final):
+        before_gap = gap is not None and offset + len(buffer) == gap.start
+        at_end = (before_gap or len(buffer) < size) and len(pieces) < limit
+        if at_end and 0 < rest <= MAX_LINE_BYTES and (before_gap or self._is_due(offset + position, now, final=final)):
             end = offset + len(buffer)
-            self.cuts.add(end)
+            if not before_gap:
+                self.cuts.add(end)
             pieces.append(Piece(buffer[position:], end))
-        return [Read(log_line(seq + number, piece, now), piece.end) for number, piece in enumerate(pieces, start=1)]
+        return pieces
+
+    # -- floods
+
+    def _may_send(self, offset: int, now: float, *, final: bool) -> bool:
+        """Make a gap where the rank has printed more than may be sent. False: nothing is sent before some time has passed."""
+        size = self._size()
+        left = self._allowance.left(offset, size, now)
+        unsent = size - offset - sum(gap.end - max(gap.start, offset) for gap in self._gaps.behind(offset))
+        if unsent <= left or (offset < self._window_end and left > 0):
+            return True
+        if not final and left < RESUME_BYTES:
+            return False
+        self._window_end = size
+        begin, head, tail = max(offset, self._read_to), max(left // 2, 0), max(left // 2, FINAL_BYTES)
+        return self._leave_out(begin + head, size - tail, "rate") is not None or final
+
+    def trim(self, offset: int) -> None:
+        """Keep the file below its cap: its first and its last half. `offset`: what is before it is acknowledged.
+
+        Lines that are under way (numbered, not acknowledged) stay until the next time."""
+        head, tail = self._cap // 2, self._size() - self._cap // 2
+        if tail - self._trimmed_to < min(_TRIM_BYTES, self._cap // 4):
+            return
+        done = min(max(offset, head), tail)
+        sent, unsent = self._leave_out(self._punched_to, done, "cap"), self._leave_out(max(done, self._read_to), tail, "cap")
+        if sent is None or unsent is None:
+            return
+        self._trimmed_to = tail
+        try:
+            punch_hole(self.path, sent, done)
+            punch_hole(self.path, unsent, tail)
+            self._punched_to = done
+        except OSError as error:
+            self._tell(f"the output of a rank takes more than its cap of {self._cap} bytes, and cannot be cut: {error}")
+
+    def _leave_out(self, start: int, end: int, reason: Reason) -> int | None:
+        """From where on bytes before `end` need not be kept, at the start of a line. None: that cannot be remembered, so they must."""
+        if end <= start:
+            return end
+        try:
+            start, end = (line_start(self.path, at) if at > self._read_to else at for at in (start, end))
+            self._gaps.add(Gap(start, end, reason))
+        except OSError as error:
+            self._tell(f"lines of a rank wait, since the gap behind them cannot be remembered: {error}")
+            return None
+        return start
+
+    def _size(self) -> int:
+        try:
+            return self.path.lstat().st_size
+        except OSError:  # none yet, or the rank has made its folder unreadable, which _chunk tells
+            return 0
+
+    def _tell(self, text: str) -> None:
+        """Once for each reader."""
+        if text not in self._troubles:
+            log.error("%s", text)
+        self._troubles.add(text)
 
     def _is_due(self, start: int, now: float, *, final: bool) -> bool:
         if self._waiting is None or self._waiting[0] != start:
             self._waiting = (start, now)
         return final or now - self._waiting[1] >= PARTIAL_LINE_SECONDS
 
-    def _chunk(self, offset: int) -> bytes:
+    def _chunk(self, offset: int, size: int) -> bytes:
         try:
-            with open(self.path, "rb") as file:
+            with open_file(self.path) as file:
                 file.seek(offset)
-                return file.read(_CHUNK_BYTES)
+                return file.read(size)
         except FileNotFoundError:
+            return b""
+        except OSError as error:  # the rank has put something else in its place
+            self._tell(f"the output of a rank cannot be read: {error}")
             return b""
 
 

@@ -1,7 +1,8 @@
 """Finding and ending every process of a rank, from /proc. Linux only, as are sessions and PR_SET_PDEATHSIG.
 
 A rank leads a session of its own; most of what it starts stays in it. What leaves the session (a daemon) still carries
-the rank's folder in its environment.
+the rank's folder in its environment, and what clears that still carries the rank's mark for the out-of-memory killer, which the kernel
+hands down to every child.
 """
 
 from __future__ import annotations
@@ -19,8 +20,14 @@ from distributed.env import RANK_FOLDER
 AGENT_DATA_VARIABLE = "PACELINE_AGENT_DATA"
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 _MAX_SWEEPS = 20  # a process may fork while it is being killed; each sweep finds what the last one missed
+
+
+#: The kernel's out-of-memory killer takes the highest first: a rank before anything of ours. Each living rank of a spawner has one of its own.
+RANK_SCORES = range(500, 1000)
+_OWN_SCORE = -900
 
 
 def prctl(option: int, value: int) -> None:
@@ -30,10 +37,47 @@ def prctl(option: int, value: int) -> None:
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
 
 
-def members(leader: int, folder: str) -> list[int]:
-    """Every living process of the rank with pid `leader`, the rank itself included."""
+def spare_from_memory_killer() -> None:
+    """Ask the kernel to end a rank rather than this process and what it starts. Only root may: without that nothing is changed."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_OWN_SCORE))
+
+
+def offer_to_memory_killer(score: int) -> None:
+    """Of a rank; its children inherit it."""
+    with contextlib.suppress(OSError):  # a container that hides /proc/self: then ranks are chosen by size alone
+        Path("/proc/self/oom_score_adj").write_text(str(score))
+
+
+def members(leader: int, folder: str, score: int | None = None) -> list[int]:
+    """Every living process of the rank with pid `leader`, the rank itself included.
+
+    `score`: what it was offered with to the memory killer; that counts for descendants of the process that asks."""
     mine = f"{RANK_FOLDER}={folder}".encode()
-    return [pid for pid in _processes() if _session(pid) == leader or mine in _environment(pid)]
+    found = [pid for pid in _processes() if _session(pid) == leader or mine in _environment(pid)]
+    if score is None:
+        return found
+    return found + [pid for pid in _descendants(os.getpid()) if pid not in found and _score(pid) == score and _session(pid) is not None]
+
+
+def _descendants(ancestor: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid in _processes():
+        children.setdefault(_parent(pid), []).append(pid)
+    found = list(children.get(ancestor, []))
+    for pid in found:  # grows while it is walked
+        found += children.get(pid, [])
+    return found
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _score(pid: int) -> int | None:
+    text = _read(Path(f"/proc/{pid}/oom_score_adj")).strip()
+    return int(text) if text else None
 
 
 def abandoned_members(leader: int, folder: str, agent_data: str) -> list[int]:
@@ -53,10 +97,10 @@ def send_signal(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def kill_strays(leader: int, folder: str) -> None:
+def kill_strays(leader: int, folder: str, score: int | None = None) -> None:
     """SIGKILL whatever a rank that has exited left running."""
     for _ in range(_MAX_SWEEPS):
-        strays = members(leader, folder)
+        strays = members(leader, folder, score)
         if not strays:
             return
         send_signal(strays, signal.SIGKILL)
@@ -88,9 +132,14 @@ def _processes() -> list[int]:
 
 def _session(pid: int) -> int | None:
     """The session of a living process; None for one that is gone or a zombie."""
-    stat = _read(Path(f"/proc/{pid}/stat"))
-    fields = stat[stat.rfind(b")") + 2 :].split()  # the name in brackets may itself hold spaces
+    fields = _stat(pid)
     return int(fields[3]) if fields and fields[0] not in (b"Z", b"X") else None
+
+
+def _stat(pid: int) -> list[bytes]:
+    """From the state on; nothing of a process that is gone."""
+    stat = _read(Path(f"/proc/{pid}/stat"))
+    return stat[stat.rfind(b")") + 2 :].split()  # the name in brackets may itself hold spaces
 
 
 def _environment(pid: int) -> list[bytes]:

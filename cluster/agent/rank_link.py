@@ -14,6 +14,9 @@ from training.link import Broken, FromRank, Joined, Moving, Parked, Progress, Ra
 
 log = logging.getLogger(__name__)
 
+#: A line that is longer ends its connection. The longest honest one tells of a failure, whose texts are cut (`training.reporting.failures`).
+LINE_LIMIT_BYTES = 1 << 20
+
 _decoder: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 
 
@@ -32,7 +35,7 @@ class RankLink:
 
     async def start(self) -> None:
         self._path.unlink(missing_ok=True)  # a predecessor's; only one agent holds the data folder's lock
-        self._server = await asyncio.start_unix_server(self._on_connection, self._path)
+        self._server = await asyncio.start_unix_server(self._on_connection, self._path, limit=LINE_LIMIT_BYTES)
         self._path.chmod(0o600)
 
     async def close(self) -> None:

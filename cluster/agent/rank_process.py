@@ -8,12 +8,15 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
 
 import msgspec
 
-from cluster.agent.processes import PR_SET_PDEATHSIG, prctl
+from cluster.agent import memory_groups
+from cluster.agent.account import Account
+from cluster.agent.processes import PR_SET_PDEATHSIG, offer_to_memory_killer, prctl
 from cluster.agent.spawner_link import Spawn
 from distributed import env
 from monitoring.files import write_durably
@@ -34,12 +37,29 @@ class Trainer(Protocol):
         """Be the rank; the process's exit code."""
 
 
-def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int) -> NoReturn:
+@dataclass(frozen=True)
+class Limits:
+    """What a rank is kept to."""
+
+    umask: int
+    score: int  # for the kernel's out-of-memory killer
+    account: Account | None  # whom it runs as; None: its spawner's user
+    group: Path | None  # its control group; None: that of its spawner
+
+
+def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int, limits: Limits) -> NoReturn:
     """Called in the child right after the fork; never comes back."""
     code = FAILED_EXIT_CODE
     try:
         _detach(spawner_pid)
+        offer_to_memory_killer(limits.score)
+        if limits.group is not None:
+            memory_groups.enter(limits.group)
         _redirect(Path(spawn.order.folder))
+        os.umask(limits.umask)
+        if limits.account is not None:
+            limits.account.become()
+            _die_with(spawner_pid)  # the kernel forgets that with each change of user
         code = _work(spawn, trainer)
     except SystemExit as end:
         code = _exit_code(end)
@@ -58,6 +78,10 @@ def _detach(spawner_pid: int) -> None:
     for number in _RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
+    _die_with(spawner_pid)
+
+
+def _die_with(spawner_pid: int) -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != spawner_pid:  # it died between fork and prctl
         os._exit(FAILED_EXIT_CODE)
@@ -65,7 +89,7 @@ def _detach(spawner_pid: int) -> None:
 
 def _redirect(folder: Path) -> None:
     """Close everything inherited (sockets, locks); output goes to the rank's file."""
-    output = os.open(RankFolder.at(folder).output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    output = os.open(RankFolder.at(folder).output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -13,21 +14,26 @@ from typing import Any
 import msgspec
 
 from cluster.agent import exits
-from cluster.agent.folders import AgentFolder
+from cluster.agent.folders import AgentFolder, regain, set_aside
+from cluster.agent.isolation import Isolation
 from cluster.agent.processes import abandoned_members, send_signal
 from cluster.agent.rank_link import Said
 from cluster.agent.ranks import Ending, Phase, Rank
 from cluster.agent.spawner_link import ExitStatus, RankKey, Roster, key_of
-from monitoring.files import write_durably
+from monitoring.files import read_file, write_durably
 from training.link import Broken, FailureReport, Joined, Moving, Parked, RankFolder, RankHello, RankOrder, Stalled
+
+MAX_ORDER_BYTES = 64 << 20
 
 log = logging.getLogger(__name__)
 
 
 class RankTable:
-    def __init__(self, folder: AgentFolder) -> None:
+    def __init__(self, folder: AgentFolder, isolation: Isolation | None = None) -> None:
         self._folder = folder
+        self._isolation = isolation or Isolation()
         self._ranks: dict[RankKey, Rank] = {}
+        self.unsettled = 0  # ranks that the last roster could not be applied to
 
     @property
     def ranks(self) -> Mapping[RankKey, Rank]:
@@ -131,16 +137,22 @@ class RankTable:
         self.change(key, phase=Phase.EXITED, ending=ending, drained=True)
 
     def apply(self, roster: Roster, *, first: bool) -> list[RankKey]:
-        """Believe a roster; `first`: of a new connection, so that it is complete. Returns the ranks that turn out to have exited."""
+        """Believe a roster; `first`: of a new connection, so that it is complete. Returns the ranks that turn out to have exited.
+
+        A rank whose end cannot be read is left as it was, and counted by `unsettled`; the others are settled."""
         living = dict(roster.ranks)
         exited: list[RankKey] = []
+        self.unsettled = 0
         for key, rank in list(self._ranks.items()):
             if rank.phase is not Phase.ALIVE:
                 continue
-            if key in living:
-                self.change(key, pid=living[key], suspended=key in roster.suspended)
-            elif not any(mate in living for mate in self.earlier(key)) and self._has_exited(rank, first=first):
-                exited.append(key)
+            self.unsettled += 1
+            with self._isolation.of(f"rank {key}"):
+                if key in living:
+                    self.change(key, pid=living[key], suspended=key in roster.suspended)
+                elif not any(mate in living for mate in self.earlier(key)) and self._has_exited(rank, first=first):
+                    exited.append(key)
+                self.unsettled -= 1
         return exited
 
     def _has_exited(self, rank: Rank, *, first: bool) -> bool:
@@ -160,6 +172,7 @@ class RankTable:
         born = RankFolder(self._folder.path, *rank.birth)
         send_signal(abandoned_members(pid, str(born.path), str(self._folder.path)), signal.SIGKILL)
         status = ExitStatus(pid=pid, exit_code=None, signal=signal.SIGKILL.name, time=time.time())
+        regain(folder.path)
         write_durably(folder.exit_status, msgspec.json.encode(status))
 
     def strangers(self, roster: Roster) -> list[RankKey]:
@@ -180,10 +193,15 @@ def ending_pid(folder: RankFolder) -> int | None:
 
 def _read_order(path: Path) -> RankOrder | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RankOrder)
-    except msgspec.DecodeError as error:
-        log.error("%s is damaged and its rank is left alone: %s", path, error)
-        return None
+        order = msgspec.json.decode(read_file(path, MAX_ORDER_BYTES), type=RankOrder)
+        if Path(order.folder) != path.parent or path.lstat().st_uid != os.geteuid():  # a rank may write into its folder
+            raise ValueError(f"no order of this agent's: it belongs to user {path.lstat().st_uid} and is for {order.folder}")
+        return order
+    except ValueError as error:
+        set_aside(path, error)
+    except OSError as error:
+        log.error("%s cannot be read, and its rank is left alone: %s", path, error)
+    return None
 
 
 def _has_metrics(order: RankOrder) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 
@@ -15,13 +16,13 @@ MASTER_PORT_TIMEOUT_SECONDS = 60.0
 CONNECT_RETRY_SECONDS = 0.1
 
 
-async def master_port(world: World) -> int:
-    """The same port on every node of this generation. Raises one of `distributed.errors`."""
+async def master_port(world: World, ports: range | None = None) -> int:
+    """The same port on every node of this generation, of `ports` if there is such a range. Raises one of `distributed.errors`."""
     try:
         async with asyncio.timeout(MASTER_PORT_TIMEOUT_SECONDS):
             reader, writer = await _connect(world)
             try:
-                return await _agree(world, reader, writer)
+                return await _agree(world, ports, reader, writer)
             finally:
                 writer.close()
     except TimeoutError:
@@ -41,11 +42,11 @@ async def _connect(world: World) -> tuple[asyncio.StreamReader, asyncio.StreamWr
             await asyncio.sleep(CONNECT_RETRY_SECONDS * random.uniform(0.5, 1.5))
 
 
-async def _agree(world: World, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+async def _agree(world: World, ports: range | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
     timeout = MASTER_PORT_TIMEOUT_SECONDS
     await _ask(Hello(world.job_id, world.generation, world.store_token, timeout), reader, writer)
     if world.node_rank == 0 and world.local_rank == 0:
-        await _ask(Set(MASTER_PORT_KEY, str(free_port(world.store_host)).encode()), reader, writer)
+        await _ask(Set(MASTER_PORT_KEY, str(free_port(world.store_host, ports)).encode()), reader, writer)
     value = await _ask(Get(MASTER_PORT_KEY, timeout), reader, writer)
     assert isinstance(value, bytes)
     return int(value)
@@ -68,8 +69,17 @@ def _content(reply: Reply) -> bytes | int | bool | None:
             raise StoreTimeoutError(reply.message)
 
 
-def free_port(host: str) -> int:
-    """Free now; whoever binds it first has it."""
+def free_port(host: str, ports: range | None = None) -> int:
+    """Free now; whoever binds it first has it. Raises OSError where none of `ports` is."""
+    if ports is None:
+        return _bind(host, 0)
+    for port in random.sample(ports, len(ports)):  # gangs that start at the same moment should not all take the first
+        with contextlib.suppress(OSError):
+            return _bind(host, port)
+    raise OSError(f"none of ports {ports.start}-{ports.stop - 1} of {host} is free; widen --port-range")
+
+
+def _bind(host: str, port: int) -> int:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
+        probe.bind((host, port))
         return int(probe.getsockname()[1])

@@ -1,8 +1,9 @@
-"""What an agent is told: its command line, and the one environment variable that keeps a token out of `ps`."""
+"""What an agent is told: its command line, and by environment variables a token, which `ps` must not show, and its log."""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import platform
 import re
@@ -11,9 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cluster.agent.confinement import NEVER, Confinement
+from cluster.agent.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP_BYTES
 from cluster.agent.spawner import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
 
 TOKEN_VARIABLE = "PACELINE_JOIN_TOKEN"
+MIN_MEMORY_BYTES = 64 << 20
+_SIZE = re.compile(r"(?P<number>[0-9]{1,9}) ?(?P<unit>[KMGT]iB)", re.IGNORECASE)
+_SHIFTS = {"kib": 10, "mib": 20, "gib": 30, "tib": 40}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LOG_VARIABLE = "PACELINE_LOG_FILE"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
 
@@ -29,6 +37,10 @@ class AgentSettings:
     labels: dict[str, str]
     trainer: str
     orphan_seconds: float
+    output_cap: int  # bytes that the output of one rank may take here
+    ports: range | None  # for the store and for the rendezvous of scripts; None: any free one
+    confinement: Confinement
+    log_file: Path | None = None  # where its output goes; cut when it is large
 
     @property
     def channel_server(self) -> str:
@@ -58,7 +70,26 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
         labels=dict(options.label),
         trainer=options.trainer,
         orphan_seconds=options.orphan_seconds,
+        output_cap=options.output_cap,
+        ports=options.port_range,
+        confinement=Confinement(
+            pass_environment=tuple(name for names in options.pass_env for name in names),
+            run_as=options.run_as,
+            memory_limit=options.memory_limit,
+        ),
+        log_file=Path(log) if (log := os.environ.get(LOG_VARIABLE)) else None,
     )
+
+
+def forget_token() -> None:
+    """Blank the join token in this process's own environment. A rank that runs as the same user can read /proc/PID/environ, which shows
+    what the process was started with, until its bytes are overwritten."""
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    address = libc.getenv(TOKEN_VARIABLE.encode())
+    if address:
+        ctypes.memset(address, 0, len(ctypes.string_at(address)))
+    os.environ.pop(TOKEN_VARIABLE, None)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,8 +103,30 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--checkpoints", type=Path, metavar="DIR", help="where jobs save; shared between nodes (default: DATA/checkpoints)")
     parser.add_argument("--slots", type=_positive, metavar="N", help="CPU slots to offer where there is no GPU (default: one per CPU)")
     parser.add_argument("--address", metavar="HOST", help="where other nodes reach this one (default: the address that reaches the server)")
+    parser.add_argument(
+        "--output-cap",
+        type=_output_cap,
+        default=DEFAULT_CAP_BYTES,
+        metavar="SIZE",
+        help="what one rank's output may take on disk, e.g. 256MiB; its head and its tail are kept (default: 256MiB)",
+    )
+    parser.add_argument(
+        "--port-range", type=_ports, metavar="A-B", help="for the gangs' stores and scripts' MASTER_PORT (default: any free port)"
+    )
     parser.add_argument("--label", type=_label, action="append", default=[], metavar="K=V", help="for placement; may be repeated")
     parser.add_argument("--trainer", default=DEFAULT_TRAINER, metavar="MODULE", help="what ranks run: preload() and run_rank(order)")
+    parser.add_argument(
+        "--memory-limit", type=_memory_limit, metavar="SIZE", help="of one rank and all it starts, e.g. 16GiB; needs cgroup v2"
+    )
+    parser.add_argument("--run-as", metavar="USER", help="run ranks as this user, who can read nothing of the agent's; needs root")
+    parser.add_argument(
+        "--pass-env",
+        type=_names,
+        action="append",
+        default=[],
+        metavar="NAME[,NAME]",
+        help="variables of this agent that its ranks get besides the usual ones; may be repeated",
+    )
     parser.add_argument("--orphan-seconds", type=float, default=DEFAULT_ORPHAN_SECONDS, help="how long ranks outlive their agent")
     return parser
 
@@ -91,6 +144,16 @@ def _name(value: str) -> str:
     return value
 
 
+def _names(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise argparse.ArgumentTypeError(f"{name!r} is not the name of a variable; give NAME or NAME,NAME, without values")
+        if name in NEVER:
+            raise argparse.ArgumentTypeError(f"{name} is never passed to ranks: it speaks for this node or its owner")
+    return names
+
+
 def _default_name() -> str:
     return re.sub(r"[^a-z0-9._-]", "-", platform.node().lower()).strip("._-")[:63] or "node"
 
@@ -99,6 +162,34 @@ def _positive(value: str) -> int:
     if not value.isdigit() or int(value) < 1:
         raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 1")
     return int(value)
+
+
+def _size(value: str) -> int:
+    found = _SIZE.fullmatch(value)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a size such as 256MiB or 16GiB")
+    return int(found["number"]) << _SHIFTS[found["unit"].lower()]
+
+
+def _output_cap(value: str) -> int:
+    size = _size(value)
+    if size < MIN_CAP_BYTES:
+        raise argparse.ArgumentTypeError(f"{value!r} is less than 1MiB, too little for the head and the tail of an output")
+    return size
+
+
+def _memory_limit(value: str) -> int:
+    size = _size(value)
+    if size < MIN_MEMORY_BYTES:
+        raise argparse.ArgumentTypeError(f"{value!r} is less than {MIN_MEMORY_BYTES >> 20}MiB, in which no rank can start")
+    return size
+
+
+def _ports(value: str) -> range:
+    first, separator, last = value.partition("-")
+    if not separator or not first.isdecimal() or not last.isdecimal() or not 1 <= int(first) < int(last) <= 65535:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a range of ports such as 29400-29499, within 1-65535")
+    return range(int(first), int(last) + 1)
 
 
 def _label(value: str) -> tuple[str, str]:

@@ -4,14 +4,14 @@ A process of its own, in a session of its own, with torch imported and CUDA neve
 milliseconds, reaps it, and writes what waitpid said to the rank's folder. It outlives its agent; the next agent connects
 to the same socket and finds every rank as it was. Without an agent for `--orphan-seconds` it ends its ranks and itself.
 
-One thread, one selector loop: a fork from a process with threads may copy a held lock.
+One thread, one selector loop: a fork from a process with threads may copy a held lock. Nothing that is raised in the loop ends it, and
+neither does a full disk under its own log: its end would be that of every rank.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import gc
 import importlib
 import os
@@ -19,17 +19,20 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 import msgspec
 
+from cluster.agent.account import find_account
 from cluster.agent.exits import read_exit_status
-from cluster.agent.folders import AgentFolder
-from cluster.agent.processes import PR_SET_CHILD_SUBREAPER, kill_strays, members, out_of_memory_kills, prctl, send_signal
-from cluster.agent.rank_process import Trainer, become_rank
+from cluster.agent.folders import AgentFolder, listen, lock, regain, set_aside
+from cluster.agent.memory_groups import MemoryGroups
+from cluster.agent.processes import PR_SET_CHILD_SUBREAPER, RANK_SCORES, kill_strays, members, out_of_memory_kills, prctl, send_signal
+from cluster.agent.rank_process import Limits, Trainer, become_rank
 from cluster.agent.spawner_link import (
     ExitStatus,
     Move,
@@ -51,6 +54,10 @@ DEFAULT_ORPHAN_SECONDS = 900.0
 ORPHAN_GRACE_SECONDS = 10.0
 STOP_SIGNAL_GRACE_SECONDS = 3.0
 RECORD_RETRY_SECONDS = 1.0
+#: After something was raised in the loop, which may be so at every turn.
+FAILURE_REST_SECONDS = 0.1
+#: Complaints that are remembered, so that each is made once.
+MOST_TOLD = 1_000
 #: A process that ends by one of these has broken by itself, whatever else it was told: it may take long to dump its core.
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS})
 
@@ -62,6 +69,8 @@ class LiveRank:
     pid: int
     order: RankOrder
     mark: str  # the folder in its environment, and so in that of whatever it starts
+    score: int | None  # its own one for the memory killer, which whatever it starts inherits; None: all were taken
+    group: Path | None = None  # its control group, if there is one
     kill_at: float | None = None  # monotonic: SIGTERM was sent, SIGKILL follows
     killed: bool = False  # by us
     suspended: bool = False  # stopped by a signal, and not yet continued
@@ -77,10 +86,14 @@ class End:
 
 
 class Spawner:
-    def __init__(self, listener: socket.socket, trainer: Trainer, orphan_seconds: float) -> None:
+    def __init__(
+        self, listener: socket.socket, trainer: Trainer, orphan_seconds: float, limits: Limits, groups: MemoryGroups | None = None
+    ) -> None:
         self._listener = listener
         self._trainer = trainer
         self._orphan_seconds = orphan_seconds
+        self._limits = limits  # of each rank, but for what is its own
+        self._groups = groups
         self._ranks: dict[RankKey, LiveRank] = {}
         self._ended: dict[RankKey, End] = {}
         self._agent: socket.socket | None = None
@@ -89,6 +102,7 @@ class Spawner:
         self._ending = False
         self._memory_kills = out_of_memory_kills()
         self._selector = selectors.DefaultSelector()
+        self._told: set[str] = set()
 
     def run(self) -> None:
         """Serve until shut down, orphaned for too long, or stopped by SIGTERM, and the last rank is gone."""
@@ -96,12 +110,26 @@ class Spawner:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         while not self._ending or self._ranks or self._ended:
             for key, _ in self._selector.select(self._seconds_to_next_deadline()):
-                key.data()
-            self._reap()
-            self._record_ends()
-            self._kill_overdue()
-            self._end_when_orphaned()
+                self._surely(key.data)
+            for duty in (self._reap, self._record_ends, self._kill_overdue, self._end_when_orphaned):
+                self._surely(duty)
         wakeup.close()
+
+    def _surely(self, work: Callable[[], object]) -> None:
+        """Whatever is raised is told, and the loop goes on."""
+        try:
+            work()
+        except Exception:  # noqa: BLE001 - we are the parent of all ranks
+            self._tell_once(traceback.format_exc())
+            time.sleep(FAILURE_REST_SECONDS)
+
+    def _tell_once(self, text: str) -> None:
+        if text in self._told:
+            return
+        say(text)
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
+        self._told.add(text)
 
     def _wake_on_signals(self) -> socket.socket:
         receiver, sender = socket.socketpair()
@@ -143,10 +171,13 @@ class Spawner:
         try:
             messages = [decode_to_spawner(line) for line in lines]
         except msgspec.DecodeError as error:
-            print(f"an agent that does not speak our protocol: {error}", flush=True)
+            say(f"an agent that does not speak our protocol: {error}")
             messages, received = [], b""
         for message in messages:
-            self._obey(message)
+            try:
+                self._obey(message)
+            except Exception:  # noqa: BLE001 - one order's trouble must not end the parent of all other ranks
+                say(f"cannot carry out {type(message).__name__}:\n{traceback.format_exc()}")
         if not received:
             self._hang_up()
 
@@ -189,24 +220,31 @@ class Spawner:
         self._announce()
 
     def _fork(self, key: RankKey, spawn: Spawn) -> None:
-        own_pid = os.getpid()
+        own_pid, taken = os.getpid(), {rank.score for rank in self._ranks.values()}
+        score = next((score for score in RANK_SCORES if score not in taken), None)
         try:
-            RankFolder.at(Path(spawn.order.folder)).output.touch()  # whoever sees it knows that the order has arrived here
+            self._make_output(RankFolder.at(Path(spawn.order.folder)))  # whoever sees it knows that the order has arrived here
+            group = None if self._groups is None else self._groups.create(f"{key.job_id}-g{key.generation}-r{key.rank}")
             pid = os.fork()
         except OSError as error:
-            print(f"cannot start {key}: {error}", flush=True)
+            say(f"cannot start {key}: {error}")
             self._ended[key] = End(0, spawn.order, ExitStatus(pid=0, exit_code=None, signal=None, time=time.time()))
             return
         if pid == 0:
-            become_rank(spawn, self._trainer, own_pid)
-        self._ranks[key] = LiveRank(pid, spawn.order, mark=spawn.order.folder)
+            become_rank(spawn, self._trainer, own_pid, replace(self._limits, score=score or RANK_SCORES[0], group=group))
+        self._ranks[key] = LiveRank(pid, spawn.order, mark=spawn.order.folder, score=score, group=group)
+
+    def _make_output(self, folder: RankFolder) -> None:
+        os.close(os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
+        if self._limits.account is not None:
+            self._limits.account.own(folder.output)
 
     def _move(self, move: Move) -> None:
         key, folder = key_of(move.order.world), RankFolder.at(Path(move.order.folder))
         rank = self._ranks.pop(move.key, None)
         if rank is not None:
             with contextlib.suppress(OSError):  # a full disk: the rank itself, or its end, will make its mark
-                folder.output.touch()
+                self._make_output(folder)
             rank.order = move.order
             self._ranks[key] = rank
         elif key not in self._ranks and key not in self._ended and not folder.exit_status.exists():
@@ -254,18 +292,31 @@ class Spawner:
 
     def _bury(self, key: RankKey, pid: int, status: int) -> None:
         rank = self._ranks.pop(key)
-        kill_strays(pid, rank.mark)
-        self._ended[key] = End(pid, rank.order, self._exit_status(rank, os.waitstatus_to_exitcode(status)))
+        limit_struck = self._groups is not None and rank.group is not None and self._groups.end(rank.group)
+        kill_strays(pid, rank.mark, rank.score)
+        self._ended[key] = End(pid, rank.order, self._exit_status(rank, os.waitstatus_to_exitcode(status), limit_struck))
 
     def _record_ends(self) -> None:
         """Write each `exit.json`, then drop the rank from the roster. A full disk delays that; it must not end us, and all ranks."""
-        recorded = [key for key, end in self._ended.items() if _record(end)]
+        recorded = [key for key, end in self._ended.items() if self._record(end)]
         for key in recorded:
             del self._ended[key]
         if recorded:
             self._announce()
 
-    def _exit_status(self, rank: LiveRank, code: int) -> ExitStatus:
+    def _record(self, end: End) -> bool:
+        path = RankFolder.at(Path(end.order.folder)).exit_status
+        try:
+            regain(path.parent)
+            if path.is_dir() and not path.is_symlink():  # the rank's doing: it must not keep its own end from being told
+                set_aside(path, "a folder, not a file")
+            write_durably(path, msgspec.json.encode(end.status))
+        except OSError as error:
+            self._tell_once(f"cannot write {path}: {error.strerror}; trying again")
+            return False
+        return True
+
+    def _exit_status(self, rank: LiveRank, code: int, limit_struck: bool) -> ExitStatus:
         kills, before = out_of_memory_kills(), self._memory_kills
         self._memory_kills = kills
         return ExitStatus(
@@ -274,7 +325,7 @@ class Spawner:
             signal=signal.Signals(-code).name if code < 0 else None,
             time=time.time(),
             ordered=rank.kill_at is not None and -code not in CRASHES,
-            out_of_memory=code == -signal.SIGKILL and not rank.killed and kills > before,
+            out_of_memory=code == -signal.SIGKILL and not rank.killed and (limit_struck or kills > before),
         )
 
     # -- the end
@@ -286,47 +337,20 @@ class Spawner:
 
     def _end_when_orphaned(self) -> None:
         if self._agent is None and not self._ending and time.monotonic() >= self._agent_left_at + self._orphan_seconds:
-            print(f"no agent for {self._orphan_seconds:g} s: ending {len(self._ranks)} ranks", flush=True)
+            say(f"no agent for {self._orphan_seconds:g} s: ending {len(self._ranks)} ranks")
             self._shut_down(ORPHAN_GRACE_SECONDS)
 
 
 def processes_of(rank: LiveRank) -> list[int]:
     """Its own first: one that is stopped right after the fork leads no session and carries no mark yet, but until it is reaped its
     pid is nobody else's."""
-    return [rank.pid, *(pid for pid in members(rank.pid, rank.mark) if pid != rank.pid)]
+    return [rank.pid, *(pid for pid in members(rank.pid, rank.mark, rank.score) if pid != rank.pid)]
 
 
-def _record(end: End) -> bool:
-    path = RankFolder.at(Path(end.order.folder)).exit_status
-    try:
-        write_durably(path, msgspec.json.encode(end.status))
-    except OSError as error:
-        print(f"cannot write {path}: {error.strerror}; trying again", flush=True)
-        return False
-    return True
-
-
-def lock(path: Path) -> IO[bytes] | None:
-    """Hold `path` for the life of this process; None if another process holds it."""
-    file = open(path, "ab")  # noqa: SIM115 - the lock lives as long as the file is open
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
-
-
-def listen(path: Path) -> socket.socket:
-    """Who sees the path can connect: it gets its name last. The lock is ours, so whoever made an older one is dead."""
-    unnamed = path.with_suffix(".new")
-    unnamed.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(unnamed))
-    unnamed.chmod(0o600)
-    listener.listen()
-    unnamed.rename(path)
-    return listener
+def say(text: str) -> None:
+    """In our log, without a buffer that ranks would inherit. What a full disk does not take is lost."""
+    with contextlib.suppress(OSError):
+        os.write(1, f"{text}\n".encode(errors="backslashreplace"))
 
 
 def load_trainer(module: str) -> Trainer:
@@ -342,15 +366,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="the agent's data folder")
     parser.add_argument("--trainer", default=DEFAULT_TRAINER, help="module with preload() and run_rank(order)")
     parser.add_argument("--orphan-seconds", type=float, default=DEFAULT_ORPHAN_SECONDS, help="how long to live without an agent")
+    parser.add_argument("--run-as", metavar="USER", help="whom ranks run as")
+    parser.add_argument("--memory-limit", type=int, help="bytes, of each rank")
+    parser.add_argument("--memory-groups", type=Path, help="the control group below which each rank gets its own")
+    parser.add_argument("--rank-umask", type=lambda text: int(text, 8), default=0o022, help="octal; of what ranks create")
     options = parser.parse_args(arguments)
     folder = AgentFolder(options.data)
     held = lock(folder.spawner_lock)
     if held is None:
-        print(f"another spawner serves {folder.path}", flush=True)
+        say(f"another spawner serves {folder.path}")
         return 0
+    account = None if options.run_as is None else find_account(options.run_as)
+    limits = Limits(umask=options.rank_umask, score=RANK_SCORES[0], account=account, group=None)
+    groups = MemoryGroups(options.memory_groups, options.memory_limit) if options.memory_groups and options.memory_limit else None
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank leaves behind becomes our child, not init's
     listener = listen(folder.spawner_socket)
-    Spawner(listener, load_trainer(options.trainer), options.orphan_seconds).run()
+    Spawner(listener, load_trainer(options.trainer), options.orphan_seconds, limits, groups).run()
     folder.spawner_socket.unlink(missing_ok=True)
     return 0
 

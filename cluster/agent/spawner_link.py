@@ -81,6 +81,7 @@ class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
     time: float
     out_of_memory: bool = False
     ordered: bool = False  # we had told it to end, and it did not crash instead
+    unreadable: bool = False  # the agent's word: it ended, and what waitpid said of it was damaged
 
 
 ToSpawner = Spawn | Move | Terminate | Shutdown

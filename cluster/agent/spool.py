@@ -7,23 +7,28 @@ once acknowledged (its database was lost, or restored from an older copy) is sen
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Annotated
 
 import msgspec
 
+from cluster.agent.folders import set_aside
 from cluster.agent.output import OutputReader
+from cluster.agent.output_gaps import DEFAULT_CAP_BYTES
+from cluster.agent.parcel import Budget, Parcel, Stream
+from cluster.agent.records import Item, R, note_of, read_items
 from cluster.agent.spawner_link import RankKey
-from monitoring.files import write_durably
+from monitoring.files import Appender, UnfitFileError, read_file, write_durably
 from monitoring.points import HighWater, LogLine, MetricRecord, RankBatch, RankEvent
-from monitoring.spool import SpoolReader, frame
 from training.link import RankFolder
 
-_FRAME_BYTES = len(frame(b""))
 _GUESSED_RECORD_BYTES = 128
+_MAX_MARKS_BYTES = 16 << 20
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +36,8 @@ log = logging.getLogger(__name__)
 class Mark(msgspec.Struct, frozen=True):
     """Everything up to `seq`, which ends at byte `offset`, is acknowledged."""
 
-    seq: int = 0
-    offset: int = 0
+    seq: _Count = 0
+    offset: _Count = 0
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,65 +50,66 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     damage_told: bool = False
 
 
-R = TypeVar("R", MetricRecord, RankEvent, LogLine)
-
-
-class Item(NamedTuple, Generic[R]):
-    record: R
-    end: int  # offset in its file
-    size: int  # in the upload
-
-
-class Budget:
-    """What still fits in an upload."""
-
-    def __init__(self, records: int, bytes_: int) -> None:
-        self.records = records
-        self.bytes = bytes_
-
-    def take(self, items: Sequence[Item[R]]) -> list[Item[R]]:
-        """The leading items that fit."""
-        taken: list[Item[R]] = []
-        for item in items:
-            if self.records < 1 or self.bytes < item.size:
-                break
-            self.records -= 1
-            self.bytes -= item.size
-            taken.append(item)
-        return taken
-
-
-class Parcel:
-    """What one upload carries for one rank."""
-
-    def __init__(self) -> None:
-        self.metrics: list[Item[MetricRecord]] = []
-        self.events: list[Item[RankEvent]] = []
-        self.logs: list[Item[LogLine]] = []
-
-    def is_empty(self) -> bool:
-        return not (self.metrics or self.events or self.logs)
-
-
 class RankSpool:
-    def __init__(self, folder: RankFolder, key: RankKey) -> None:
+    def __init__(self, folder: RankFolder, key: RankKey, output_cap: int = DEFAULT_CAP_BYTES) -> None:
         self.folder = folder
         self._key = key
         self.marks = _read_marks(folder.acknowledged)
         self._saved = self.marks
-        self._output = OutputReader(folder.output, set(self.marks.cuts))
+        self.set_aside = 0  # records that the coordinator has got a note of instead
+        self._output = OutputReader(folder.output, set(self.marks.cuts), output_cap)
+        self._refused: dict[Stream, dict[int, str]] = {"events": {}, "metrics": {}, "logs": {}}
+        self._told: set[Stream] = set()
 
-    def collect_records(self, parcel: Parcel, budget: Budget) -> None:
-        parcel.metrics = budget.take(_read_spool(self.folder.metrics, self.marks.metrics, MetricRecord))
-        parcel.events = budget.take(_read_spool(self.folder.events, self.marks.events, RankEvent))
+    def trim(self) -> None:
+        """Keep the rank's output below its cap."""
+        self._output.trim(self.marks.logs.offset)
 
-    def collect_logs(self, parcel: Parcel, budget: Budget, now: float, *, final: bool) -> None:
+    def collect_events(self, parcel: Parcel, budget: Budget) -> None:
+        parcel.events = budget.take(self._read("events", self.folder.events, self.marks.events, RankEvent))
+
+    def collect_metrics(self, parcel: Parcel, budget: Budget) -> None:
+        parcel.metrics = budget.take(self._read("metrics", self.folder.metrics, self.marks.metrics, MetricRecord))
+
+    def _read(self, stream: Stream, path: Path, mark: Mark, kind: type[R]) -> list[Item[R]]:
+        try:
+            items = read_items(path, mark.seq, mark.offset, kind, self._refused[stream])
+        except UnfitFileError as error:  # the rank has put something else in its place
+            self._tell(stream, f"{path} cannot be read: {error}")
+            return []
+        bad = next((item for item in items if item.set_aside), None)
+        if bad is not None:
+            self._tell(stream, f"record {bad.record.seq} of {path} is set aside: {bad.set_aside}; the others go on")
+        return items
+
+    def collect_logs(self, parcel: Parcel, budget: Budget, now: float, *, final: bool) -> bool:
+        """False where there are lines that must wait: a cut that cannot be remembered holds up the lines, and only these."""
         mark = self.marks.logs
         lines = self._output.read(mark.offset, mark.seq, budget.records, now, final=final)
-        parcel.logs = budget.take([Item(line, end, len(msgspec.json.encode(line))) for line, end in lines])
-        if self._output.cuts != set(self.marks.cuts):
-            self._remember(self.marks)
-            self.save()
+        if not self._output.cuts <= set(self._saved.cuts):
+            try:
+                self._remember(self.marks)
+                self.save()
+            except OSError as error:
+                self._tell("logs", f"lines of {self.folder.output} wait: where they are cut cannot be remembered: {error}")
+                return False
+        parcel.logs = budget.take([self._line_item(line, end) for line, end in lines])
+        return True
+
+    def _line_item(self, line: LogLine, end: int) -> Item[LogLine]:
+        why = self._refused["logs"].get(line.seq, "")
+        line = note_of(LogLine, line.seq, why, b"") if why else line
+        return Item(line, end, len(msgspec.json.encode(line)), why)
+
+    def refuse(self, stream: Stream, seq: int, why: str) -> None:
+        """The coordinator will never have this record: from now on a note takes its place."""
+        self._refused[stream][seq] = why
+
+    def _tell(self, stream: Stream, text: str) -> None:
+        """Once for each stream."""
+        if stream not in self._told:
+            log.error("%s", text)
+        self._told.add(stream)
 
     def tell_damage(self) -> bool:
         """Of a rank that has exited and is otherwise drained: end its output with what cannot be read of its records, once."""
@@ -114,10 +120,11 @@ class RankSpool:
         for path, mark, rest in damaged:
             text = f"{path} is damaged at byte {mark.offset}: the records in its last {rest} bytes, after number {mark.seq}, are lost"
             log.error("%s", text)
-            with open(self.folder.output, "a") as output:
-                output.write(f"ERROR {text}\n")
+            with contextlib.suppress(UnfitFileError, IsADirectoryError), Appender(self.folder.output) as output:
+                output.append(f"ERROR {text}\n".encode())
         self.marks = msgspec.structs.replace(self.marks, damage_told=True)
-        self.save()
+        with contextlib.suppress(OSError):  # told by whoever saves all marks, which is done now and then
+            self.save()
         return True
 
     def batch(self, parcel: Parcel) -> RankBatch:
@@ -139,6 +146,10 @@ class RankSpool:
             events=_advance(before.events, parcel.events, high.events),
             logs=_advance(before.logs, parcel.logs, high.logs),
         )
+        self.set_aside += sum(bool(item.set_aside) and item.record.seq <= getattr(moved, stream).seq for stream, item in parcel.items())
+        self._refused = {
+            name: {seq: why for seq, why in each.items() if seq > getattr(moved, name).seq} for name, each in self._refused.items()
+        }
         self._remember(moved)
         return self.marks != before
 
@@ -158,19 +169,14 @@ class RankSpool:
 
 
 def _read_marks(path: Path) -> Marks:
+    """None at all where the file is damaged: everything is sent again, and the coordinator drops what it has."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Marks)
+        return msgspec.json.decode(read_file(path, _MAX_MARKS_BYTES), type=Marks)
     except FileNotFoundError:
         return Marks()
-
-
-def _read_spool(path: Path, mark: Mark, kind: type[R]) -> list[Item[R]]:
-    items: list[Item[R]] = []
-    end = mark.offset
-    for payload in SpoolReader(path, mark.offset).read():
-        end += _FRAME_BYTES + len(payload)
-        items.append(Item(msgspec.json.decode(payload, type=kind), end, len(payload)))
-    return items
+    except (OSError, ValueError) as error:
+        set_aside(path, error)
+        return Marks()
 
 
 def _advance(mark: Mark, sent: Sequence[Item[R]], acknowledged: int) -> Mark:
@@ -192,5 +198,5 @@ def _records_behind(path: Path, mark: Mark) -> int:
 def _bytes_behind(path: Path, mark: Mark) -> int:
     try:
         return max(0, path.stat().st_size - mark.offset)
-    except FileNotFoundError:
+    except OSError:
         return 0

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from cluster.agent.confinement import Confinement, rank_environment
 from cluster.agent.errors import SpawnerStartError
 from cluster.agent.folders import AgentFolder
 from cluster.agent.processes import AGENT_DATA_VARIABLE
@@ -26,6 +27,7 @@ CONNECT_POLL_SECONDS = 0.02
 RESTART_SECONDS = 1.0
 EXIT_TIMEOUT_SECONDS = 5.0
 ROSTER_LIMIT_BYTES = 1 << 20
+DEFAULT_CONFINEMENT = Confinement()
 
 #: Where `cluster` can be imported from.
 _ROOT = Path(__file__).parents[2]
@@ -36,10 +38,18 @@ log = logging.getLogger(__name__)
 class Supervisor:
     """`on_roster(roster, first)`: `first` on each new connection, when the roster is all there is."""
 
-    def __init__(self, folder: AgentFolder, trainer: str, orphan_seconds: float, on_roster: Callable[[Roster, bool], None]) -> None:
+    def __init__(
+        self,
+        folder: AgentFolder,
+        trainer: str,
+        orphan_seconds: float,
+        confinement: Confinement,
+        on_roster: Callable[[Roster, bool], None],
+    ) -> None:
         self._folder = folder
         self._trainer = trainer
         self._orphan_seconds = orphan_seconds
+        self._confinement = confinement
         self._on_roster = on_roster
         self._writer: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None  # None where a predecessor started it
@@ -80,11 +90,12 @@ class Supervisor:
                 log.error("%s; trying again", error)
                 await asyncio.sleep(RESTART_SECONDS * random.uniform(1.0, 2.0))
                 continue
-            await self._listen(reader)
-            self._writer.close()
-            self._writer = None
-            await self._until_gone()
-            if not self._ending.is_set():
+            try:
+                await self._listen(reader)
+            finally:
+                self._writer.close()
+                self._writer = None
+            if await self._is_gone() and not self._ending.is_set():
                 log.error("the spawner is gone, and its ranks with it: starting another")
         self._ended.set()
 
@@ -110,14 +121,16 @@ class Supervisor:
             self._process = None
             if code != 0:
                 raise SpawnerStartError(f"the spawner exited with code {code}; see {self._folder.spawner_log}")
-        self._process = start_spawner(self._folder, self._trainer, self._orphan_seconds)
+        self._process = start_spawner(self._folder, self._trainer, self._orphan_seconds, self._confinement)
 
-    async def _until_gone(self) -> None:
+    async def _is_gone(self) -> bool:
         """After the end of its connection a process still takes a moment to end."""
-        if self._pid is not None and not await wait_for_exit(self._pid, EXIT_TIMEOUT_SECONDS):
-            log.warning("the spawner (pid %d) closed its connection but lives on", self._pid)
+        gone = self._pid is None or await wait_for_exit(self._pid, EXIT_TIMEOUT_SECONDS)
+        if not gone:
+            log.warning("the spawner (pid %d) closed its connection but lives on, with its ranks: connecting again", self._pid)
         if self._process is not None and self._process.poll() is not None:
             self._process = None
+        return gone
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         first = True
@@ -131,19 +144,28 @@ class Supervisor:
             log.warning("lost the connection to the spawner: %s", error)
 
 
-def start_spawner(folder: AgentFolder, trainer: str, orphan_seconds: float) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that neither our terminal nor our death reaches it."""
+def start_spawner(
+    folder: AgentFolder, trainer: str, orphan_seconds: float, confinement: Confinement = DEFAULT_CONFINEMENT
+) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that neither our terminal nor our death reaches it. Its environment is what its ranks inherit."""
     command = [sys.executable, "-m", "cluster.agent.spawner", "--data", str(folder.path), "--trainer", trainer]
     with open(folder.spawner_log, "ab") as output:
         return subprocess.Popen(
-            [*command, "--orphan-seconds", str(orphan_seconds)],
+            [*command, *_options(orphan_seconds, confinement)],
             cwd=_ROOT,
-            env=os.environ | {AGENT_DATA_VARIABLE: str(folder.path)},
+            env=rank_environment(os.environ, confinement.pass_environment) | {AGENT_DATA_VARIABLE: str(folder.path)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
+
+
+def _options(orphan_seconds: float, confinement: Confinement) -> list[str]:
+    options = ["--orphan-seconds", str(orphan_seconds), "--rank-umask", f"{confinement.umask:o}"]
+    if confinement.memory_limit is not None and confinement.groups is not None:
+        options += ["--memory-limit", str(confinement.memory_limit), "--memory-groups", str(confinement.groups)]
+    return options if confinement.run_as is None else [*options, "--run-as", confinement.run_as]
 
 
 async def wait_for_exit(pid: int, timeout: float) -> bool:

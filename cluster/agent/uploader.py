@@ -1,4 +1,7 @@
-"""Sends what the ranks left on disk to the coordinator: one upload in flight, metrics before logs, again until acknowledged."""
+"""Sends what the ranks left on disk to the coordinator: one upload in flight, events before metrics before logs, again until acknowledged.
+
+What goes wrong with one rank's files or news holds up no other rank: that rank rests a while, and is tried again.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +10,48 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import httpx
-import msgspec
 
+from cluster.agent.delivery import MAX_BYTES, Delivery, UploadFailedError
+from cluster.agent.isolation import Isolation
+from cluster.agent.parcel import Budget, Parcel
 from cluster.agent.spawner_link import RankKey
-from cluster.agent.spool import Budget, Parcel, RankSpool
-from cluster.protocol import UPLOAD_PATH
-from monitoring.points import Upload, UploadReply
+from cluster.agent.spool import RankSpool
 
 MAX_RECORDS = 5_000
-MAX_BYTES = 4 << 20
+MAX_BATCHES = 1_000
 #: What logs may always take of an upload, so that neither starves the other.
 LOG_RECORDS = 1_000
 LOG_BYTES = 1 << 20
-ENVELOPE_BYTES = 64 << 10
+ENVELOPE_BYTES = 256 << 10
 POLL_SECONDS = 0.2
 SAVE_SECONDS = 1.0
-UPLOAD_TIMEOUT_SECONDS = 30.0
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
 
 
-class UploadFailedError(Exception):
-    """The coordinator is away, or did not take it: try again later."""
+class Rest(NamedTuple):
+    """Until when nothing of a rank is sent. Monotonic seconds."""
+
+    until: float
+    pause: float
 
 
 class Uploader:
     """`on_drained` is called once for each rank that has exited and of which nothing is left to send."""
 
-    def __init__(self, http: httpx.AsyncClient, on_drained: Callable[[RankKey], None]) -> None:
-        self._http = http
+    def __init__(self, http: httpx.AsyncClient, on_drained: Callable[[RankKey], None], isolation: Isolation | None = None) -> None:
         self._on_drained = on_drained
+        self._isolation = isolation or Isolation()
         self._spools: dict[RankKey, RankSpool] = {}
+        self._delivery = Delivery(http, self._spools)
+        self._resting: dict[RankKey, Rest] = {}
+        self._suspects: set[RankKey] = set()
         self._exited: set[RankKey] = set()
         self._news = asyncio.Event()
         self._reachable = asyncio.Event()
@@ -60,6 +69,8 @@ class Uploader:
 
     def forget(self, key: RankKey) -> None:
         self._spools.pop(key, None)
+        self._resting.pop(key, None)
+        self._suspects.discard(key)
         self._exited.discard(key)
 
     def nudge(self) -> None:
@@ -67,7 +78,11 @@ class Uploader:
 
     def retry(self) -> None:
         """The coordinator has just been heard: whoever waits to try again need not."""
+        self._resting.clear()
         self._reachable.set()
+
+    def spools(self) -> list[tuple[RankKey, RankSpool]]:
+        return list(self._spools.items())
 
     def backlog(self) -> int:
         return sum(spool.backlog() for spool in self._spools.values())
@@ -79,7 +94,7 @@ class Uploader:
             try:
                 await self.finish()
                 retry = FIRST_RETRY_SECONDS
-            except (UploadFailedError, OSError) as error:  # OSError: a full disk, where a cut line cannot be remembered
+            except UploadFailedError as error:
                 self._report_failure(error)
                 await self._rest(retry * random.uniform(0.5, 1.0))
                 retry = min(2 * retry, LONGEST_RETRY_SECONDS)
@@ -113,55 +128,80 @@ class Uploader:
             return bool(parcels)
 
     def _collect(self) -> dict[RankKey, Parcel]:
+        """Events of all ranks first, so that no other rank's flood holds up word of a checkpoint."""
         budget = Budget(MAX_RECORDS - LOG_RECORDS, MAX_BYTES - LOG_BYTES - ENVELOPE_BYTES)
-        now, keys = time.time(), list(self._spools)
+        keys = [key for key in self._spools if not self._rests(key)]
         random.shuffle(keys)  # so that one rank's flood does not always go first
         parcels = {key: Parcel() for key in keys}
+        self._fill(parcels, lambda key, parcel: self._spools[key].collect_events(parcel, budget))
+        self._fill(parcels, lambda key, parcel: self._spools[key].collect_metrics(parcel, budget))
+        rest, now = Budget(budget.records + LOG_RECORDS, budget.bytes + LOG_BYTES), time.time()
+        self._fill(parcels, lambda key, parcel: self._spools[key].collect_logs(parcel, rest, now, final=key in self._exited))
+        filled = [(key, parcel) for key, parcel in parcels.items() if not parcel.is_empty() and not self._rests(key)]
+        return dict(filled[:MAX_BATCHES])
+
+    def _fill(self, parcels: Mapping[RankKey, Parcel], collect: Callable[[RankKey, Parcel], object]) -> None:
         for key, parcel in parcels.items():
-            self._spools[key].collect_records(parcel, budget)
-        budget = Budget(budget.records + LOG_RECORDS, budget.bytes + LOG_BYTES)
-        for key, parcel in parcels.items():
-            self._spools[key].collect_logs(parcel, budget, now, final=key in self._exited)
-        return {key: parcel for key, parcel in parcels.items() if not parcel.is_empty()}
+            with self._isolated(key):
+                if not self._rests(key):
+                    collect(key, parcel)
 
     async def _send(self, parcels: dict[RankKey, Parcel]) -> None:
-        upload = Upload(batches=[self._spools[key].batch(parcel) for key, parcel in parcels.items()])
-        reply = await self._post(msgspec.json.encode(upload))
-        moved = False
-        for high in reply.acknowledged:
-            key = RankKey(high.job_id, high.generation, high.rank)
-            if key in parcels and key in self._spools:
-                moved |= self._spools[key].acknowledge(parcels[key], high)
-        if not moved:
-            raise UploadFailedError(f"the coordinator acknowledged nothing of {len(parcels)} ranks' news")
+        """Ranks of which something was refused lately go alone, so that the others need not be sent again."""
+        together = {key: parcel for key, parcel in parcels.items() if key not in self._suspects}
+        for part in (together, *({key: parcel} for key, parcel in parcels.items() if key in self._suspects)):
+            await self._delivery.deliver(part)
+            self._suspects = self._suspects - part.keys() | self._delivery.blamed
+            for key in part:
+                if key in self._delivery.moved:
+                    self._resting.pop(key, None)
+                elif key not in self._delivery.blamed or key in self._delivery.stuck:
+                    self._rest_rank(key, UploadFailedError(f"the coordinator acknowledged nothing of the news of {key}"))
         self._report_recovery()
 
-    async def _post(self, body: bytes) -> UploadReply:
+    # -- a rank of which nothing can be sent now rests, and holds up no other
+
+    @contextlib.contextmanager
+    def _isolated(self, key: RankKey) -> Iterator[None]:
         try:
-            response = await self._http.post(
-                UPLOAD_PATH, content=body, headers={"Content-Type": "application/json"}, timeout=UPLOAD_TIMEOUT_SECONDS
-            )
-            if response.status_code != httpx.codes.OK:
-                raise UploadFailedError(f"upload answered {response.status_code}: {response.text[:500]}")
-            return msgspec.json.decode(response.content, type=UploadReply)
-        except (httpx.HTTPError, msgspec.DecodeError) as error:
-            raise UploadFailedError(f"upload: {error or type(error).__name__}") from error
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this rank alone
+            self._rest_rank(key, error)
+
+    def _rest_rank(self, key: RankKey, error: Exception) -> None:
+        self._isolation.tell(f"uploads of {key}", error)
+        before = self._resting.get(key)
+        pause = FIRST_RETRY_SECONDS if before is None else min(2 * before.pause, LONGEST_RETRY_SECONDS)
+        self._resting[key] = Rest(time.monotonic() + pause * random.uniform(0.5, 1.0), pause)
+
+    def _rests(self, key: RankKey) -> bool:
+        return key in self._resting and time.monotonic() < self._resting[key].until
 
     def _settle(self, parcels: dict[RankKey, Parcel]) -> None:
         """Ranks of which nothing was left to collect are drained; marks are saved now and then."""
-        drained = [key for key in self._exited if key in self._spools and key not in parcels and self._is_empty(key)]
+        drained: list[RankKey] = []
+        for key in self._exited & self._spools.keys() - parcels.keys():
+            with self._isolated(key):
+                if not self._rests(key) and self._is_empty(key):
+                    drained.append(key)
         if drained or time.monotonic() - self._saved_at >= SAVE_SECONDS:
             self.save()
         for key in drained:
+            self._report_set_aside(key)
             self._exited.discard(key)
             self._on_drained(key)
 
+    def _report_set_aside(self, key: RankKey) -> None:
+        if count := self._spools[key].set_aside:
+            log.warning("%s: %d records could not be sent and were set aside", key, count)
+
     def _is_empty(self, key: RankKey) -> bool:
         """Looked at again on its own: a full upload may have left a rank out. A word about damage is still to be sent."""
-        parcel, budget = Parcel(), Budget(1, MAX_BYTES)
-        self._spools[key].collect_records(parcel, budget)
-        self._spools[key].collect_logs(parcel, budget, time.time(), final=True)
-        return parcel.is_empty() and not self._spools[key].tell_damage()
+        parcel, budget, spool = Parcel(), Budget(1, MAX_BYTES), self._spools[key]
+        spool.collect_events(parcel, budget)
+        spool.collect_metrics(parcel, budget)
+        complete = spool.collect_logs(parcel, budget, time.time(), final=True)
+        return complete and parcel.is_empty() and not spool.tell_damage()
 
     def save(self) -> None:
         """Marks that cannot be saved cost sending something twice, nothing else."""
@@ -170,9 +210,9 @@ class Uploader:
             try:
                 spool.save()
             except OSError as error:
-                log.warning("cannot save how far %s is acknowledged: %s", key, error)
+                self._isolation.tell(f"how far {key} is acknowledged cannot be saved", error)
 
-    def _report_failure(self, error: UploadFailedError | OSError) -> None:
+    def _report_failure(self, error: UploadFailedError) -> None:
         if not self._failing:
             log.warning("%s; keeping everything on disk and trying again", error)
         self._failing = True

@@ -1,28 +1,119 @@
-"""The heartbeat: how this machine and its GPUs are doing."""
+"""The heartbeat: how this machine and its GPUs are doing, as last seen. It waits for no reading."""
 
 from __future__ import annotations
 
-import asyncio
+import logging
+import threading
 import time
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from cluster.protocol import Heartbeat
-from monitoring.gpu import GpuSampler
-from monitoring.host import HostSampler
+from monitoring.samples import Gpu, GpuSample, HostSample
+
+#: A reading that takes longer is told of: a driver is in trouble, or a file system does not answer.
+SLOW_SECONDS = 15.0
+UNKNOWN_HOST = HostSample(
+    cpu_percent=0.0,
+    memory_used_bytes=0,
+    memory_total_bytes=0,
+    disk_used_bytes=0,
+    disk_total_bytes=0,
+    network_sent_bytes_per_second=0.0,
+    network_received_bytes_per_second=0.0,
+    load_1m=0.0,
+)
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    def sample(self, now: float) -> HostSample: ...
+
+
+class Gpus(Protocol):
+    gpus: tuple[Gpu, ...]
+
+    def sample(self) -> tuple[GpuSample, ...]: ...
+
+    def close(self) -> None: ...
+
+
+class Readings(Generic[T]):
+    """The newest value of `read`, which is called in a thread. There is never more than one: while it hangs, the value gets old."""
+
+    def __init__(self, name: str, read: Callable[[], T]) -> None:
+        self._name, self._read = name, read
+        self._thread: threading.Thread | None = None
+        self._began_at = 0.0
+        self._troubled = False
+        self.newest: T | None = None
+        self.error: str | None = None  # of the last reading, if it failed
+
+    def refresh(self) -> None:
+        """Begin a reading unless one is under way."""
+        if not self.under_way():
+            self._began_at = time.monotonic()
+            self._thread = threading.Thread(target=self._take, name=f"readings of {self._name}", daemon=True)
+            self._thread.start()
+
+    def under_way(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def trouble(self) -> str | None:
+        """Why the newest value is no longer true. Logged when it begins."""
+        seconds = time.monotonic() - self._began_at
+        hangs = self.under_way() and seconds > SLOW_SECONDS
+        trouble = f"no reading of {self._name} for {seconds:.0f} s" if hangs else self.error
+        if trouble is not None and not self._troubled:
+            log.warning("%s; heartbeats go on with the last one", trouble)
+        self._troubled = trouble is not None
+        return trouble
+
+    def _take(self) -> None:
+        try:
+            self.newest, self.error = self._read(), None
+        except Exception as error:  # noqa: BLE001 - whatever a driver or psutil raises; told in `trouble`
+            self.error = f"no reading of {self._name}: {error or type(error).__name__}"
 
 
 class Vitals:
-    def __init__(self, host: HostSampler, gpus: GpuSampler | None, gpu_error: str | None) -> None:
+    def __init__(self, host: Host, gpus: Gpus | None, gpu_error: str | None) -> None:
         """`gpu_error`: why there is no GPU sampler."""
-        self._host = host
-        self._gpus = gpus
+        self._sampler = gpus
         self._gpu_error = gpu_error
+        self._host = Readings("this machine", lambda: host.sample(time.monotonic()))
+        self._gpus = Readings("the GPUs", gpus.sample) if gpus else None
+        self._refresh()
 
-    async def heartbeat(self, backlog_records: int) -> Heartbeat:
-        return Heartbeat(
+    def heartbeat(self, backlog_records: int) -> Heartbeat:
+        """With the newest readings there are; the next ones are begun."""
+        self._host.trouble()
+        beat = Heartbeat(
             time=time.time(),
-            host=self._host.sample(time.monotonic()),
-            # In a thread: a driver in trouble may take seconds to answer.
-            gpus=await asyncio.to_thread(self._gpus.sample) if self._gpus else (),
+            host=self._host.newest or UNKNOWN_HOST,
+            gpus=self._gpu_samples(),
             gpu_error=self._gpu_error,
             backlog_records=backlog_records,
         )
+        self._refresh()
+        return beat
+
+    def _gpu_samples(self) -> tuple[GpuSample, ...]:
+        if self._gpus is None or self._sampler is None:
+            return ()
+        trouble = self._gpus.trouble()
+        if trouble is not None:
+            return tuple(GpuSample(index=gpu.index, uuid=gpu.uuid, error=trouble) for gpu in self._sampler.gpus)
+        return self._gpus.newest or ()
+
+    def _refresh(self) -> None:
+        self._host.refresh()
+        if self._gpus is not None:
+            self._gpus.refresh()
+
+    def close(self) -> None:
+        """A driver that does not answer is not asked to close either."""
+        if self._sampler is not None and self._gpus is not None and not self._gpus.under_way():
+            self._sampler.close()

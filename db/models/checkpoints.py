@@ -9,7 +9,7 @@ from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from cluster.states import CheckpointState
-from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id
+from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id, partial_index
 
 
 class CheckpointRow(ControlBase):
@@ -35,3 +35,12 @@ class CheckpointRow(ControlBase):
     version: Mapped[int] = mapped_column(BigInt, default=1)
 
     __table_args__ = (Index(None, "job_id", "step", "id"), Index(None, "node_id", "state"))
+
+
+#: What retention chooses from.
+KEPT_STATES = (CheckpointState.COMMITTED, CheckpointState.SUPERSEDED, CheckpointState.DAMAGED)
+KEPT = CheckpointRow.state.in_(constants(*KEPT_STATES))
+BEING_DELETED = CheckpointRow.state.in_(constants(CheckpointState.DELETING))
+
+partial_index("ix_checkpoints_kept", KEPT, CheckpointRow.job_id, CheckpointRow.version, CheckpointRow.id)
+partial_index("ix_checkpoints_being_deleted", BEING_DELETED, CheckpointRow.node_id)

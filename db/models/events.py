@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.base import BigInt, ControlBase, JsonDocument, UtcDateTime
+from db.base import BigInt, ControlBase, JsonDocument, UtcDateTime, constants, partial_index
 
 
 class EventRow(ControlBase):
@@ -28,3 +28,9 @@ class EventRow(ControlBase):
     data: Mapped[dict[str, Any]] = mapped_column(JsonDocument, default=dict)
 
     __table_args__ = (Index(None, "job_id", "seq"), Index(None, "node_id", "seq"), {"sqlite_autoincrement": True})
+
+
+#: The one event of a job that is looked for by its type: what strategy auto chose.
+PLANNED = "job.planned"
+IS_PLANNED = EventRow.type.in_(constants(PLANNED))
+partial_index("ix_events_planned", IS_PLANNED, EventRow.job_id, EventRow.seq)

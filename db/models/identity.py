@@ -34,6 +34,8 @@ class ApiKeyRow(ControlBase):
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    #: The key that made this one: it ends no later than that, and is revoked with it.
+    parent_id: Mapped[str | None] = mapped_column(index=True)
 
 
 class LoginLinkRow(ControlBase):

@@ -9,7 +9,7 @@ from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from cluster.states import EndReason
-from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id
+from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id, partial_index
 
 
 class IncidentRow(ControlBase):
@@ -40,3 +40,7 @@ class IncidentRow(ControlBase):
     closed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # the job ended or was paused before another step
 
     __table_args__ = (Index(None, "job_id", "next_generation"),)
+
+
+UNSETTLED = IncidentRow.settled.is_(False)
+partial_index("ix_incidents_unsettled", UNSETTLED, IncidentRow.id)

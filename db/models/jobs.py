@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, false
+from sqlalchemy import ColumnElement, ForeignKey, ForeignKeyConstraint, Index, and_, false, or_
 from sqlalchemy.orm import Mapped, mapped_column
 
-from cluster.states import EndReason, Intent, JobState, RankState
-from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id
+from cluster.states import ACTIVE_JOB_STATES, EndReason, Intent, JobState, RankState
+from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id, partial_index
 
 
 class JobRow(ControlBase):
@@ -34,14 +34,21 @@ class JobRow(ControlBase):
     restored_from: Mapped[str | None]
     failure: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
     progress: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
-    created_by: Mapped[str]
+    created_by: Mapped[str]  # a name, for people;
+    created_by_id: Mapped[str | None]  # the user it belongs to. None: submitted by nobody who is a user, so it is the admins'
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     queued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     state_since: Mapped[datetime] = mapped_column(UtcDateTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
-    __table_args__ = (Index(None, "state"), Index(None, "created_at", "id"), Index(None, "name", "id"), Index(None, "priority", "id"))
+    __table_args__ = (
+        Index(None, "state"),
+        Index("ix_jobs_state_desired", "state", "desired", "id", "version"),
+        Index(None, "created_at", "id"),
+        Index(None, "name", "id"),
+        Index(None, "priority", "id"),
+    )
 
 
 class GenerationRow(ControlBase):
@@ -107,3 +114,30 @@ class RankEventMarkRow(ControlBase):
     generation: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
     rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     seq: Mapped[int] = mapped_column(BigInt)
+
+
+# --- the rows that loops look at again and again, in indexes of their own (`db.base.partial_index`)
+
+#: Jobs that may move by themselves: active, or asked to leave their pause or the queue.
+UNDECIDED: ColumnElement[bool] = or_(
+    JobRow.state.in_(constants(*ACTIVE_JOB_STATES)),
+    and_(JobRow.state.in_(constants(JobState.PAUSED)), JobRow.desired.in_(constants(Intent.RUN, Intent.CANCEL))),
+    and_(JobRow.state.in_(constants(JobState.QUEUED)), JobRow.desired.in_(constants(Intent.PAUSE, Intent.CANCEL))),
+)
+#: Jobs that only wait for slots.
+WAITING: ColumnElement[bool] = and_(JobRow.state.in_(constants(JobState.QUEUED)), JobRow.desired.in_(constants(Intent.RUN)))
+#: Ranks that hold a slot.
+HOLDING: ColumnElement[bool] = RankRow.state.not_in(constants(RankState.EXITED, RankState.MOVED))
+#: Ranks that are not yet confirmed gone with everything they left behind acknowledged: their node must still be told what to do with them.
+OPEN: ColumnElement[bool] = or_(HOLDING, RankRow.drained.is_(False))
+#: Ranks that came to their generation from being parked, or failed while parked.
+JOINED_LATER: ColumnElement[bool] = or_(
+    RankRow.newcomer.is_(True),
+    and_(RankRow.parked.is_(True), RankRow.state.in_(constants(RankState.EXITED)), RankRow.outcome.in_(constants("failed"))),
+)
+
+
+partial_index("ix_ranks_open_of_node", OPEN, RankRow.node_id, RankRow.job_id, RankRow.generation, RankRow.rank)
+partial_index("ix_ranks_open_of_job", OPEN, RankRow.job_id, RankRow.node_id)
+partial_index("ix_ranks_joined_later", JOINED_LATER, RankRow.job_id, RankRow.updated_at)
+partial_index("ix_jobs_restored_from", JobRow.restored_from.is_not(None), JobRow.restored_from)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -71,5 +71,17 @@ async def chunk(points: AsyncSession, artifact_id: str, number: int) -> bytes | 
     return None if row is None else row.data
 
 
-async def drop_chunks(points: AsyncSession, artifact_id: str) -> None:
-    await points.execute(delete(ArtifactChunkRow).where(ArtifactChunkRow.artifact_id == artifact_id))
+async def drop_last_chunks(points: AsyncSession, artifact_id: str, most: int) -> int:
+    """How many of them went."""
+    mine = ArtifactChunkRow.artifact_id == artifact_id
+    last = select(ArtifactChunkRow.number).where(mine).order_by(ArtifactChunkRow.number.desc()).limit(most)
+    numbers = list(await points.scalars(last))
+    await points.execute(delete(ArtifactChunkRow).where(mine, ArtifactChunkRow.number.in_(numbers)))
+    return len(numbers)
+
+
+async def jobs_with_requests(session: AsyncSession, job_ids: Collection[str]) -> set[str]:
+    """Those of which a trace was ever asked for."""
+    if not job_ids:
+        return set()
+    return set(await session.scalars(select(ProfileRequestRow.job_id).where(ProfileRequestRow.job_id.in_(job_ids)).distinct()))

@@ -9,11 +9,13 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster.states import TERMINAL_JOB_STATES, CheckpointState
-from db.models.checkpoints import CheckpointRow
+from db.models.checkpoints import BEING_DELETED, KEPT, CheckpointRow
 from db.models.jobs import JobRow
 
+#: How many, the sum of their versions, the newest id, and the jobs at work that were started from one of them.
+Mark = tuple[int, int, str, tuple[str, ...]]
 #: On disk, as far as we know.
-PRESENT = (CheckpointState.COMMITTED, CheckpointState.DAMAGED, CheckpointState.DELETING)
+PRESENT = (CheckpointState.COMMITTED, CheckpointState.SUPERSEDED, CheckpointState.DAMAGED, CheckpointState.DELETING)
 
 
 async def get(session: AsyncSession, checkpoint_id: str) -> CheckpointRow | None:
@@ -32,7 +34,14 @@ async def by_directory(session: AsyncSession, directory: str) -> CheckpointRow |
 
 async def present_of_job(session: AsyncSession, job_id: str) -> Sequence[CheckpointRow]:
     """The newest first."""
-    query = select(CheckpointRow).where(CheckpointRow.job_id == job_id, CheckpointRow.state.in_(PRESENT))
+    return await present_of_jobs(session, [job_id])
+
+
+async def present_of_jobs(session: AsyncSession, job_ids: Collection[str]) -> Sequence[CheckpointRow]:
+    """The newest first."""
+    if not job_ids:
+        return []
+    query = select(CheckpointRow).where(CheckpointRow.job_id.in_(job_ids), CheckpointRow.state.in_(PRESENT))
     return (await session.scalars(query.order_by(CheckpointRow.step.desc(), CheckpointRow.generation.desc()))).all()
 
 
@@ -44,13 +53,13 @@ async def page_of_job(session: AsyncSession, job_id: str, after: tuple[int, str]
     return (await session.scalars(query.order_by(CheckpointRow.step.desc(), CheckpointRow.id.desc()).limit(limit))).all()
 
 
-async def being_deleted_on(session: AsyncSession, node_id: str) -> Sequence[CheckpointRow]:
-    query = select(CheckpointRow).where(CheckpointRow.node_id == node_id, CheckpointRow.state == CheckpointState.DELETING)
+async def being_deleted_on(session: AsyncSession, node_ids: Collection[str]) -> Sequence[CheckpointRow]:
+    query = select(CheckpointRow).where(CheckpointRow.node_id.in_(node_ids), CheckpointRow.state == CheckpointState.DELETING)
     return (await session.scalars(query.order_by(CheckpointRow.id))).all()
 
 
 async def being_deleted(session: AsyncSession) -> Sequence[CheckpointRow]:
-    return (await session.scalars(select(CheckpointRow).where(CheckpointRow.state == CheckpointState.DELETING))).all()
+    return (await session.scalars(select(CheckpointRow).where(BEING_DELETED))).all()
 
 
 async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> dict[str, list[tuple[str, str]]]:
@@ -64,10 +73,22 @@ async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> di
     return users
 
 
-async def jobs_with_any(session: AsyncSession) -> Sequence[str]:
-    """Jobs that have committed or damaged checkpoints: the ones that retention looks at."""
-    query = select(CheckpointRow.job_id).where(CheckpointRow.state.in_((CheckpointState.COMMITTED, CheckpointState.DAMAGED)))
-    return (await session.scalars(query.distinct())).all()
+async def marks(session: AsyncSession) -> dict[str, Mark]:
+    """By job, of those that have committed or damaged checkpoints: where a mark is the same, so is what retention goes by."""
+    query = select(CheckpointRow.job_id, func.count(), func.sum(CheckpointRow.version), func.max(CheckpointRow.id))
+    found = {
+        job: (count, int(versions), newest)
+        for job, count, versions, newest in await session.execute(query.where(KEPT).group_by(CheckpointRow.job_id))
+    }
+    users = (
+        select(CheckpointRow.job_id, JobRow.id)
+        .join(JobRow, JobRow.restored_from == CheckpointRow.id)
+        .where(JobRow.restored_from.is_not(None))
+    )
+    by_job: dict[str, list[str]] = {}
+    for job, user in sorted(tuple(row) for row in await session.execute(users.where(JobRow.state.not_in(TERMINAL_JOB_STATES)))):
+        by_job.setdefault(job, []).append(user)
+    return {job: (*mark, tuple(by_job.get(job, ()))) for job, mark in found.items()}
 
 
 async def saved_last(session: AsyncSession, job_id: str) -> dict[int, datetime]:

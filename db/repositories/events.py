@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.events import EventRow
+from db.models.events import IS_PLANNED, EventRow
 
 _EVENTS_LOCK = 0x7061_6365_0001
 
@@ -33,13 +33,24 @@ async def after(session: AsyncSession, seq: int, *, limit: int, job_id: str | No
     return list((await session.scalars(query)).all())
 
 
-async def newest_of_job(session: AsyncSession, job_id: str, type: str) -> EventRow | None:
-    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.type == type).order_by(EventRow.seq.desc()).limit(1)
+async def planned(session: AsyncSession, job_id: str) -> EventRow | None:
+    """The newest event that tells what strategy auto chose for a job."""
+    query = select(EventRow).where(EventRow.job_id == job_id, IS_PLANNED).order_by(EventRow.seq.desc()).limit(1)
     return (await session.scalars(query)).first()
+
+
+async def has_any(session: AsyncSession, job_id: str, type: str) -> bool:
+    """Whether a job has an event of this type. Reads the job's events: ask seldom."""
+    query = select(EventRow.seq).where(EventRow.job_id == job_id, EventRow.type == type).limit(1)
+    return (await session.scalar(query)) is not None
 
 
 async def newest_seq(session: AsyncSession) -> int:
     return (await session.scalar(select(func.max(EventRow.seq)))) or 0
+
+
+async def newest_seq_of_job(session: AsyncSession, job_id: str) -> int:
+    return (await session.scalar(select(func.max(EventRow.seq)).where(EventRow.job_id == job_id))) or 0
 
 
 async def states_of_job(session: AsyncSession, job_id: str) -> Sequence[EventRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -20,10 +20,35 @@ async def key_with_user(session: AsyncSession, digest: str) -> tuple[ApiKeyRow, 
     return None if row is None else (row[0], row[1])
 
 
+async def key_locked(session: AsyncSession, digest: str) -> ApiKeyRow | None:
+    query = select(ApiKeyRow).where(ApiKeyRow.hash == digest).with_for_update().execution_options(populate_existing=True)
+    return (await session.scalars(query)).one_or_none()
+
+
+async def key_locked_by_id(session: AsyncSession, key_id: str) -> ApiKeyRow | None:
+    return await session.get(ApiKeyRow, key_id, with_for_update=True, populate_existing=True)
+
+
+async def keys_made_with(session: AsyncSession, key_id: str) -> Sequence[str]:
+    """The ids of the keys that this one made."""
+    return (await session.scalars(select(ApiKeyRow.id).where(ApiKeyRow.parent_id == key_id))).all()
+
+
+async def keys_named(session: AsyncSession, user_id: str, name: str) -> Sequence[ApiKeyRow]:
+    """Those of a user that are not revoked."""
+    query = select(ApiKeyRow).where(ApiKeyRow.user_id == user_id, ApiKeyRow.name == name, ApiKeyRow.revoked_at.is_(None))
+    return (await session.scalars(query)).all()
+
+
 async def session_with_user(session: AsyncSession, digest: str) -> tuple[SessionRow, UserRow] | None:
     query = select(SessionRow, UserRow).join(UserRow, UserRow.id == SessionRow.user_id).where(SessionRow.hash == digest)
     row = (await session.execute(query)).one_or_none()
     return None if row is None else (row[0], row[1])
+
+
+async def nodes_by_credentials(session: AsyncSession, digests: Collection[str]) -> dict[str, NodeRow]:
+    query = select(NodeRow).where(NodeRow.credential_hash.in_(digests))
+    return {node.credential_hash: node for node in await session.scalars(query)}
 
 
 async def node_by_credential(session: AsyncSession, digest: str) -> NodeRow | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.incidents import IncidentRow
+from db.models.incidents import UNSETTLED, IncidentRow
 
 
 async def of_job(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
@@ -46,4 +46,4 @@ async def unfinished(session: AsyncSession, job_id: str) -> Sequence[IncidentRow
 
 async def unsettled(session: AsyncSession) -> Sequence[IncidentRow]:
     """Those of which a rank has yet to tell how it ended."""
-    return (await session.scalars(select(IncidentRow).where(IncidentRow.settled.is_(False)).order_by(IncidentRow.id))).all()
+    return (await session.scalars(select(IncidentRow).where(UNSETTLED).order_by(IncidentRow.id))).all()

@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from db.models.metrics import LogLineRow, MetricNameRow, MetricRecordRow, MetricRollupRow, StreamMarkRow
+from monitoring.rollup import SUM_LIMIT
 
 _MARKS_PER_QUERY = 1000  # both databases take about 32,000 parameters
 _INGEST_LOCK = 0x7061_6365_0002
@@ -95,13 +96,20 @@ def _merge_sql(source: str, least: str, greatest: str) -> str:
         return f"{name} = {function}(coalesce(excluded.{name}, {table}.{name}), coalesce({table}.{name}, excluded.{name}))"
 
     changes = [
-        *(f"{name} = {table}.{name} + excluded.{name}" for name in ("count", "nan_count", "sum")),
+        *(f"{name} = {table}.{name} + excluded.{name}" for name in ("count", "nan_count")),
+        f"sum = {greatest}(-{SUM_LIMIT:g}, {least}({SUM_LIMIT:g}, {table}.sum + excluded.sum))",
         extreme(least, "minimum"),
         extreme(greatest, "maximum"),
         *(f"{name} = CASE WHEN {newer} THEN excluded.{name} ELSE {table}.{name} END" for name in ("last", "last_step", "last_time")),
     ]
     columns = ", ".join(ROLLUP_COLUMNS)
     return f"INSERT INTO {table} ({columns}) {source} ON CONFLICT ({', '.join(ROLLUP_KEY)}) DO UPDATE SET {', '.join(changes)}"
+
+
+async def names_of(session: AsyncSession, job_ids: Iterable[str]) -> set[tuple[str, str]]:
+    """Every (job, metric name) that these jobs have."""
+    query = select(MetricNameRow.job_id, MetricNameRow.name).where(MetricNameRow.job_id.in_(list(job_ids)))
+    return {(job_id, name) for job_id, name in await session.execute(query)}
 
 
 async def add_names(session: AsyncSession, names: Iterable[tuple[str, str]]) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, true, tuple_
+from sqlalchemy import ColumnElement, Text, and_, cast, func, or_, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from cluster.states import ACTIVE_JOB_STATES, Intent, JobState, RankState
-from db.models.jobs import GenerationRow, JobRow, RankRow
+from cluster.states import JobState
+from db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 
 SORTABLE: dict[str, InstrumentedAttribute[Any]] = {"created_at": JobRow.created_at, "name": JobRow.name, "priority": JobRow.priority}
@@ -59,9 +59,28 @@ async def page(
 
 
 async def undecided(session: AsyncSession) -> Sequence[JobRow]:
-    """Every job that may move by itself: active, waiting for slots, or asked to leave its pause."""
-    resting = and_(JobRow.state == JobState.PAUSED, JobRow.desired != Intent.PAUSE)
-    query = select(JobRow).where(or_(JobRow.state.in_({*ACTIVE_JOB_STATES, JobState.QUEUED}), resting)).order_by(JobRow.id)
+    """Every job that may move by itself: active, or asked to leave its pause or the queue."""
+    return (await session.scalars(select(JobRow).where(UNDECIDED).order_by(JobRow.id))).all()
+
+
+async def in_state(session: AsyncSession, state: JobState) -> Sequence[JobRow]:
+    return (await session.scalars(select(JobRow).where(JobRow.state == state).order_by(JobRow.id))).all()
+
+
+async def queued(session: AsyncSession) -> Sequence[JobRow]:
+    """Jobs that only wait for slots."""
+    return (await session.scalars(select(JobRow).where(WAITING).order_by(JobRow.id))).all()
+
+
+async def queue_mark(session: AsyncSession) -> str:
+    """Id and version of each of them, in one word: where it is the same, so is the queue. Empty: nobody waits."""
+    each = JobRow.id + ":" + cast(JobRow.version, Text)
+    return await session.scalar(select(func.aggregate_strings(each, ",")).where(WAITING)) or ""
+
+
+async def unchanged(session: AsyncSession, marks: Sequence[tuple[str, int]]) -> Sequence[JobRow]:
+    """Those of these jobs that still have this version, for a transaction that changes them."""
+    query = select(JobRow).where(tuple_(JobRow.id, JobRow.version).in_(marks)).order_by(JobRow.id).with_for_update(key_share=True)
     return (await session.scalars(query)).all()
 
 
@@ -81,6 +100,12 @@ async def generations_of(session: AsyncSession, job_id: str) -> Sequence[Generat
     return (await session.scalars(query)).all()
 
 
+async def newest_generations(session: AsyncSession, job_id: str, limit: int) -> Sequence[GenerationRow]:
+    """Oldest first."""
+    query = select(GenerationRow).where(GenerationRow.job_id == job_id).order_by(GenerationRow.generation.desc()).limit(limit)
+    return (await session.scalars(query)).all()[::-1]
+
+
 async def has_carried_on(session: AsyncSession, job: JobRow, since: int) -> bool:
     """Whether a process that was there in generation `since` is in the newest one: what it had reached by then stands."""
     mine = (RankRow.job_id == job.id, RankRow.generation == job.generation, RankRow.born_generation <= since)
@@ -97,18 +122,29 @@ async def ranks(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> dict[
     return found
 
 
-def _open() -> ColumnElement[bool]:
-    """Not yet confirmed gone with everything it left behind acknowledged: its node must still be told what to do with it."""
-    return or_(RankRow.state.not_in([RankState.EXITED, RankState.MOVED]), RankRow.drained.is_(False))
-
-
 async def open_ranks_of_node(session: AsyncSession, node_id: str) -> Sequence[RankRow]:
-    query = select(RankRow).where(RankRow.node_id == node_id, _open()).order_by(RankRow.job_id, RankRow.generation, RankRow.rank)
+    return await open_ranks_of_nodes(session, [node_id])
+
+
+async def open_ranks_of_nodes(session: AsyncSession, node_ids: Collection[str]) -> Sequence[RankRow]:
+    query = select(RankRow).where(RankRow.node_id.in_(node_ids), OPEN).order_by(RankRow.job_id, RankRow.generation, RankRow.rank)
     return (await session.scalars(query)).all()
 
 
+async def open_ranks_to_report(session: AsyncSession, node_id: str) -> Sequence[tuple[RankRow, GenerationRow | None]]:
+    """The open ranks of a node, each with its generation as long as no step of that is known."""
+    its_generation = and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation)
+    query = (
+        select(RankRow, GenerationRow)
+        .outerjoin(GenerationRow, and_(its_generation, GenerationRow.first_step_at.is_(None)))
+        .where(RankRow.node_id == node_id, OPEN)
+        .order_by(RankRow.job_id, RankRow.generation, RankRow.rank)
+    )
+    return [(rank, generation) for rank, generation in (await session.execute(query))]
+
+
 async def nodes_with_open_ranks(session: AsyncSession, job_id: str) -> Sequence[str]:
-    query = select(RankRow.node_id).where(RankRow.job_id == job_id, _open()).distinct().order_by(RankRow.node_id)
+    query = select(RankRow.node_id).where(RankRow.job_id == job_id, OPEN).distinct().order_by(RankRow.node_id)
     return (await session.scalars(query)).all()
 
 
@@ -117,10 +153,16 @@ async def holders(session: AsyncSession, node_id: str | None = None) -> Sequence
     query = (
         select(RankRow, JobRow.name)
         .join(JobRow, JobRow.id == RankRow.job_id)
-        .where(RankRow.state.not_in([RankState.EXITED, RankState.MOVED]), RankRow.node_id == node_id if node_id else true())
+        .where(HOLDING, RankRow.node_id == node_id if node_id else true())
         .order_by(RankRow.node_id, RankRow.slot)
     )
     return [(rank, name) for rank, name in (await session.execute(query))]
+
+
+async def held_slots(session: AsyncSession, node_ids: Collection[str]) -> set[tuple[str, int]]:
+    """(node, slot) of every slot in use on these nodes, as in `holders`."""
+    query = select(RankRow.node_id, RankRow.slot).where(HOLDING, RankRow.node_id.in_(node_ids))
+    return {(node_id, slot) for node_id, slot in await session.execute(query)}
 
 
 async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> Sequence[tuple[RankRow, NodeRow]]:
@@ -133,22 +175,25 @@ async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> S
     return [(rank, node) for rank, node in (await session.execute(query))]
 
 
+async def by_id(session: AsyncSession, job_ids: Collection[str]) -> dict[str, JobRow]:
+    return {row.id: row for row in await session.scalars(select(JobRow).where(JobRow.id.in_(job_ids)))}
+
+
 async def count_by_state(session: AsyncSession) -> dict[str, int]:
     query = select(JobRow.state, func.count()).group_by(JobRow.state)
     return {state.value: count for state, count in (await session.execute(query))}
 
 
 async def running(session: AsyncSession) -> Sequence[JobRow]:
-    return (await session.scalars(select(JobRow).where(JobRow.state == JobState.RUNNING))).all()
+    return await in_state(session, JobState.RUNNING)
 
 
 async def joiners(session: AsyncSession, job_ids: Collection[str], since: datetime) -> Sequence[tuple[RankRow, GenerationRow]]:
     """With their generations, the earliest to end first: whoever came to its generation from being parked, and who failed while parked."""
-    failed = and_(RankRow.parked, RankRow.state == RankState.EXITED, RankRow.outcome == "failed")
     query = (
         select(RankRow, GenerationRow)
         .join(GenerationRow, and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation))
-        .where(RankRow.job_id.in_(job_ids), or_(failed, RankRow.newcomer), RankRow.updated_at > since)
+        .where(RankRow.job_id.in_(job_ids), JOINED_LATER, RankRow.updated_at > since)
         .order_by(RankRow.updated_at)
     )
     return [(rank, generation) for rank, generation in (await session.execute(query))]

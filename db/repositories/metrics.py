@@ -38,6 +38,16 @@ async def step_range(session: AsyncSession, job_id: str, rank: int) -> Range | N
     return None if row[0] is None else Range(row[0], row[1])
 
 
+async def rolled_range(session: AsyncSession, job_id: str, rank: int, names: Sequence[str], level: int) -> Range | None:
+    """About the first, and the last step of one rank, from roll-ups of a coarse level: for where points have been deleted."""
+    table = MetricRollupRow
+    query = select(func.min(table.bucket), func.max(table.last_step)).where(
+        table.job_id == job_id, table.name.in_(names), table.rank == rank, table.level == level
+    )
+    lowest, last = (await session.execute(query)).one()
+    return None if lowest is None else Range(lowest * level, last)
+
+
 async def raw(session: AsyncSession, job_id: str, rank: int, steps: Range, limit: int) -> list[RecordColumns]:
     """Records of one rank in the order of their steps; one more than `limit` at most, which tells that they do not fit."""
     mine = (MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank, MetricRecordRow.step.between(*steps))

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Table, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster.states import NodeState
 from db.models.nodes import NodeRow
+
+
+class Mark(NamedTuple):
+    """What tells whether an agent's channel has something to do: who speaks for the node, and what it should be doing."""
+
+    id: str
+    state: NodeState
+    channel_id: str | None
+    desired_revision: int
+    device: str
+    leaving: bool
+
+
+class Address(NamedTuple):
+    host: str
+    store_port: int
+
+
+class Silence(NamedTuple):
+    node_id: str
+    state: NodeState
+    state_before_unreachable: NodeState | None
+    heartbeat_at: datetime | None
+    joined_at: datetime
+
+
+_MARK = (NodeRow.id, NodeRow.state, NodeRow.channel_id, NodeRow.desired_revision, NodeRow.device, NodeRow.leaving)
 
 
 async def get(session: AsyncSession, node_id: str) -> NodeRow | None:
@@ -26,6 +55,12 @@ async def lock(session: AsyncSession, node_ids: Collection[str]) -> None:
     await session.execute(query)
 
 
+async def all_locked(session: AsyncSession, node_ids: Collection[str]) -> Sequence[NodeRow]:
+    """For a transaction that will change these nodes; in id order, so that two transactions never wait for each other."""
+    query = select(NodeRow).where(NodeRow.id.in_(node_ids)).order_by(NodeRow.id).with_for_update(key_share=True)
+    return (await session.scalars(query.execution_options(populate_existing=True))).all()
+
+
 async def page(session: AsyncSession, states: Collection[NodeState], after: tuple[str, str] | None, limit: int) -> Sequence[NodeRow]:
     """By name. Without `states`: all but the gone ones."""
     wanted = states or set(NodeState) - {NodeState.GONE}
@@ -40,13 +75,48 @@ async def present(session: AsyncSession) -> Sequence[NodeRow]:
     return (await session.scalars(select(NodeRow).where(NodeRow.state != NodeState.GONE).order_by(NodeRow.name))).all()
 
 
-async def silent(session: AsyncSession) -> set[str]:
-    """Nodes whose agent is not connected to any replica."""
-    return set(await session.scalars(select(NodeRow.id).where(NodeRow.channel_id.is_(None))))
+async def marks(session: AsyncSession, node_ids: Collection[str] | None = None) -> dict[str, Mark]:
+    """By node: of these, or of all that an agent may speak for, the gone ones with a channel included."""
+    spoken_for = or_(NodeRow.state != NodeState.GONE, NodeRow.channel_id.is_not(None))
+    query = select(*_MARK).where(spoken_for if node_ids is None else NodeRow.id.in_(node_ids))
+    return {row.id: Mark(*row) for row in await session.execute(query)}
 
 
-async def draining(session: AsyncSession) -> set[str]:
-    return set(await session.scalars(select(NodeRow.id).where(NodeRow.state == NodeState.DRAINING)))
+async def unheard(session: AsyncSession, since: datetime) -> list[Silence]:
+    """Nodes not heard of since then, and those that drain, or were lost while they drained."""
+    heard = or_(NodeRow.heartbeat_at > since, NodeRow.joined_at > since)
+    drained = or_(NodeRow.state == NodeState.DRAINING, NodeRow.state_before_unreachable == NodeState.DRAINING)
+    columns = (NodeRow.id, NodeRow.state, NodeRow.state_before_unreachable, NodeRow.heartbeat_at, NodeRow.joined_at)
+    query = select(*columns).where(NodeRow.state != NodeState.GONE, or_(drained, func.coalesce(heard, False).is_(False)))
+    return [Silence(*row) for row in await session.execute(query.order_by(NodeRow.name))]
+
+
+async def in_states(session: AsyncSession, states: Collection[NodeState]) -> set[str]:
+    return set(await session.scalars(select(NodeRow.id).where(NodeRow.state.in_(states))))
+
+
+async def note_heartbeats(session: AsyncSession, beats: Sequence[Mapping[str, Any]]) -> None:
+    """Each with `node_id` and the columns that a heartbeat changes. A node whose row is locked, or that is gone, is passed over: its
+    next heartbeat is soon enough, and so this never waits for a transaction that waits for it."""
+    mine = select(NodeRow.id).where(NodeRow.id == bindparam("node_id"), NodeRow.state != NodeState.GONE)
+    columns = ("heartbeat_at", "clock_skew", "backlog", "last_sample")
+    table = cast("Table", NodeRow.__table__)
+    statement = update(table).where(table.c.id == mine.with_for_update(key_share=True, skip_locked=True).scalar_subquery())
+    await session.execute(statement.values({name: bindparam(name) for name in columns}), list(beats))
+
+
+async def silent_and_draining(session: AsyncSession, node_ids: Collection[str]) -> tuple[set[str], set[str]]:
+    """Of these nodes: those whose agent is not connected to any replica, and those that drain."""
+    if not node_ids:
+        return set(), set()
+    query = select(NodeRow.id, NodeRow.channel_id, NodeRow.state).where(NodeRow.id.in_(node_ids))
+    found = (await session.execute(query)).all()
+    return {row.id for row in found if row.channel_id is None}, {row.id for row in found if row.state is NodeState.DRAINING}
+
+
+async def behind(session: AsyncSession) -> set[str]:
+    """Nodes that have said that they have reports which have not been sent."""
+    return set(await session.scalars(select(NodeRow.id).where(NodeRow.backlog > 0)))
 
 
 async def named(session: AsyncSession, node_ids: Collection[str]) -> dict[str, str]:
@@ -57,11 +127,20 @@ async def named(session: AsyncSession, node_ids: Collection[str]) -> dict[str, s
     return dict((await session.execute(query)).all())
 
 
+async def addresses(session: AsyncSession, node_ids: Collection[str]) -> dict[str, Address]:
+    """Where other nodes reach them, gone ones too."""
+    query = select(NodeRow.id, NodeRow.address, NodeRow.store_port).where(NodeRow.id.in_(node_ids))
+    return {node_id: Address(host, port) for node_id, host, port in await session.execute(query)}
+
+
 async def raise_desired_revision(session: AsyncSession, node_ids: Collection[str]) -> None:
-    """In id order, so that two transactions never wait for each other."""
-    for node_id in sorted(node_ids):
-        statement = update(NodeRow).where(NodeRow.id == node_id).values(desired_revision=NodeRow.desired_revision + 1)
-        await session.execute(statement.execution_options(synchronize_session=False))
+    """They are locked in id order first, so that two transactions never wait for each other."""
+    if not node_ids:
+        return
+    if len(node_ids) > 1 and session.get_bind().dialect.name != "sqlite":
+        await lock(session, node_ids)
+    statement = update(NodeRow).where(NodeRow.id.in_(node_ids)).values(desired_revision=NodeRow.desired_revision + 1)
+    await session.execute(statement.execution_options(synchronize_session=False))
 
 
 async def count_by_state(session: AsyncSession) -> dict[str, int]:

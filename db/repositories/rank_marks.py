@@ -8,6 +8,7 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster.states import RankState
 from db.models.jobs import RankEventMarkRow, RankRow
 
 Place = tuple[str, int, int]  # job_id, generation, rank
@@ -16,6 +17,17 @@ Place = tuple[str, int, int]  # job_id, generation, rank
 async def ranks_of(session: AsyncSession, node_id: str, job_ids: Collection[str]) -> set[Place]:
     query = select(RankRow.job_id, RankRow.generation, RankRow.rank).where(RankRow.node_id == node_id, RankRow.job_id.in_(job_ids))
     return {(job_id, generation, rank) for job_id, generation, rank in await session.execute(query)}
+
+
+async def living_ranks_of(session: AsyncSession, node_ids: Collection[str]) -> dict[str, set[Place]]:
+    """The ranks that these nodes hold and that have not ended, by node."""
+    query = select(RankRow.node_id, RankRow.job_id, RankRow.generation, RankRow.rank).where(
+        RankRow.node_id.in_(node_ids), RankRow.state.not_in([RankState.EXITED, RankState.MOVED])
+    )
+    found: dict[str, set[Place]] = {node_id: set() for node_id in node_ids}
+    for node_id, job_id, generation, rank in await session.execute(query):
+        found[node_id].add((job_id, generation, rank))
+    return found
 
 
 async def load(session: AsyncSession, places: Sequence[Place], *, lock: bool = False) -> dict[Place, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from sqlalchemy import func, select, tuple_
@@ -11,8 +12,8 @@ from db.models.metrics import MetricRecordRow, MetricRollupRow
 from db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
 from monitoring.rollup import LEVELS
 
-#: Rows that are read at once.
-CHUNK = 5_000
+#: Rows that are read at once: more would hold the event loop for too long.
+CHUNK = 1_000
 _LEADER = 0
 _ROWS = MetricRecordRow
 
@@ -65,17 +66,20 @@ async def highest(session: AsyncSession, job_id: str, generation: int, name: str
 
 
 async def means(session: AsyncSession, job_id: str, generation: int, names: Collection[str]) -> dict[str, dict[int, float]]:
-    """Over all steps of one generation, by name and rank; from the coarsest roll-ups."""
+    """Over all steps of one generation, by name and rank; from the coarsest roll-ups. NaN does not count, and what was ever infinite
+    has no mean."""
     table = MetricRollupRow
+    numbers = func.nullif(func.sum(table.count - table.nan_count), 0)
     query = (
-        select(table.name, table.rank, func.sum(table.sum) / func.sum(table.count))
+        select(table.name, table.rank, func.sum(table.sum) / numbers, func.min(table.minimum), func.max(table.maximum))
         .where(table.job_id == job_id, table.name.in_(list(names)), table.generation == generation, table.level == LEVELS[-1])
         .group_by(table.name, table.rank)
         .order_by(table.name, table.rank)
     )
     found: dict[str, dict[int, float]] = {}
-    for name, rank, mean in await session.execute(query):
-        found.setdefault(name, {})[rank] = mean
+    for name, rank, mean, least, most in await session.execute(query):
+        if mean is not None and all(extreme is not None and math.isfinite(extreme) for extreme in (least, most)):
+            found.setdefault(name, {})[rank] = mean
     return found
 
 
@@ -86,6 +90,14 @@ async def count(session: AsyncSession, job_id: str, name: str) -> int:
         table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == LEVELS[-1]
     )
     return int((await session.scalar(query)) or 0)
+
+
+async def most_records(session: AsyncSession, job_id: str) -> int:
+    """How many records have the value that most records of rank 0 have; from the coarsest roll-ups."""
+    table = MetricRollupRow
+    mine = (table.job_id == job_id, table.rank == _LEADER, table.level == LEVELS[-1])
+    counted = select(func.sum(table.count).label("records")).where(*mine).group_by(table.name).subquery()
+    return int((await session.scalar(select(func.max(counted.c.records)))) or 0)
 
 
 async def newest_steps(session: AsyncSession, job_id: str, name: str) -> dict[int, int]:

@@ -50,14 +50,16 @@ def in_tree(deal: Deal) -> GradientCopies:
 def turns_in_tree(deal: Deal) -> set[Turn]:
     """Of all ranks. Where few are to come, most sums are pending, and in a pipeline the fewest activations are held."""
     subtrees = [len(frontier(share, deal.micro_batches)) for share in deal.shares]
-    found = {Turn(GradientCopies(before=0, after=0, packed=packed_copies(subtrees, rank)), 0) for rank in range(deal.ranks)}
+    packed = packed_copies(subtrees)
+    found = {Turn(GradientCopies(before=0, after=0, packed=copies), 0) for copies in set(packed)}
     for rank, share in enumerate(deal.shares):
         for number, pending in enumerate(pending_before_each(share, deal.micro_batches)):
-            copies = GradientCopies(before=pending, after=pending + 1, packed=packed_copies(subtrees, rank))
+            copies = GradientCopies(before=pending, after=pending + 1, packed=packed[rank])
             found.add(Turn(copies, len(share) - 1 - number))
     return found
 
 
-def packed_copies(subtrees: Sequence[int], rank: int) -> float:
-    """`subtrees`: how many each rank has. The first one's buffer ends up with the result, also where there are none."""
-    return max(1, subtrees[rank]) + (sum(subtrees) - subtrees[rank]) / len(subtrees)
+def packed_copies(subtrees: Sequence[int]) -> list[float]:
+    """By rank. `subtrees`: how many each has. The first one's buffer ends up with the result, also where there are none."""
+    total, ranks = sum(subtrees), len(subtrees)
+    return [max(1, own) + (total - own) / ranks for own in subtrees]

@@ -64,7 +64,12 @@ class Setup:
 
     @property
     def schedule(self) -> Schedule:
-        return SCHEDULES[self.pipeline_schedule](self.degrees.pipeline, self.deal.largest, self.stages_per_rank)
+        return SCHEDULES[self.pipeline_schedule](self.degrees.pipeline, self.largest_share, self.stages_per_rank)
+
+    @property
+    def largest_share(self) -> int:
+        """Micro-batches of the busiest data rank."""
+        return self.degrees.largest_share(self.micro_batches)
 
     @property
     def deal(self) -> Deal:
@@ -81,15 +86,15 @@ class Setup:
         if self.reproducible:
             return in_tree(self.deal.of_passes(self.degrees.shard))
         if self.degrees.replicate * self.degrees.context > 1 and not self.adds_up_at_the_end:
-            return in_buckets(self.deal.largest)
-        return in_place(self.deal.largest)
+            return in_buckets(self.largest_share)
+        return in_place(self.largest_share)
 
     @property
     def turns(self) -> Collection[Turn]:
         """Only in the tree, and in a pipeline, does it matter which micro-batch is on its way back."""
         if self.reproducible and self.degrees.pipeline > 1:
             return turns_in_tree(self.deal)
-        return [Turn(self.gradient_copies, self.deal.largest)]
+        return [Turn(self.gradient_copies, self.largest_share)]
 
 
 def memory(shape: Shape, setup: Setup) -> Memory:

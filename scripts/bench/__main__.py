@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 #: What benchmarks share or start.
 NOT_BENCHMARKS = {"__init__", "__main__", "figures", "torchrun_script"}
 #: Those that take an hour in full give their short form here.
-SHORTENED = {"recovery": ["--quick"]}
+SHORTENED = {"recovery": ["--quick"], "edge": ["--quick"]}
 COLUMNS = ("figure", "unit", "median", "p95", "n", "reference")
 
 

@@ -35,6 +35,7 @@ from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from db.session import open_databases
 from monitoring.points import MetricRecord, RankBatch, Upload
+from scripts.bench.edges.load.coordinator import ready
 
 AGENTS = 2
 VALUES = 10
@@ -91,23 +92,11 @@ async def coordinator() -> AsyncIterator[Coordinator]:
         command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port), "--log-level", "warning"]
         process = await asyncio.create_subprocess_exec(*command, env=environment)
         try:
-            await _ready(f"http://127.0.0.1:{port}")
+            await ready(f"http://127.0.0.1:{port}")
             yield Coordinator(f"http://127.0.0.1:{port}", job_id, credentials)
         finally:
             process.terminate()
             await asyncio.wait_for(process.wait(), STOP_SECONDS)
-
-
-async def _ready(url: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    async with httpx.AsyncClient(base_url=url) as client:
-        while time.monotonic() < deadline:
-            try:
-                if (await client.get("/readyz")).status_code == 200:
-                    return
-            except httpx.TransportError:
-                await asyncio.sleep(0.05)
-    raise TimeoutError(f"the coordinator was not ready within {START_SECONDS:.0f} s")
 
 
 def uploads(job_id: str, rank: int, points: int, batch: int) -> list[bytes]:

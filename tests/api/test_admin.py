@@ -6,14 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from api import admin
 from api.services import identity
 from api.settings import Settings
+from db.models.events import EventRow
+from db.session import open_databases
 
 RUN_SECONDS = 60
 
@@ -51,3 +55,19 @@ def test_a_count_out_of_range_is_a_usage_error(capsys: pytest.CaptureFixture[str
         admin.parse(["join-token", "--count", "0"])
     assert ended.value.code == 2
     assert "1..1000" in capsys.readouterr().err
+
+
+async def test_a_replaced_key_opens_nothing_any_more(settings: Settings) -> None:
+    first = await run(settings, "api-key", "--name", "local")
+    other = await run(settings, "api-key", "--name", "another")
+    second = await run(settings, "api-key", "--name", "local", "--replace")
+    control, metrics = open_databases(settings.data, settings.database_url)
+    async with control.read() as session:
+        now = datetime.now(UTC)
+        found = [await identity.caller_of_key(session, identity.hash_secret(each["key"]), now) for each in (first, other, second)]
+        told = [(row.type, row.actor_name) for row in await session.scalars(select(EventRow).order_by(EventRow.seq))]
+    await control.close()
+    await metrics.close()
+    assert [caller is not None for caller in found] == [False, True, True]
+    made, revoked = ("key.created", "the administration command"), ("key.revoked", "the administration command")
+    assert told == [made, made, revoked, made]

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
 from api.services import artifacts
@@ -19,6 +20,7 @@ from api.services.assignments import desired_for
 from cluster.agent.artifacts import ArtifactUploader, CoordinatorAwayError
 from cluster.protocol import ARTIFACTS_PATH, Profile
 from cluster.states import JobState
+from db.models.artifacts import ArtifactRow
 from db.models.jobs import GenerationRow, JobRow
 from db.models.nodes import NodeRow
 from db.repositories import artifacts as rows
@@ -255,3 +257,20 @@ async def test_only_running_jobs_of_ours_can_be_traced(site: Site, services: Ser
     for job, code in ((waiting, "job_not_running"), (foreign, "cannot_profile")):
         answer = await site.client.post(f"{JOBS}/{job.id}/profile", json={})
         assert (answer.status_code, answer.json()["code"]) == (409, code)
+
+
+async def test_a_chunk_that_comes_while_its_file_is_removed_does_not_stay(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer = Offer(job_id=site.job.id, generation=1, rank=0, artifact=msgspec.json.decode(site.leave(b"x" * 9).read_bytes(), type=Artifact))
+    received = msgspec.json.decode((await site.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
+    add_chunk = rows.add_chunk
+
+    async def removed_meanwhile(points: AsyncSession, artifact_id: str, number: int, data: bytes) -> None:
+        async with site.services.write() as session:
+            await session.delete(await session.get_one(ArtifactRow, artifact_id))
+        await add_chunk(points, artifact_id, number, data)
+
+    monkeypatch.setattr(rows, "add_chunk", removed_meanwhile)
+    answer = await site.agent.put(f"{ARTIFACTS_PATH}/{received.id}/0", content=b"x" * 9)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    async with site.services.metrics.read() as points:
+        assert await rows.chunks(points, received.id) == 0

@@ -49,6 +49,39 @@ async def test_what_is_not_there_is_not_found(browser: httpx.AsyncClient, path: 
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
+async def test_pages_run_scripts_of_their_own_only_and_data_runs_none(browser: httpx.AsyncClient) -> None:
+    page = (await browser.get("/jobs/01ABC")).headers["content-security-policy"]
+    assert "default-src 'self'" in page
+    assert "script-src 'self';" in page
+    assert "frame-ancestors 'none'" in page
+    data = (await browser.get("/api/v2/x")).headers["content-security-policy"]
+    assert "sandbox" in data
+    assert "default-src 'none'" in data
+
+
+@pytest.mark.parametrize(
+    ("base", "kept"), [("https://paceline.example", True), ("https://localhost", False), ("http://127.0.0.1:8000", False)]
+)
+async def test_only_tls_under_a_name_of_its_own_is_asked_for_ever_after(built: Path, tmp_path: Path, base: str, kept: bool) -> None:
+    """Of localhost it would hold for every other port, too."""
+    app = create_app(Settings(data=tmp_path, dashboard=built, allowed_hosts="paceline.example"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=base) as client:
+        assert ("strict-transport-security" in (await client.get("/")).headers) == kept
+
+
+async def test_what_carries_secrets_is_not_kept_by_browsers(client: httpx.AsyncClient) -> None:
+    made = await client.post("/api/v1/keys", json={"name": "laptop"})
+    for answer in (made, await client.get("/api/v1/auth/me"), await client.post("/api/v1/cluster/nodes", json={})):
+        assert (answer.is_success, answer.headers["cache-control"]) == (True, "no-store")
+
+
+@pytest.mark.parametrize("path", ["/assets/%00", "/assets/" + "a" * 300, "/" + "a" * 3000, "/" + "a/" * 3000])
+async def test_a_path_that_no_file_can_have_is_not_there(browser: httpx.AsyncClient, path: str) -> None:
+    answer = await browser.get(path)
+    assert answer.status_code in (200, 400, 404)
+    assert (answer.status_code == 400) == ("%00" in path)
+
+
 async def test_an_unbuilt_dashboard_says_what_to_do(browser: httpx.AsyncClient, built: Path) -> None:
     (built / "index.html").unlink()
     answer = await browser.get("/")

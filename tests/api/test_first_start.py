@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from api.deps import Services
@@ -20,3 +22,13 @@ async def test_the_first_start_prints_a_link_that_signs_the_admin_in(
     assert (me.json()["name"], me.json()["role"]) == ("admin", "admin")
     await first_start.welcome(services)
     assert capsys.readouterr().err == ""
+
+
+async def test_a_coordinator_whose_output_goes_to_a_log_prints_no_login_link(
+    services: Services, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quiet = services.settings.model_copy(update={"print_login_link": False})
+    await first_start.welcome(replace(services, settings=quiet))
+    assert capsys.readouterr().err == ""
+    await first_start.welcome(services)
+    assert "token=" in capsys.readouterr().err  # nothing was made in silence that would keep a later start from saying it

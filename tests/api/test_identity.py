@@ -78,11 +78,19 @@ async def test_a_login_link_works_once(connect: Connect, link: str) -> None:
     async with connect() as client:
         first = await client.post("/api/v1/auth/login", json={"token": link})
         cookie = first.headers["set-cookie"].lower()
-        assert cookie.startswith(PLAIN_COOKIE)
+        assert cookie.startswith(f"{PLAIN_COOKIE}_8000=")
         assert "httponly" in cookie
         assert "samesite=lax" in cookie
         second = await client.post("/api/v1/auth/login", json={"token": link})
         assert (second.status_code, second.json()["code"]) == (401, "invalid_login_link")
+
+
+async def test_two_stacks_of_one_machine_do_not_sign_each_other_out(connect: Connect, link: str) -> None:
+    """Browsers send the cookies of 127.0.0.1 to all its ports."""
+    async with connect() as client:
+        assert (await client.post("http://127.0.0.1:8000/api/v1/auth/login", json={"token": link})).status_code == 200
+        assert (await client.get("http://127.0.0.1:8000/api/v1/auth/me")).status_code == 200
+        assert (await client.get("http://127.0.0.1:8001/api/v1/auth/me")).status_code == 401
 
 
 async def test_two_racers_with_one_link_make_one_session(connect: Connect, link: str) -> None:
@@ -151,7 +159,7 @@ async def test_logging_out_ends_the_session(browser: tuple[httpx.AsyncClient, st
 
 async def test_an_expired_session_is_over(browser: tuple[httpx.AsyncClient, str], services: Services) -> None:
     client, _ = browser
-    digest = identity.hash_secret(client.cookies[PLAIN_COOKIE])
+    digest = identity.hash_secret(client.cookies[f"{PLAIN_COOKIE}_8000"])
     async with services.write() as session:
         (await session.get_one(SessionRow, digest)).expires_at = services.now()
     assert (await client.get("/api/v1/auth/me")).status_code == 401
@@ -254,3 +262,33 @@ def test_allowed_hosts_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
     settings: Any = Settings()
     assert {"train.example", "10.0.0.1", "localhost"} <= settings.hosts
     assert settings.database_url == "postgresql://x/y"
+
+
+async def made_with(connect: Connect, key: str, **body: object) -> Any:
+    async with connect(key) as holder:
+        answer = await holder.post("/api/v1/keys", json={"name": "child", "role": "viewer"} | body)
+    return answer.json() | {"status_code": answer.status_code}
+
+
+async def test_a_key_never_outlives_the_key_that_made_it(client: httpx.AsyncClient, connect: Connect) -> None:
+    parent = (await client.post("/api/v1/keys", json={"name": "a day", "expires_in_days": 1})).json()
+    for wish in ({}, {"expires_in_days": None}):
+        child = await made_with(connect, parent["key"], **wish)
+        assert (child["expires_at"], child["parent_id"]) == (parent["expires_at"], parent["id"])
+    refused = await made_with(connect, parent["key"], expires_in_days=30)
+    assert (refused["status_code"], refused["code"]) == (403, "forbidden")
+    assert "expires_in_days=30 is later than the key that you use" in refused["detail"]
+
+
+async def test_what_a_key_made_is_revoked_with_it(client: httpx.AsyncClient, connect: Connect) -> None:
+    parent = (await client.post("/api/v1/keys", json={"name": "leaked"})).json()
+    child = await made_with(connect, parent["key"])
+    grandchild = await made_with(connect, child["key"])
+    assert (await client.delete(f"/api/v1/keys/{parent['id']}")).status_code == 204
+    for key in (parent, child, grandchild):
+        async with connect(key["key"]) as holder:
+            assert (await holder.get("/api/v1/auth/me")).status_code == 401
+    assert (await client.get("/api/v1/auth/me")).status_code == 200  # the key that made the parent
+    revoked = [event for event in (await client.get("/api/v1/events")).json()["items"] if event["type"] == "key.revoked"]
+    assert {event["data"]["id"] for event in revoked} == {parent["id"], child["id"], grandchild["id"]}
+    assert {event["actor"]["name"] for event in revoked} == {"admin"}

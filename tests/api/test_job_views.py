@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from api.services.job_views import USEFUL, USEFUL_STEPS, mishaps_of
+from api.services.job_views import USEFUL, USEFUL_STEPS, describe_failure, mishaps_of, report_of, stall_of
 from cluster.states import RankState
 from db.models.jobs import GenerationRow, RankRow
 from tests.factories import START
@@ -40,3 +40,27 @@ def test_one_that_came_through_clears_the_account() -> None:
     assert mishaps(failed, joiner(BRIEFLY, RankState.MOVED)) == ["boom"]  # the next change came too soon to tell
     assert mishaps(failed, joiner(BRIEFLY, step=100 + USEFUL_STEPS)) == []  # it took steps: whatever ended it was not the slot
     assert mishaps(failed, joiner(BRIEFLY, step=99 + USEFUL_STEPS)) == ["boom", "boom"]
+
+
+def dead_rank(number: int, failure: dict[str, Any]) -> RankRow:
+    return RankRow(job_id="j", generation=2, rank=number, node_id="n", state=RankState.EXITED, step=7, updated_at=START, failure=failure)
+
+
+def test_a_rank_that_dies_before_it_takes_its_new_place_is_told_of_under_its_new_number() -> None:
+    """Of three ranks the second dies, and the third with it: by then it is to be rank 1 of two, and its process says 2."""
+    said = {"kind": "signal", "rank": 2, "message": "killed by SIGKILL", "time": 1.0, "ended": [1]}
+    dead = [dead_rank(0, said | {"rank": 0, "time": 2.0}), dead_rank(1, said)]
+    failure = describe_failure(dead, {"n": "node-a"})
+    assert failure is not None
+    assert (failure["rank"], failure["step"], [victim["rank"] for victim in failure["victims"]]) == (1, 0, [0])
+    report = report_of(dead[1])
+    assert report is not None
+    assert (report.rank, report.ended) == (1, ()), "whom it saw end is by the numbers of the generation before"
+
+
+def test_a_report_that_cannot_be_read_still_says_that_the_rank_failed() -> None:
+    report = report_of(dead_rank(0, {"kind": "nonsense", "rank": "x"}))
+    assert report is not None
+    assert (report.kind, report.rank) == ("exit", 0)
+    assert "cannot be read" in report.message
+    assert stall_of(RankRow(stall={"step": "x"})) is None

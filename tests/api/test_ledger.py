@@ -23,6 +23,7 @@ from db.models.nodes import NodeRow
 from monitoring.points import MetricRecord, RankBatch
 from tests import factories
 from tests.factories import START
+from training.spec.job import JobSpec
 
 BATCH, EPOCH = 8, 100
 T0 = START.timestamp()
@@ -143,12 +144,21 @@ async def test_a_long_job_is_accounted_from_roll_ups(ledger: Ledger, monkeypatch
     exact = await ledger.get(f"jobs/{job_id}/goodput")
     monkeypatch.setattr("api.services.goodput.MAX_RECORDS", 100)
     monkeypatch.setattr("api.services.goodput.MAX_BUCKETS", 40)
+    ledger.app.state.heavy_reads.forget()
     rolled = await ledger.get(f"jobs/{job_id}/goodput")
     assert (exact["resolution_steps"], rolled["resolution_steps"]) == (1, 10)
     assert {part["cause"]: part["seconds"] for part in rolled["parts"]} == pytest.approx(
         {part["cause"]: part["seconds"] for part in exact["parts"]}
     )
     assert next(part["seconds"] for part in exact["parts"] if part["cause"] == "evaluating_and_saving") == pytest.approx(2)
+
+
+async def test_a_script_that_logs_metrics_is_not_said_to_have_lost_its_steps(ledger: Ledger) -> None:
+    spec = JobSpec.model_validate({"name": "own", "script": {"path": "/srv/train.py"}})
+    async with ledger.services.write() as session:
+        job = await factories.create_running_job(session, ledger.node, spec=spec, progress={"step": 7, "loss": 1.0})
+    found = await ledger.get(f"jobs/{job.id}/goodput")
+    assert (found["goodput"], found["text"]) == (None, "a script does not report its steps")
 
 
 async def test_a_job_without_slots_has_spent_nothing(ledger: Ledger) -> None:

@@ -31,6 +31,7 @@ async def test_head_needs_an_identity_where_get_does(connect: Connect) -> None:
         ("OPTIONS", "/api/v1/training/jobs/x", "DELETE, GET, HEAD"),
         ("GET", "/api/v1/training/plan", "POST"),
         ("GET", "/api/v1/nonsense", None),
+        ("GET", "/api", None),
         ("POST", "/api/v1/nonsense", None),
         ("DELETE", "/jobs", "GET, HEAD"),
     ],

@@ -7,11 +7,11 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, WebSocket
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -21,6 +21,9 @@ from api.middleware.origin import PLAIN_COOKIE
 from api.services import accounts, events, identity
 from api.services.identity import SYSTEM
 from api.services.writer import Writer
+from api.websocket import streams
+from api.websocket.sources import Frame, MetricsSource, encoded
+from api.websocket.streams import Follower
 from db.models.identity import ApiKeyRow
 from db.repositories import identity as identity_rows
 from monitoring.points import RankBatch
@@ -180,7 +183,7 @@ async def test_another_sites_page_is_refused_even_with_our_cookie(live: Live) ->
         assert user is not None
         token, _ = await identity.create_login_link(session, user, live.services.now())
         secret, _ = await identity.redeem_login_link(session, token, live.services.now(), factories.HOUR)
-    cookie = {"Cookie": f"{PLAIN_COOKIE}={secret}"}
+    cookie = {"Cookie": f"{PLAIN_COOKIE}_{live.port}={secret}"}
     async with live.metrics(**cookie, Origin="http://evil.example") as socket:
         assert await close_code(socket) == 4403
     async with live.metrics(**cookie, Origin=f"http://127.0.0.1:{live.port}") as socket:
@@ -206,6 +209,22 @@ async def test_revoking_a_key_closes_its_sockets_within_a_second(live: Live) -> 
             await accounts.revoke_key(session, caller, key.id, live.services.now())
         async with asyncio.timeout(1.0):
             assert await close_code(socket) == 4401
+
+
+async def test_a_client_that_takes_nothing_is_given_up_and_one_with_nothing_to_take_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "SEND_SECONDS", 0.05)
+
+    class Deaf:
+        async def send_text(self, text: str) -> None:
+            await asyncio.Event().wait()
+
+    follower = Follower(cast(WebSocket, Deaf()), cast(Services, None), MetricsSource("j"))
+    stuck = asyncio.create_task(follower.stuck())
+    done, _ = await asyncio.wait([stuck], timeout=0.3)
+    assert not done
+    sending = asyncio.create_task(follower._send(encoded("metrics", Frame(1, "record", {}))))
+    assert await asyncio.wait_for(stuck, 10) == streams.TOO_SLOW
+    sending.cancel()
 
 
 async def test_a_server_that_stops_waits_for_no_stream(live: Live) -> None:

@@ -39,7 +39,18 @@ def test_source_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("- 1", "holds a list"), ("a: [", "is not YAML"), ("a: 1\na: 2", "'a' on line 2"), ("", "holds a NoneType")]
+    ("text", "reason"),
+    [
+        ("- 1", "holds a list"),
+        ("a: [", "cannot be read as YAML"),
+        ("a: &a [*a]", "anchors and aliases are not read here"),
+        ("a: 0x" + "f" * 9000, "digits"),
+        ("a: 1\na: 2", "'a' on line 2"),
+        ("", "is empty"),
+        ("a: {b: [1, .inf]}", r"a\.b\.1 is inf; write a finite number"),
+        ("a: .nan", "a is nan; write a finite number"),
+        ("a: 1e400", "a is inf"),
+    ],
 )
 def test_files_that_are_no_spec(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "job.yaml"

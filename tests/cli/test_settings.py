@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from cli.errors import UsageProblem
-from cli.settings import DEFAULT_SERVER, resolve, store, user_file
+from cli.settings import DEFAULT_SERVER, resolve, store, user_file, write_private
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,63 @@ def test_credentials_are_for_their_owner_only(tmp_path: Path) -> None:
 def test_damaged_file_is_named(tmp_path: Path) -> None:
     path = user_file()
     path.parent.mkdir(parents=True)
+    path.touch(mode=0o600)
     path.write_text("{")
     with pytest.raises(UsageProblem, match=r"credentials\.json cannot be read"):
         resolve(start=tmp_path)
+
+
+def project_of(folder: Path) -> Path:
+    path = folder / ".paceline" / "credentials.json"
+    store(path, "http://project", "stored")
+    return path
+
+
+def test_a_key_of_the_environment_is_not_sent_where_the_working_directory_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project_of(tmp_path)
+    monkeypatch.setenv("PACELINE_API_KEY", "precious")
+    found = resolve(start=tmp_path)
+    assert (found.url, found.key) == ("http://project", "stored")
+    assert "PACELINE_API_KEY is not sent to http://project" in found.warnings[0]
+    monkeypatch.setenv("PACELINE_SERVER", "http://mine")
+    assert (resolve(start=tmp_path).key, resolve(start=tmp_path).warnings) == ("precious", ())
+    assert resolve("http://mine", start=tmp_path).key == "precious"
+
+
+@pytest.mark.parametrize(
+    ("place", "mode", "told"),
+    [(".", 0o770, "chmod go-w"), (".", 0o707, "chmod go-w"), ("credentials.json", 0o644, "chmod 600")],
+    ids=["a folder that the group may write to", "a folder that all may write to", "a file that all may read"],
+)
+def test_a_file_that_others_may_have_written_chooses_nothing(tmp_path: Path, place: str, mode: int, told: str) -> None:
+    path = project_of(tmp_path)
+    (path.parent / place).chmod(mode)
+    found = resolve(start=tmp_path)
+    assert (found.url, found.key) == (DEFAULT_SERVER, None)
+    assert f"{path} is not used" in found.warnings[0]
+    assert told in found.warnings[0]
+
+
+def test_a_file_of_another_user_chooses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, own = project_of(tmp_path), os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: own + 1)
+    if own == 0:  # root's files are everybody's to trust
+        os.chown(path, 12345, -1)
+    found = resolve(start=tmp_path)
+    assert found.url == DEFAULT_SERVER
+    assert "belongs to user" in found.warnings[0]
+
+
+def test_a_key_without_a_server_is_sent_nowhere(tmp_path: Path) -> None:
+    path = project_of(tmp_path)
+    write_private(path, {"api_key": "stray"})
+    assert resolve(start=tmp_path).key is None
+
+
+def test_a_working_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UsageProblem, match="the working directory is gone"):
+        resolve()

@@ -270,6 +270,13 @@ def test_who_wants_slots(view: JobView, wanted: bool) -> None:
     assert wants_slots(view, NOW) is wanted
 
 
+@pytest.mark.parametrize(("waited", "reachable", "wanted"), [(12, True, False), (31, True, True), (12, False, True)])
+def test_a_restart_waits_for_a_node_that_is_behind_only_so_long(waited: int, reachable: bool, wanted: bool) -> None:
+    ended = NOW - timedelta(seconds=waited)
+    dead = rank(0, RankState.EXITED, outcome="failed", updated_at=ended, behind=True, reachable=reachable)
+    assert wants_slots(job(JobState.RECOVERING, dead, state_since=ended, generation_ended_at=ended), NOW) is wanted
+
+
 def test_a_job_may_wait_for_slots_while_recovering() -> None:
     week = {"state_since": NOW - timedelta(days=7), "generation_ended_at": NOW - timedelta(days=7)}
     assert decide(job(JobState.RECOVERING, crashed(0), **week), NOW) is None

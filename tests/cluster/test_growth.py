@@ -127,13 +127,13 @@ def test_the_queue_loses_nothing_to_a_gang_that_grows(queue: list[Request], node
         for share in each.shares
         for slot in share.slots
     }
-    aside = dict(room.aside)
+    aside = {node_id: left.aside for node_id, left in room.nodes.items()}
     given_away = {(share.node_id, slot) for share in extend(wanted(slots, per_node), nodes, room) for slot in share.slots}
     by_id = {each.id: each for each in nodes}
     assert not given_away & placed
     assert all(slot in by_id[name].free and by_id[name].schedulable for name, slot in given_away)
     assert all(
-        len(room.free[each.id]) >= min(aside[each.id], len(set(each.free) - {s for n, s in placed if n == each.id}))
+        len(room.nodes[each.id].free) >= min(aside[each.id], len(set(each.free) - {s for n, s in placed if n == each.id}))
         for each in nodes
         if each.schedulable
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cluster.placement import NodeView, Pending, Placement, Request, place
+from cluster.placement import NodeView, Pending, Placement, Request, Room, place
+from tests.cluster import plain_placement
 from training.spec.strategy import Parallelism
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
@@ -205,3 +206,40 @@ def _rounds_until_placed(wide: Request, nodes: list[NodeView]) -> int:
 def _without(each: NodeView, running: list[Placement]) -> NodeView:
     taken = {slot for gang in running for share in gang.shares if share.node_id == each.id for slot in share.slots}
     return NodeView(each.id, each.name, each.device, each.slots, tuple(slot for slot in each.free if slot not in taken), True)
+
+
+SHAPES = st.tuples(
+    st.integers(1, 5), st.integers(1, 5), st.integers(0, 2), st.integers(0, 9), st.none() | st.integers(1, 3), st.sampled_from([1, 2])
+)
+MANY_NODES = st.lists(
+    st.tuples(
+        st.integers(1, 5), st.sets(st.integers(0, 4)), st.sampled_from(["cpu", "cuda", "tpu"]), st.sampled_from([True, True, True, False])
+    ),
+    max_size=14,
+).map(lambda rows: [NodeView(f"n{i}", f"n{i % 11}", device, slots, tuple(free), up) for i, (slots, free, device, up) in enumerate(rows)])
+MANY_JOBS = st.lists(SHAPES, max_size=20).map(
+    lambda rows: [
+        replace(
+            request(f"j{i}", nodes, slots, priority=priority, age=age),
+            min_nodes=least,
+            plan=Parallelism() if shard == 1 else Parallelism(strategy="fsdp", shard=shard),
+        )
+        for i, (nodes, slots, priority, age, least, shard) in enumerate(rows)
+    ]
+)
+
+
+@settings(max_examples=250)
+@given(MANY_JOBS, MANY_NODES)
+def test_the_indexed_placement_answers_as_the_plain_one_does_word_for_word(queue: list[Request], nodes: list[NodeView]) -> None:
+    assert place(queue, nodes) == plain_placement.place(queue, nodes)
+
+
+@given(MANY_JOBS, MANY_NODES)
+def test_what_is_left_for_growing_is_the_same_as_by_the_plain_placement(queue: list[Request], nodes: list[NodeView]) -> None:
+    room, plain = Room(nodes), plain_placement.Room(nodes)
+    place(queue, nodes, room)
+    plain_placement.place(queue, nodes, plain)
+    assert {node_id: (left.free, left.aside) for node_id, left in room.nodes.items()} == {
+        node_id: (free, plain.aside[node_id]) for node_id, free in plain.free.items()
+    }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.samples import Range, Use, audit, extend
+from cluster.samples import MOST_EPOCHS, EpochUse, Range, Use, audit, by_epoch, extend, sweep
 
 
 def ranges_of(uses: list[Use]) -> list[Range]:
@@ -78,3 +79,24 @@ def test_the_totals_are_those_of_counting_one_by_one(rng: random.Random) -> None
     assert found.duplicates == sum(count - 1 for count in places.values())
     assert sum(each.used for each in found.epochs) == len(places)
     assert found.exactly_once == (found.missing == found.duplicates == 0 and all(a.first + a.count == b.first for a, b in pairwise(uses)))
+
+
+spans = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), max_size=6)
+
+
+@given(spans=spans, size=st.integers(1, 7))
+def test_epochs_equal_counting_every_place(spans: list[tuple[int, int]], size: int) -> None:
+    used = sorted((first, first + count) for first, count in spans)
+    _, doubled = sweep(used, 0)
+    places = Counter(place for first, end in used for place in range(first, end))
+    expected: dict[int, list[int]] = {}
+    for place, times in places.items():
+        epoch = expected.setdefault(place // size, [0, 0])
+        epoch[0], epoch[1] = epoch[0] + 1, epoch[1] + times - 1
+    assert [(each.epoch, [each.used, each.duplicates]) for each in by_epoch(used, doubled, size)] == sorted(expected.items())
+
+
+def test_a_step_that_says_it_used_a_quadrillion_samples_costs_no_time() -> None:
+    result = audit([Range(1, 1, 1, 0, 10**15)] * 100, begins_at=0, epoch_samples=1)
+    assert len(result.epochs) == MOST_EPOCHS
+    assert result.epochs[-1] == EpochUse(10**15 - 1, 1, 99)

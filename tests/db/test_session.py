@@ -6,19 +6,25 @@ import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
+import httpx
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import StatementError
 from sqlalchemy.pool import QueuePool
 
 from api.deps import Services
-from db.errors import UnsupportedDatabaseError
+from db.errors import DatabaseAwayError, DatabaseBusyError, UnsupportedDatabaseError
+from db.migrate import upgrade_all
 from db.models.events import EventRow
 from db.models.jobs import JobRow
 from db.models.leases import LeaseRow
 from db.repositories import events
 from db.session import open_databases, postgres_url
+from db.turns import MOST_IN_A_ROW, Turns
 from tests import factories
+from tests.waiting import until
+
+WAIT_SECONDS = 10.0
 
 
 async def test_an_exception_rolls_everything_back(services: Services) -> None:
@@ -114,3 +120,100 @@ async def test_control_survives_power_cuts_and_metrics_crashes(tmp_path: Path) -
             )
         await database.close()
     assert found == [["wal", 2, 1], ["wal", 1, 1]]
+
+
+async def test_a_full_disk_is_called_full_and_the_way_out_told(tmp_path: Path) -> None:
+    control, metrics = open_databases(tmp_path, None)
+    await upgrade_all(control, metrics)
+
+    async def fill() -> None:
+        async with control.write() as session:
+            await session.execute(text("PRAGMA max_page_count = 1"))  # as many as it has: not one more
+            await session.execute(
+                text("CREATE TABLE filling AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9999) SELECT i FROM n")
+            )
+
+    with pytest.raises(DatabaseAwayError, match=r"the database is full: .*make room on the disk"):
+        await fill()
+    async with control.read() as session:
+        assert await session.scalar(text("SELECT count(*) FROM sqlite_master WHERE name = 'filling'")) == 0
+    await control.close()
+    await metrics.close()
+
+
+async def test_a_request_does_not_wait_behind_what_loops_and_agents_write() -> None:
+    turns, order = Turns(), list[str]()
+
+    async def write(name: str, *, first: bool) -> None:
+        await turns.take(WAIT_SECONDS, first=first)
+        order.append(name)
+        await asyncio.sleep(0)
+        turns.release()
+
+    await turns.take(WAIT_SECONDS)
+    others = [asyncio.create_task(write(f"other {n}", first=False)) for n in range(3)]
+    await asyncio.sleep(0)
+    requests = [asyncio.create_task(write(f"request {n}", first=True)) for n in range(2)]
+    await asyncio.sleep(0)
+    turns.release()
+    await asyncio.gather(*others, *requests)
+    assert order == ["request 0", "request 1", "other 0", "other 1", "other 2"]
+
+
+async def test_a_flood_of_requests_does_not_stop_the_loops() -> None:
+    turns, order = Turns(), list[str]()
+
+    async def write(name: str, *, first: bool) -> None:
+        await turns.take(WAIT_SECONDS, first=first)
+        order.append(name)
+        turns.release()
+
+    await turns.take(WAIT_SECONDS)
+    tasks = [asyncio.create_task(write("request", first=True)) for _ in range(3 * MOST_IN_A_ROW)]
+    tasks += [asyncio.create_task(write("loop", first=False)) for _ in range(2)]
+    await asyncio.sleep(0)
+    turns.release()
+    await asyncio.gather(*tasks)
+    assert [place for place, name in enumerate(order) if name == "loop"] == [MOST_IN_A_ROW, 2 * MOST_IN_A_ROW + 1]
+
+
+async def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next() -> None:
+    turns = Turns()
+    await turns.take(WAIT_SECONDS)
+    with pytest.raises(DatabaseBusyError, match="busy"):
+        await turns.take(0.01)
+    late, cancelled = asyncio.create_task(turns.take(WAIT_SECONDS)), asyncio.create_task(turns.take(WAIT_SECONDS, first=True))
+    await asyncio.sleep(0)
+    turns.release()  # to the one that is cancelled before it notices
+    cancelled.cancel()
+    await asyncio.wait_for(late, WAIT_SECONDS)
+    turns.release()
+    await turns.take(0.01)
+
+
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+async def test_what_a_user_submits_is_written_before_the_housekeeping_that_waits(services: Services, client: httpx.AsyncClient) -> None:
+    order: list[str] = []
+    held, go = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        async with services.write():
+            held.set()
+            await go.wait()
+
+    async def housekeeping() -> None:
+        async with services.write():
+            order.append("housekeeping")
+
+    async def submit() -> None:
+        answer = await client.post("/api/v1/training/jobs", json=factories.job_spec().model_dump(mode="json"))
+        order.append(str(answer.status_code))
+
+    holder = asyncio.create_task(hold())
+    await held.wait()
+    loops = [asyncio.create_task(housekeeping()) for _ in range(20)]
+    submitting = asyncio.create_task(submit())
+    await until(lambda: services.control.waiting_requests, "the request waits for its turn", seconds=WAIT_SECONDS)
+    go.set()
+    await asyncio.gather(holder, submitting, *loops)
+    assert order[-1] == "housekeeping", order

@@ -91,7 +91,7 @@ def test_a_newer_generation_fences_the_older_one(server: StoreThread, store: Ren
 
 
 def test_a_wrong_token_is_refused(server: StoreThread) -> None:
-    with pytest.raises(StoreRefusedError, match="wrong store token"):
+    with pytest.raises(StoreRefusedError, match="the store token is wrong"):
         RendezvousStore(make_world(0, 1, server.port, HERE, store_token="guess"))
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from distributed import store_server
 from distributed.store_server import StoreServer
 from distributed.store_wire import (
     LENGTH,
     MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES,
     Add,
     Check,
     CompareSet,
@@ -32,6 +35,7 @@ from distributed.store_wire import (
 from tests.waiting import until
 
 TIMEOUT_SECONDS = 10.0
+NO_MEMBER = "no member of job job generation {generation}: the store token is wrong, or this store does not serve it"
 
 
 async def until_somebody_waits(condition: asyncio.Condition) -> None:
@@ -182,7 +186,7 @@ async def test_a_retired_generation_is_over(server: StoreServer, connect: Connec
 async def test_the_token_is_checked(server: StoreServer, connect: Connect) -> None:
     await member(server, connect)
     stranger = await connect()
-    assert await stranger.ask(Hello("job", 1, "guess", 0.1)) == Refused("wrong store token for job job generation 1")
+    assert await stranger.ask(Hello("job", 1, "guess", 0.1)) == Refused(NO_MEMBER.format(generation=1))
 
 
 async def test_a_rank_may_be_quicker_than_the_news_of_its_generation(server: StoreServer, connect: Connect) -> None:
@@ -195,7 +199,7 @@ async def test_a_rank_may_be_quicker_than_the_news_of_its_generation(server: Sto
 
 async def test_a_generation_that_never_comes_is_refused(server: StoreServer, connect: Connect) -> None:
     client = await connect()
-    assert await client.ask(Hello("job", 7, "secret", 0.01)) == Refused("job job generation 7 is not served here after 0.01 s")
+    assert await client.ask(Hello("job", 7, "secret", 0.01)) == Refused(NO_MEMBER.format(generation=7))
 
 
 @pytest.mark.parametrize(
@@ -212,3 +216,34 @@ async def test_nonsense_ends_its_own_connection_only(server: StoreServer, connec
 async def test_the_first_word_must_be_hello(connect: Connect) -> None:
     client = await connect()
     assert await client.ask(NumKeys()) == Refused("the first message must be hello, not numkeys")
+
+
+async def test_a_stranger_cannot_make_the_agent_hold_megabytes(server: StoreServer, connect: Connect) -> None:
+    """Its hello may have 4 KiB; a member's frames may have 16 MiB."""
+    stranger = await connect()
+    stranger.writer.write(LENGTH.pack(MAX_HELLO_BYTES + 1))
+    assert await stranger.ended()
+    large = bytes(MAX_HELLO_BYTES * 4)
+    client = await member(server, connect)
+    assert await client.ask(Set("large", large)) == Ok()
+    assert await client.ask(Get("large", 1.0)) == Ok(large)
+
+
+async def test_a_strangers_own_time_out_does_not_keep_it_here_for_ever(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_server, "MAX_ADMISSION_SECONDS", 0.05)
+    stranger = await connect()
+    assert await stranger.ask(Hello("job", 1, "guess", 1e9)) == Refused(NO_MEMBER.format(generation=1))
+
+
+async def test_many_strangers_leave_room_for_members(server: StoreServer, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_server, "MAX_STRANGERS", 3)
+    client = await member(server, connect)
+    silent = [await connect() for _ in range(3)]
+    await until(lambda: server._strangers == 3, "three strangers", seconds=TIMEOUT_SECONDS)
+    turned_away = await connect()
+    with contextlib.suppress(ConnectionResetError):
+        assert await turned_away.ended()
+    assert await client.ask(NumKeys()) == Ok(0)
+    silent[0].writer.close()
+    await until(lambda: server._strangers == 2, "one to leave", seconds=TIMEOUT_SECONDS)
+    await member(server, connect)

@@ -44,9 +44,9 @@ class Stack:
             [sys.executable, "-m", "cli.main", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout
         )
 
-    def up(self, port: int, agents: int = 2) -> str:
+    def up(self, port: int, agents: int = 2, slots: int = 1) -> str:
         """Starts (or heals) everything; the single-use login link."""
-        done = self.paceline("up", "--port", str(port), "--agents", str(agents), "--data", str(self.data))
+        done = self.paceline("up", "--port", str(port), "--agents", str(agents), "--slots-per-agent", str(slots), "--data", str(self.data))
         assert done.returncode == 0, done.stderr + done.stdout + self.logs()
         credentials = json.loads((self.data / "credentials.json").read_text())
         self.server = credentials["server"]

@@ -30,6 +30,7 @@ PAGES = {
     "/jobs/new": "starts now",
     "/jobs/new?view=yaml": "starts now",
     "/cluster": "local-2",
+    "/storage": "What is kept",
     "/nowhere": "There is no such page",
 }
 JOB_TABS = {

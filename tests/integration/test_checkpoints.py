@@ -14,7 +14,7 @@ async def _settled(cluster: Cluster, job_id: str) -> list[dict[str, Any]]:
     return await cluster.checkpoints(job_id)
 
 
-async def test_what_a_fenced_off_generation_saves_is_debris(cluster: Cluster) -> None:
+async def test_what_a_fenced_off_generation_saves_is_kept_until_its_job_has_come_as_far(cluster: Cluster) -> None:
     a, b = await cluster.add_agent("a", slots=1), await cluster.add_agent("b", slots=1)
     a.obeys_stop = b.obeys_stop = False
     job_id = await cluster.submit()
@@ -23,11 +23,33 @@ async def test_what_a_fenced_off_generation_saves_is_debris(cluster: Cluster) ->
     await cluster.elapse(11, new)
     await cluster.elapse(46, new)
     await cluster.until_job(job_id, "running", generation=2)
+    await old.save_checkpoint(job_id, 50)
     await old.save_checkpoint(job_id, 99)
-    assert await _settled(cluster, job_id) == []
-    types = [event["type"] for event in await cluster.events(job_id) if event["type"].startswith("checkpoint.")]
-    assert types[0] == "checkpoint.deleting"
+    found = await _settled(cluster, job_id)
+    assert [(each["step"], each["state"], each["latest"]) for each in found] == [(99, "superseded", False), (50, "superseded", False)]
     assert new.worlds(job_id)[0].restore_from == ()
+    await new.save_checkpoint(job_id, 60)
+    assert [(each["step"], each["state"]) for each in await _settled(cluster, job_id)] == [(99, "superseded"), (60, "committed")]
+    await new.save_checkpoint(job_id, 100)
+    assert [each["step"] for each in await _settled(cluster, job_id)] == [100, 60]
+
+
+async def test_a_restart_waits_for_the_checkpoint_that_a_node_has_not_yet_told_of(cluster: Cluster) -> None:
+    """The coordinator was away: the rank died meanwhile, and its node has much to send."""
+    a = await cluster.add_agent("a", slots=1)
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    a.drains_at_once = False
+    await a.heartbeat()  # it says that seven records have not been sent
+    await cluster.until_node("a", lambda node: node["backlog_records"] == 7)
+    await a.crash(job_id, 0)
+    await cluster.elapse(12, a)
+    assert (await cluster.job(job_id))["generation"] == 1
+    folder = await a.save_checkpoint(job_id, 40)
+    a.drains_at_once = True
+    await a.observe()
+    await cluster.until_job(job_id, "running", generation=2)
+    assert a.worlds(job_id)[0].restore_from == (folder,)
 
 
 async def test_retention_deletes_on_the_node_that_wrote(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.conftest import Cluster
 from tests.simulated_agent import SimulatedAgent, SimulatedRank
+from training.link import FailureReport
 
 CLOSE_UP = {"resources": {"nodes": 3}, "parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
 
@@ -156,3 +157,22 @@ async def test_a_restart_is_in_the_ledger_with_the_steps_it_cost(cluster: Cluste
     await cluster.until_job(job_id, "running", generation=2)
     (incident,) = (await cluster.client.get(f"/api/v1/training/jobs/{job_id}/incidents")).json()
     assert (incident["action"], incident["next_generation"], incident["steps_lost"]) == ("restarted", 2, 4)
+
+
+async def test_three_quick_deaths_do_not_stop_the_scheduler(cluster: Cluster) -> None:
+    """The third rank dies before it knows that it is the second of two by now, and reports under its old number."""
+    job_id, agents, _ = await gang_of_three(cluster)
+    other = await cluster.submit()
+    for name in "abc":
+        agents[name].crosses_at_once = False  # a dead process takes no new place, and its report keeps its old number
+    await agents["b"].crash(job_id, 1, kind="signal")
+    await cluster.until_seen(lambda: cluster.job(job_id), lambda job: job["generation"] == 2)
+    for name, number in (("c", 2), ("a", 0)):
+        for rank in agents[name].ranks.values():
+            if rank.world.job_id == job_id:
+                rank.failure = FailureReport(kind="signal", rank=number, message="killed by SIGKILL", time=3.0 + number)
+                SimulatedAgent._exit(rank, "failed", signal="SIGKILL")
+        await agents[name].observe()
+    job = await cluster.until_job(job_id, "failed")
+    assert job["failure"]["rank"] in (0, 1)
+    await cluster.until_job(other, "running")

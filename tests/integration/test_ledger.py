@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.loops import scheduler
+from api.loops.placing import Placing
 from cluster.culprits import CULPRIT_SECONDS
 from tests.integration.conftest import JOBS, POLL_SECONDS, UNTIL_SECONDS, Cluster
 from tests.integration.test_close_up import gang_of_three
@@ -114,7 +114,7 @@ async def test_no_generation_starts_on_what_was_known_before_the_last_rank_told_
         while job["ranks"][1]["state"] != "exited":
             await asyncio.sleep(POLL_SECONDS)
             job = await cluster.job(job_id)
-    await scheduler.place_waiting(cluster.services, cluster.now())
+    await Placing(cluster.services).step_once(cluster.now())
     assert (await cluster.job(job_id))["generation"] == 1
     await cluster.until_job(job_id, "failed", generation=1)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from db.errors import DatabaseAwayError
+from db.session import Database
 from tests.asgi_socket import AsgiSocket, SocketClosedError
 from tests.integration.conftest import Cluster
 from tests.simulated_agent import SimulatedAgent
+from tests.transactions import committed
+from tests.waiting import until
 
 
 async def test_a_node_that_falls_silent_is_unreachable_then_lost_and_its_job_moves(cluster: Cluster) -> None:
@@ -67,6 +73,20 @@ async def test_a_second_connection_supersedes_the_first(cluster: Cluster) -> Non
     assert (first.refused.code, first.refused.final) == ("superseded", True)
     await cluster.until(lambda: second.desired is not None, "the second is heard")
     assert (await cluster.nodes())["a"]["state"] == "ready"
+
+
+@pytest.mark.parametrize("slots", [-1, 10**9])
+async def test_a_node_that_claims_a_billion_slots_is_refused(cluster: Cluster, slots: int) -> None:
+    """Each slot is a number in memory at every look at the nodes."""
+    agent = await cluster.add_agent()
+    await agent.disconnect()
+    stranger = SimulatedAgent(cluster.app, agent.credential, slots=slots)
+    await stranger.connect()
+    await cluster.until(lambda: stranger.closed_with is not None, "it is refused")
+    assert stranger.refused is not None
+    assert (stranger.refused.code, stranger.refused.final) == ("too_many_slots", True)
+    assert f"slots={slots} is not between 0 and 1024" in stranger.refused.message
+    assert len((await cluster.nodes())["a"]["slots"]) == 2
 
 
 async def test_an_agent_of_another_protocol_is_refused_for_good(cluster: Cluster) -> None:
@@ -130,3 +150,33 @@ async def test_a_heartbeat_shows_on_the_node(cluster: Cluster) -> None:
     assert abs(node["clock_skew_seconds"]) > 0
     status = (await cluster.client.get("/api/v1/cluster/gpu-status")).json()
     assert status == {"gpus": [], "nodes_without_gpu": ["a"]}
+
+
+async def test_a_busy_database_closes_an_agents_channel_softly(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = await cluster.add_agent()
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+
+    @asynccontextmanager
+    async def busy(_: Database, *, request: bool = False) -> AsyncIterator[None]:
+        raise DatabaseAwayError("it is away")
+        yield
+
+    with monkeypatch.context() as away:
+        away.setattr(Database, "write", busy)
+        await agent.step(job_id, 7)
+        await until(lambda: agent.closed_with is not None, "the end of the channel", seconds=20)
+    assert agent.closed_with == 1013, "try again later"
+
+
+async def test_an_observation_that_says_nothing_new_costs_no_transaction(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    await a.observe()
+    with committed(cluster.services.control) as commits:
+        for _ in range(20):
+            await a.observe()
+        await a.heartbeat()
+        await cluster.until_node("a", lambda node: node["host"] is not None)
+    assert commits.count <= 3, "the first one and the heartbeat"

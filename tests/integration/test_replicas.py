@@ -20,7 +20,7 @@ from api.loops import nodes, scheduler, supervisor
 from api.main import create_app
 from api.services.bus import Bus
 from api.settings import Settings
-from api.websocket import streams
+from api.websocket import streams, tails
 from cluster.states import NodeState
 from db.models.leases import LeaseRow
 from tests import factories
@@ -121,6 +121,7 @@ def _look_again_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "SCHEDULER_SECONDS", LOOK_AGAIN_SECONDS)
     monkeypatch.setattr(nodes, "INTERVAL_SECONDS", LOOK_AGAIN_SECONDS)
     monkeypatch.setattr(streams, "OTHER_REPLICAS_SECONDS", LOOK_AGAIN_SECONDS)
+    monkeypatch.setattr(tails, "OTHER_REPLICAS_SECONDS", LOOK_AGAIN_SECONDS)
 
 
 @pytest.fixture
@@ -220,14 +221,14 @@ async def test_one_replica_runs_the_loops_and_the_other_takes_over(
     settings: Settings, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stepped: list[Services] = []
-    step_once = scheduler.step_once
+    step_once = scheduler.Scheduler.step_once
 
-    async def counted(services: Services, now: datetime) -> None:
-        stepped.append(services)
-        await step_once(services, now)
+    async def counted(self: scheduler.Scheduler, now: datetime) -> None:
+        stepped.append(self.services)
+        await step_once(self, now)
 
     monkeypatch.setattr(supervisor, "SCHEDULER_SECONDS", 0.05)
-    monkeypatch.setattr(scheduler, "step_once", counted)
+    monkeypatch.setattr(scheduler.Scheduler, "step_once", counted)
     shared = settings.model_copy(update={"redis_url": redis_url})
     async with AsyncExitStack() as first_life, replica(shared, with_loops=False) as watcher:
         first = await first_life.enter_async_context(replica(shared, with_loops=True))

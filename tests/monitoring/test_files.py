@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from monitoring.files import make_folders, write_durably
+from monitoring.files import Appender, make_folders, write_durably
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -28,3 +30,22 @@ def test_folders_are_made_with_their_parents_once(tmp_path: Path) -> None:
     for _ in range(2):
         make_folders(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_what_a_full_disk_took_a_part_of_is_cut_off_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    appender, written = Appender(tmp_path / "file"), os.write
+    appender.append(b"whole")
+
+    def half(descriptor: int, content: bytes) -> int:
+        if len(content) < 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(descriptor, content[:4])
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", half)
+        with pytest.raises(OSError, match="No space left"):
+            appender.append(b"torn a")
+    assert (tmp_path / "file").read_bytes() == b"whole"
+    appender.append(b" again")
+    assert (tmp_path / "file").read_bytes() == b"whole again"
+    appender.close()

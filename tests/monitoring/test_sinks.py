@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import math
+import os
 from pathlib import Path
 
 import msgspec
@@ -38,3 +40,24 @@ def test_a_new_process_continues_the_numbers_after_a_torn_tail(tmp_path: Path) -
     events = [msgspec.json.decode(payload, type=RankEvent) for payload in SpoolReader(path).read()]
     assert [(event.seq, event.data["step"]) for event in events] == [(1, 1), (2, 3)]
     second.close()
+
+
+def test_events_that_a_full_disk_does_not_take_are_written_later_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool = EventSpool(tmp_path / "events.spool")
+    spool.emit("sample", {"step": 1})
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", no_space)
+        spool.emit("sample", {"step": 2})
+        spool.emit("sample", {"step": 3})
+    assert len(SpoolReader(tmp_path / "events.spool").read()) == 1
+    spool.write_waiting()
+    events = [msgspec.json.decode(payload, type=RankEvent) for payload in SpoolReader(tmp_path / "events.spool").read()]
+    assert [(event.seq, event.data["step"]) for event in events] == [(1, 1), (2, 2), (3, 3)]
+    assert capsys.readouterr().err.count("No space left on device") == 1
+    spool.close()
+
+
+def no_space(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -54,6 +54,12 @@ def test_where_nothing_is_kept_the_deal_is_the_even_one(micro_batches: int, rank
     assert even_deal(micro_batches, ranks).shares == tuple(tuple(share(micro_batches, rank, ranks)) for rank in range(ranks))
 
 
+@given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 9))
+def test_the_largest_share_is_that_of_the_deal(micro_batches: int, replicate: int, shard: int) -> None:
+    world = Degrees(replicate=replicate, shard=shard)
+    assert world.largest_share(micro_batches) == world.deal(micro_batches).largest
+
+
 def test_newcomers_take_the_larger_part() -> None:
     assert deal_around(6, [(0, 1), (4,), ()]).shares == ((0, 1, 2), (3, 4), (5,))
     assert deal_around(6, [(0, 1), (4, 5), ()]).shares == ((0, 1, 2), (4, 5), (3,))

@@ -23,6 +23,10 @@ UNFINISHED = "# TO" + "DO later\n"
         ("cluster/a.py", "import os\nos.environ['A']\n", "environment read"),
         ("cluster/a.py", "import os\nos.getenv('A')\n", "environment read"),
         ("cluster/a.py", "import os\nos.environ.get('A')\n", "environment read"),
+        ("api/a.py", "import re\nre.match(r'^a$', text)\n", "lets a newline through"),
+        ("api/a.py", "import re\nNAME = re.compile('^[a-z]+$')\n", "lets a newline through"),
+        ("api/a.py", "import re\nre.search(rb'a$', text)\n", "lets a newline through"),
+        ("api/a.py", "async def join(request, session: WriteSession):\n    await request.body()\n", "inside of a transaction"),
     ],
 )
 def test_finds(path: str, text: str, expected: str) -> None:
@@ -40,6 +44,8 @@ def test_finds(path: str, text: str, expected: str) -> None:
         ("scripts/a.py", "import os, time\ntime.sleep(1)\nos.environ['A']\n"),
         ("cluster/a.py", "import os\nchild = {**os.environ, 'A': '1'}\nos.environ['B'] = '2'\n"),
         ("cli/settings.py", "import os\nos.environ['A']\n"),
+        ("api/a.py", "import re\nre.fullmatch('^a$', text)\nre.search('^a$', text, re.MULTILINE)\nre.match(r'a\\$', text)\n"),
+        ("api/a.py", "async def join(request):\n    await request.body()\n"),
         ("api/a.py", "\n".join(LONG.splitlines()[:-1]) + "\n"),
     ],
 )

@@ -13,7 +13,9 @@ from tests.training.specs import tiny_gpt
 from tests.training.test_fall_back import assert_same_processes, replica_carries_on, saved_tensors, survive
 from training.link import Progress
 
-STEPS = 120
+pytestmark = pytest.mark.timeout(240)  # a step over a tensor axis takes a fifth of a second on a CPU
+
+STEPS = 70
 #: Killed then, between two checkpoints.
 STEP = 30
 PLANS: dict[str, dict[str, Any]] = {

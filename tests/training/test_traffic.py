@@ -59,7 +59,9 @@ def step(world: World, document: dict[str, Any], cache: str) -> Sent:
     before = bytes_sent(fence)
     report = stepper.run(NothingAsked())
     group.part()
-    return Sent(parameters, report.sent.by_axis, report.sent.overlapped, report.seconds, bytes_sent(fence) - before)
+    carried = bytes_sent(fence) - before
+    group.part()  # who ends before the others have read closes their sockets
+    return Sent(parameters, report.sent.by_axis, report.sent.overlapped, report.seconds, carried)
 
 
 def run(cache: Path, ranks: int, plan: dict[str, Any], model: dict[str, Any] | None = None, **changes: Any) -> list[Sent]:

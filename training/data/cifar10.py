@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -89,14 +91,19 @@ def download(dataset: str) -> tuple[Arrays, Arrays]:
     try:
         load_dataset = importlib.import_module("datasets").load_dataset  # an extra: installed where it is wanted
     except ImportError as error:
-        way_out = "run `pip install datasets` on the nodes, or set data.path to a folder with the python-version batches"
+        way_out = "run `pip install 'datasets>=4'` on the nodes, or set data.path to a folder with the python-version batches"
         raise InvalidInputError(f"data.dataset={dataset} needs Hugging Face datasets; {way_out}") from error
     try:
-        splits = load_dataset(dataset)
+        splits = load_dataset(dataset, **without_remote_code(load_dataset))
         return rows(splits["train"]), rows(splits["test"])
     except (OSError, KeyError, ValueError) as error:
         way_out = "check the id and the network, or set data.path to a folder with the python-version batches"
         raise InvalidInputError(f"data.dataset={dataset} cannot be loaded ({error}); {way_out}") from error
+
+
+def without_remote_code(load_dataset: Callable[..., Any]) -> dict[str, bool]:
+    """Versions of `datasets` before 4 would run a script of the data set's own; later ones have no such option, and run none."""
+    return {"trust_remote_code": False} if "trust_remote_code" in inspect.signature(load_dataset).parameters else {}
 
 
 def rows(split: Any) -> Arrays:

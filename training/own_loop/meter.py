@@ -12,7 +12,7 @@ import torch
 from distributed.env import Position
 from distributed.traffic import Sent
 from monitoring.devices import model_flops_utilization
-from monitoring.points import communication
+from monitoring.points import OWN_LOOP_NAMES, communication
 from monitoring.recorder import Recorder
 from training.reporting.telemetry import memory_bytes, peak_memory_bytes, peak_of_device
 from training.steps.loss_scale import Unscaled
@@ -48,6 +48,8 @@ class Meter:
     def __init__(self, place: Position, device: torch.device, precision: str, sample: Arithmetic, recorders: Sequence[Recorder]) -> None:
         self._place, self._device, self._sample = place, device, sample
         self._recorders = recorders
+        for recorder in recorders:
+            recorder.reserve(OWN_LOOP_NAMES)
         self._newest: deque[Update] = deque(maxlen=WINDOW)
         self._peak = peak_of_device(device, precision)
 

@@ -9,14 +9,20 @@ from pathlib import Path
 from distributed.env import Position, rank_folder
 from monitoring.event_file import EventFile
 from monitoring.recorder import Recorder, recorder_at
+from monitoring.sinks import events_at
 from training.link import RankFolder
 
 
 @functools.cache
 def job_recorder() -> Recorder | None:
     """Of the job that this process is a rank of; None outside one. What it was given is written when the process ends."""
-    folder = rank_folder()
-    return None if folder is None else kept_to_the_end(recorder_at(RankFolder.at(folder).metrics))
+    path = rank_folder()
+    if path is None:
+        return None
+    folder = RankFolder.at(path)
+    recorder = recorder_at(folder.metrics)
+    recorder.tell = lambda dropped: events_at(folder.events).tell_dropped(dropped)  # opened when there is something to tell
+    return kept_to_the_end(recorder)
 
 
 def recorders_for(place: Position, log_folder: Path | None) -> list[Recorder]:

@@ -5,16 +5,24 @@ Whether jobs can have a plan is asked of the spec's own validator: what opens th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from parallelism.plan import AXES
-from parallelism.planning.auto import Supported, Wanted
+from parallelism.planning.auto import Choice, Supported, Wanted, choose
 from parallelism.planning.memory import Checkpointing, Setup
 from parallelism.planning.shape import Kernels, Numbers
+from parallelism.planning.step_time import Machines
 from training.planning.estimates import shape_of
 from training.spec.job import JobSpec
+
+
+def chosen(spec: JobSpec, machines: Machines, kernels: Kernels, most_told: int) -> tuple[Choice, int]:
+    """(the choice, with the first `most_told` of the plans that were rejected; how many those are). Raises ValueError where there is none."""
+    choice = choose(wanted_of(spec, kernels), machines, supported_of(spec))
+    return replace(choice, rejected=choice.rejected[:most_told]), len(choice.rejected)
 
 
 def wanted_of(spec: JobSpec, kernels: Kernels) -> Wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 from parallelism.pipelines.stages import costs_of, cut_layers, named
@@ -17,6 +17,20 @@ from training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, Res
 
 if TYPE_CHECKING:
     from training.spec.job import JobSpec  # which asks this module what a pipeline can be made of
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What takes a while to find out of a job, for one rank of its world."""
+
+    memory: Memory | None  # None: nobody knows the model's shape
+    gradient_copies: float  # that a rank holds while it adds them up, at most
+    stages: tuple[str, ...]  # in words; empty: no pipeline
+
+
+def estimates_of(spec: JobSpec, kernels: Kernels) -> Estimates:
+    """Only for specs with a `training` part that do not search for their micro-batch."""
+    return Estimates(memory_of(spec, kernels), setup_of(spec).gradient_copies.most, tuple(stage_names(spec)))
 
 
 def memory_of(spec: JobSpec, kernels: Kernels, ranks: int | None = None) -> Memory | None:

@@ -18,7 +18,7 @@ from parallelism.pipelines.chain import UncuttableModelError
 from parallelism.pipelines.stages import TooFewUnitsError
 from parallelism.pipelines.step import BoundaryMismatchError
 from parallelism.plan import WorldSizeMismatchError
-from training.errors import AbandonedError, CheckpointError, InvalidInputError
+from training.errors import AbandonedError, CheckpointError, CheckpointUnreachableError, InvalidInputError
 from training.link import FailureReport
 
 Kind = Literal["exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
@@ -35,7 +35,7 @@ OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Cannot allocate
 
 
 MAX_MESSAGE_CHARACTERS = 4_000
-MAX_TRACEBACK_CHARACTERS = 64_000
+MAX_TRACEBACK_CHARACTERS = 16_000
 
 
 def describe(error: BaseException, rank: int, step: int) -> FailureReport:
@@ -46,7 +46,7 @@ def describe(error: BaseException, rank: int, step: int) -> FailureReport:
         rank=rank,
         message=message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]} …",
         exception=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
-        traceback=encodable("".join(traceback.format_exception(error)))[-MAX_TRACEBACK_CHARACTERS:],
+        traceback=without_middle(encodable("".join(traceback.format_exception(error))), MAX_TRACEBACK_CHARACTERS),
         step=step,
         time=time.time(),
         exit_code=exit_code_of(error),
@@ -58,6 +58,8 @@ def kind_of(error: BaseException) -> Kind:
     match error:
         case InvalidInputError() | ValidationError() | CompilerError():
             return "invalid_input"
+        case CheckpointUnreachableError():
+            return "exception"  # another node may read it, or this one later: worth a restart
         case CheckpointError():
             return "checkpoint_failed"
         case SystemExit() | KeyboardInterrupt():
@@ -102,6 +104,15 @@ def message_of(error: BaseException, kind: Kind) -> str:
 def encodable(text: str) -> str:
     """An exception may quote bytes that are no text (lone surrogates), and nothing can carry those further."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\ufffd")
+
+
+def without_middle(text: str, limit: int) -> str:
+    """At most about `limit` characters: head and tail, with a line that says what is missing between them."""
+    missing = len(text) - limit
+    if missing <= 0:
+        return text
+    head, tail = text[: limit // 2], text[-(limit - limit // 2) :]
+    return f"{head}\n… ({missing} characters left out) …\n{tail}"
 
 
 def is_the_users(report: FailureReport) -> bool:

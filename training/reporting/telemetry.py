@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from monitoring.checks import checked_values
 from monitoring.devices import Peak, model_flops_utilization, peak_of
-from monitoring.points import EventKind, communication
+from monitoring.points import TRAINER_NAMES, EventKind, communication
 from monitoring.recorder import recorder_at
-from monitoring.sinks import EventSpool, on_the_wire
+from monitoring.sinks import events_at, on_the_wire
 from training.elastic import Agreement, Rebuilt
 from training.link import Joined, ProfileRequest, RankFolder, World
 from training.planning.flops import model_flops
@@ -47,7 +48,9 @@ class Telemetry:
         self.link, self.activity = link, activity or Activity(Pace())
         self.recorder = recorder_at(folder.metrics)
         self.recorder.after_write = self._nudge
-        self._events = EventSpool(folder.events)
+        self._events = events_at(folder.events)
+        self.recorder.reserve(TRAINER_NAMES)
+        self.recorder.tell = self._events.tell_dropped
         self._profiling = Profiling(spec.profile, world, folder.artifacts, self)
         self._samples = training_of(spec).global_batch_size
         self._world, self._precision = world, spec.precision
@@ -144,11 +147,13 @@ class Telemetry:
         )
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Raises TypeError or ValueError where a task's own metric is no number, or has no name that can be printed."""
         if not self.leads:
             return
-        self.recorder.record(step, metrics)
-        self.event("evaluated", step=step, metrics={name: on_the_wire(value) for name, value in metrics.items()})
-        self.say(f"step {step}/{self._total} " + " ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+        values = checked_values(metrics, set())
+        self.recorder.record(step, values)
+        self.event("evaluated", step=step, metrics={name: on_the_wire(value) for name, value in values.items()})
+        self.say(f"step {step}/{self._total} " + " ".join(f"{name} {value:.4f}" for name, value in values.items()))
 
     def event(self, kind: EventKind, **data: Any) -> None:
         if self.leads:
@@ -160,6 +165,8 @@ class Telemetry:
             print(text, flush=True)
 
     def _nudge(self) -> None:
+        """In the recorder's thread, several times a second."""
+        self._events.write_waiting()
         self.link.progress(self._step)
 
     def wait_for_traces(self) -> None:

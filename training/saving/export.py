@@ -16,7 +16,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from monitoring.files import make_folders, sync_file, sync_folder
@@ -24,6 +23,7 @@ from training.errors import CheckpointCorruptError, InvalidInputError, TrainingE
 from training.saving import fingerprint, shards, weights
 from training.saving import manifest as manifests
 from training.saving.manifest import Manifest
+from training.saving.safe_reading import SafeReader
 
 GIGABYTE = 1_000_000_000
 #: Bytes of tensors in a file, as Hugging Face cuts them.
@@ -65,7 +65,7 @@ def export(checkpoint: Path, output: Path, limit: int = LIMIT) -> Exported:
 
 def tensors_in(checkpoint: Path) -> dict[str, TensorStorageMetadata]:
     """Of the model, by name, in the order in which they were saved."""
-    metadata = FileSystemReader(checkpoint).read_metadata()
+    metadata = SafeReader(checkpoint).read_metadata()
     paths = metadata.planner_data or {}
     found = {}
     for key, entry in metadata.state_dict_metadata.items():

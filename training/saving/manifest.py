@@ -15,13 +15,15 @@ from typing import Any
 import msgspec
 
 from monitoring.files import sync_folder, write_durably
-from training.errors import CheckpointCorruptError
+from training.errors import CheckpointCorruptError, CheckpointUnreachableError
 from training.steps.loss_scale import LossScale
 
 MANIFEST = "manifest.json"
 SCRATCH = ".tmp"
 GONE = f".gone{SCRATCH}"
 FORMAT = 2
+#: Of a file in a checkpoint: in it, and not in a folder of it.
+FILE = re.compile(r"(?!\.\.?$)[\w.-]+")
 NAME = re.compile(r"step-(?P<step>\d+)\.g(?P<generation>\d+)(?P<debris>(\.gone)?\.tmp)?")
 
 
@@ -117,22 +119,42 @@ def read(folder: Path) -> Manifest:
             raise CheckpointCorruptError(f"{folder}: format {made}; this version reads {FORMAT}")
         manifest = msgspec.json.decode(content, type=Manifest)
     except OSError as error:
-        raise CheckpointCorruptError(f"{folder}: no readable {MANIFEST} ({error.strerror})") from error
+        raise _not_read(folder, f"{folder}: no readable {MANIFEST} ({error.strerror})", error) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointCorruptError(f"{folder}: {MANIFEST} is damaged ({error})") from error
+    for name in manifest.files:
+        require_plain(folder, name)
     own_name = directory_name(manifest.step, manifest.generation)
     if NAME.fullmatch(folder.name) and folder.name != own_name:
         raise CheckpointCorruptError(f"{folder}: holds {own_name}, which was put in its place")
     return manifest
 
 
+def _not_read(folder: Path, what: str, error: OSError) -> CheckpointCorruptError:
+    """A file that is missing in a folder that is there is damage."""
+    is_damage = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) and folder.is_dir()
+    return CheckpointCorruptError(what) if is_damage else CheckpointUnreachableError(what)
+
+
+def require_plain(folder: Path, name: str) -> None:
+    """Hashes say that a checkpoint is whole, not who made it: it may not send its reader to other folders."""
+    if not FILE.fullmatch(name):
+        raise CheckpointCorruptError(f"{folder}: {MANIFEST} lists {name!r}, which is not the name of a file in it")
+
+
+def require_inside(folder: Path, name: str) -> None:
+    if not (folder / name).resolve().is_relative_to(folder.resolve()):
+        raise CheckpointCorruptError(f"{folder / name}: a link that leads out of the checkpoint; copy the file to its place")
+
+
 def verify(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
     """Hash the files `names` and compare."""
     for name in names:
         try:
+            require_inside(folder, name)
             found = describe(folder / name)
         except OSError as error:
-            raise CheckpointCorruptError(f"{folder / name}: {error.strerror}") from error
+            raise _not_read(folder, f"{folder / name}: {error.strerror}", error) from error
         if found != manifest.files[name]:
             raise CheckpointCorruptError(f"{folder / name}: {found.bytes} bytes that do not match the manifest's SHA-256")
 

@@ -25,13 +25,18 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.checkpoint.utils import find_state_dict_object
+from torch.distributed.tensor import DTensor
 
 from distributed.process_group import Group
 from training.errors import CheckpointSaveError
 from training.saving import fingerprint
 from training.saving.manifest import make_scratch
+from training.saving.safe_reading import require_readable
 from training.saving.shards import Tensors
 from training.saving.together import together
+
+#: Before the name of each of the model's tensors, in torch's name for it.
+MODEL = "model."
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,9 @@ class Given(DefaultSavePlanner):
         """An optimizer says much the same of each parameter, and packing takes a while."""
         content = pickle.dumps(value)
         if content not in self._packed:
-            self._packed[content] = self.transform_object(write_item, value)
+            packed: BytesIO = self.transform_object(write_item, value)
+            require_readable(write_item.index.fqn, packed)
+            self._packed[content] = packed
         return self._packed[content]
 
 
@@ -90,10 +97,11 @@ class Plan:
 
     def data(self, tensors: Tensors) -> dict[MetadataIndex, Any]:
         """What this rank writes, as it is now."""
-        return {item.index: find_state_dict_object({item.index.fqn: self._value(tensors, item)}, item.index) for item in self.mine.items}
+        return {item.index: self._value(tensors, item.index) for item in self.mine.items}
 
-    def _value(self, tensors: Tensors, item: WriteItem) -> Any:
-        return reduce(operator.getitem, self.paths[item.index.fqn], tensors)  # type: ignore[arg-type]
+    def _value(self, tensors: Tensors, index: MetadataIndex) -> Any:
+        value: Any = reduce(operator.getitem, self.paths[index.fqn], tensors)  # type: ignore[arg-type]
+        return find_state_dict_object({index.fqn: value}, index) if isinstance(value, DTensor) else value
 
 
 class Division:
@@ -136,15 +144,20 @@ def work_out(group: Group, tensors: Tensors, writer: FileSystemWriter, form: obj
     own_plans = together(group, saying_why(Path(writer.checkpoint_id))(own_plan), CheckpointSaveError)
     plans, index = planner.create_global_plan(own_plans)  # everyone works out the same
     mine = planner.finish_plan(writer.prepare_global_plan(plans)[group.rank])
-    owners = fingerprint.owners(group.gather(list(tensors["model"])))
+    owners = fingerprint.owners([names_in(each) for each in plans])
     return Plan(form, mine, index, planner.mappings, owners)
+
+
+def names_in(plan: SavePlan) -> set[str]:
+    """Of the model's tensors that are written by this plan, the names."""
+    return {item.index.fqn.removeprefix(MODEL) for item in plan.items if item.index.fqn.startswith(MODEL)}
 
 
 def form_of(value: Any) -> object:
     """Whatever a plan depends on: two states of one form are divided alike."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return tuple((name, form_of(part)) for name, part in value.items())
     return tuple(map(form_of, value)) if isinstance(value, list | tuple) else type(value)
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -22,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 
 from training.errors import CheckpointCorruptError, InvalidInputError
+from training.saving.safe_reading import SafePlanner, SafeReader
 from training.saving.tied import with_aliases, without_aliases
 
 Tensors = dict[str, Any]
@@ -40,9 +40,11 @@ def read(tensors: Tensors, folder: Path) -> None:
     """This rank's part of `tensors`, in place, whatever world wrote them. Where it fails, some of them are overwritten."""
     try:
         with quiet_when_alone():
-            load_tensors(tensors, storage_reader=FileSystemReader(folder), no_dist=True)
+            load_tensors(tensors, storage_reader=SafeReader(folder), planner=SafePlanner(), no_dist=True)
     except CheckpointException as error:
         cause = next(cause for cause, _ in error.failures.values())
+        if isinstance(cause, CheckpointCorruptError):
+            raise CheckpointCorruptError(f"{folder}: {cause}") from error
         if isinstance(cause, OSError):
             raise CheckpointCorruptError(f"{folder}: {cause}") from error
         raise InvalidInputError(f"{folder} does not fit this job's model and optimizer: {cause}") from error

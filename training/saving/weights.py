@@ -21,6 +21,7 @@ from monitoring.files import write_durably
 from parallelism.mesh import local_part
 from training.errors import InvalidInputError
 from training.saving.assembly import Place, place_of
+from training.saving.manifest import FILE
 from training.saving.tied import aliases
 from training.saving.together import together
 
@@ -88,12 +89,20 @@ def files_in(path: Path) -> list[Path]:
         return [path]
     if (path / INDEX).is_file():
         try:
-            return sorted({path / name for name in json.loads((path / INDEX).read_bytes())["weight_map"].values()})
+            names = set(json.loads((path / INDEX).read_bytes())["weight_map"].values())
+            return sorted(path / plain(name) for name in names)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise InvalidInputError(f"{path / INDEX} is no index of safetensors: {error!r}; export the weights again") from error
     if (path / SINGLE).is_file():
         return [path / SINGLE]
     raise InvalidInputError(f"{path} is no file of safetensors, and no folder with {SINGLE} or {INDEX}; 'paceline export' makes one")
+
+
+def plain(name: str) -> str:
+    """A file of the index's own folder, as Hugging Face writes it; there it may be a link, as in its cache."""
+    if not FILE.fullmatch(name):
+        raise InvalidInputError(f"{INDEX} names {name!r}, which is not the name of a file in that folder; export the weights again")
+    return name
 
 
 def opened(file: Path) -> Any:

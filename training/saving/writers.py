@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ T = TypeVar("T")
 #: By any key: what is to be written, or copies of it that training does not touch.
 Values = Mapping[Any, Any]
 
+UNCHANGING = (bool, int, float, str, bytes, type(None))
 #: Of the memory that is available, what copies may take.
 ROOM = 0.9
 #: How much nicer than training the thread is that writes: training comes first wherever the two want one core.
@@ -74,10 +75,15 @@ class Behind:
 
     @torch.no_grad()
     def take(self, values: Values) -> Values:
-        self._has_copied = self._has_room(values)
+        tensors = dict[int, tuple[Any, Tensor]]()  # each once: one that is to be written and to be hashed has two keys
+        for key, value in values.items():
+            if isinstance(value, Tensor):
+                tensors.setdefault(id(value), (key, value))
+        self._has_copied = self._has_room(tensors.values())
         if not self._has_copied:
             return values
-        taken = {key: self._copy(key, value) if isinstance(value, Tensor) else copy.deepcopy(value) for key, value in values.items()}
+        copies = {identity: self._copy(key, tensor) for identity, (key, tensor) in tensors.items()}
+        taken = {key: copies[id(value)] if isinstance(value, Tensor) else unchanging(value) for key, value in values.items()}
         if any(isinstance(value, Tensor) and value.is_cuda for value in values.values()):
             torch.cuda.current_stream().synchronize()
         return taken
@@ -88,8 +94,10 @@ class Behind:
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _has_room(self, values: Values) -> bool:
-        new = sum(value.nbytes for key, value in values.items() if isinstance(value, Tensor) and not self._fits(key, value))
+    def _has_room(self, tensors: Collection[tuple[Any, Tensor]]) -> bool:
+        new = sum(tensor.nbytes for key, tensor in tensors if not self._fits(key, tensor))
+        if new == 0:
+            return True
         needed, available = new * self._ranks_here, available_memory_bytes()
         if needed <= ROOM * available:
             return True
@@ -107,6 +115,11 @@ class Behind:
         if not self._fits(key, value):
             self._copies[key] = torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
         return self._copies[key].copy_(value, non_blocking=True)
+
+
+def unchanging(value: Any) -> Any:
+    """The value itself, where nobody can change it, or a copy."""
+    return value if isinstance(value, UNCHANGING) else copy.deepcopy(value)
 
 
 def stand_back() -> None:

@@ -10,33 +10,41 @@ from typing import Annotated, Any, Literal
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from training.spec.parts import MOST_SAMPLES, shown
+
 UNITS = {"": 1, "B": 1, "kB": 1000} | {
     f"{prefix}{suffix}": base**power for power, prefix in enumerate("KMGT", 1) for suffix, base in (("B", 1000), ("iB", 1024))
 }
-BYTES = r"^([1-9][0-9]*(?:\.[0-9]+)?) *(B|kB|[KMGT]i?B|)$"
-COUNT_OR_AUTO = r"^([1-9][0-9]*|auto)$"
+BYTES = r"^([1-9][0-9]{0,17}(?:\.[0-9]{1,9})?) *(B|kB|[KMGT]i?B|)$"
+COUNT_OR_AUTO = r"^([1-9][0-9]{0,8}|auto)$"
+#: More than any device has: 1 PiB.
+MOST_BYTES = 1 << 50
 
 
 @dataclass(frozen=True)
 class Amount:
-    """For `Annotated`: a whole number from 1 on, or a text of the form `pattern` that `read` understands."""
+    """For `Annotated`: a whole number from 1 to `most`, or a text of the form `pattern` that `read` understands."""
 
     read: Callable[[str], int | str]
     pattern: str
     rule: str
+    most: int
 
     def check(self, value: Any) -> int | str:
-        if isinstance(value, str) and re.search(self.pattern, value.strip()):
-            return self.read(value.strip())
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-            return value
-        raise PydanticCustomError("string_pattern_mismatch", "{value} does not fit: {rule}", {"value": repr(value), "rule": self.rule})
+        amount = value
+        if isinstance(value, str):
+            amount = self.read(value.strip()) if re.fullmatch(self.pattern, value.strip()) else None
+            if isinstance(amount, str):
+                return amount
+        if isinstance(amount, int) and not isinstance(amount, bool) and 1 <= amount <= self.most:
+            return amount
+        raise PydanticCustomError("string_pattern_mismatch", "{value} does not fit: {rule}", {"value": shown(value), "rule": self.rule})
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.check)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": self.pattern}]}
+        return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": self.most}, {"type": "string", "pattern": self.pattern}]}
 
 
 def read_bytes(text: str) -> int:
@@ -48,5 +56,7 @@ def read_count(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-Bytes = Annotated[int, Amount(read_bytes, BYTES, "a number of bytes from 1 on, as 536870912 or 512MiB")]
-CountOrAuto = Annotated[int | Literal["auto"], Amount(read_count, COUNT_OR_AUTO, "a whole number from 1 on, or auto")]
+Bytes = Annotated[int, Amount(read_bytes, BYTES, "a number of bytes from 1 to 1024 TiB, as 536870912 or 512MiB", MOST_BYTES)]
+CountOrAuto = Annotated[
+    int | Literal["auto"], Amount(read_count, COUNT_OR_AUTO, "a whole number from 1 to 16777216, or auto", MOST_SAMPLES)
+]

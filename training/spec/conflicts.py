@@ -11,6 +11,9 @@ from training.spec.strategy import why_model_is_not_cut
 if TYPE_CHECKING:
     from training.spec.job import JobSpec
 
+#: Of a global batch; each is dealt out, and with `reproducible` is a leaf of the tree that adds gradients up.
+MOST_MICRO_BATCHES = 1 << 16
+
 
 def why_not_together(spec: JobSpec) -> str | None:
     """The first reason; None: nothing is in the way."""
@@ -83,3 +86,14 @@ def why_not_these_weights(spec: JobSpec) -> str | None:
     if model is not None and model.kind == "hf" and model.path is not None:
         return f"initial_weights={path} and model.path={model.path}: give one of them"
     return None
+
+
+def too_many_micro_batches(spec: JobSpec) -> str | None:
+    """Of a spec whose axes fit its world."""
+    if spec.training is None or spec.micro_batches <= MOST_MICRO_BATCHES:
+        return None
+    total, enough = spec.training.global_batch_size, -(-spec.training.global_batch_size // MOST_MICRO_BATCHES)
+    return (
+        f"global_batch_size={total} in micro-batches of {spec.micro_batch_size} makes {spec.micro_batches}; at most {MOST_MICRO_BATCHES} are dealt "
+        f"out: use micro_batch_size={enough} or more (a batch is counted in samples, not in tokens)"
+    )

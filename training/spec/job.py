@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import FailFast, Field, model_validator
 
 from distributed.timeouts import COLLECTIVE_SECONDS
 from training.spec.amounts import Bytes, CountOrAuto
-from training.spec.conflicts import why_not_together
-from training.spec.parts import Part, PositiveInt, inconsistent
+from training.spec.conflicts import too_many_micro_batches, why_not_together
+from training.spec.parts import MOST_EPOCHS, MOST_SAMPLES, Part, Path, PositiveInt, Real, Text, Whole, at_most, inconsistent
 from training.spec.profile_window import ProfileWindow, require_traceable
 from training.spec.spelling import Spelling
 from training.spec.staging import why_not_in_stages
@@ -27,6 +27,7 @@ SPEC_VERSION: Literal[1] = 1
 DEFAULT_MICRO_BATCHES = 8
 #: Of a pipeline's global batch, for each of its ranks: it idles for a fifth of a step, or less, as one of 1F1B.
 MICRO_BATCHES_PER_RANK = 4
+MOST_NODES = 4096
 #: Of `hang_seconds`: a garbage collection or a crowded machine takes less.
 LEAST_HANG_SECONDS = 1
 
@@ -39,10 +40,10 @@ Name = Annotated[
     ),
 ]
 VariableName = Annotated[str, Spelling(r"^[A-Za-z_][A-Za-z0-9_]*$", "letters, digits and '_', first no digit", "NCCL_DEBUG")]
-LabelName = Annotated[
-    str,
-    Spelling(r"^[a-z0-9][a-z0-9._/-]{0,62}$", "1 to 63 lower-case letters, digits, '.', '_', '/' and '-'; first a letter or digit", "team"),
-]
+LABEL_NAME = Spelling(
+    r"^[a-z0-9][a-z0-9._/-]{0,62}$", "1 to 63 lower-case letters, digits, '.', '_', '/' and '-'; first a letter or digit", "team"
+)
+LabelName = Annotated[str, LABEL_NAME]
 EntryPoint = Annotated[
     str, Spelling(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", "a module and a function of it, as module:function", "my_task:make_task")
 ]
@@ -51,15 +52,16 @@ EntryPoint = Annotated[
 class Resources(Part):
     """The gang: `nodes * slots_per_node` slots, all or nothing. A slot is a GPU, or one CPU slot on a node without GPUs."""
 
-    nodes: int = Field(1, ge=1, le=4096)
-    slots_per_node: int = Field(1, ge=1, le=64)
-    min_nodes: int | None = Field(
+    nodes: Whole = Field(1, ge=1, le=MOST_NODES)
+    slots_per_node: Whole = Field(1, ge=1, le=64)
+    min_nodes: Whole | None = Field(
         None,
         ge=1,
+        le=MOST_NODES,
         description="how many nodes' worth of ranks a job that closes up starts with and goes on with; default: nodes, and the ranks of one replica",
     )
-    max_nodes: int | None = Field(
-        None, ge=1, description="a job that closes up grows to this size in slots that nobody waits for; default: nodes"
+    max_nodes: Whole | None = Field(
+        None, ge=1, le=MOST_NODES, description="a job that closes up grows to this size in slots that nobody waits for; default: nodes"
     )
 
     memory_per_slot: Bytes | None = Field(
@@ -93,22 +95,22 @@ class TrainingLength(Part):
     """How long, and in which portions. A step's global batch is a fixed list of micro-batches, whatever the world."""
 
     steps: PositiveInt | None = None
-    epochs: PositiveInt | None = None
-    global_batch_size: int = Field(32, ge=1, description="samples per optimizer step over all ranks")
+    epochs: Annotated[Whole, Field(ge=1, le=MOST_EPOCHS)] | None = None
+    global_batch_size: Whole = Field(32, ge=1, le=MOST_SAMPLES, description="samples per optimizer step over all ranks")
     micro_batch_size: CountOrAuto | None = Field(
         None,
         description="samples per forward; default: global batch / 8 for each rank of a replica (not reproducible: / world size; pipeline: / 4 for "
         "each rank), rounded up; "
         "auto: the most that fit a slot's memory, found by trying real steps before the first one",
     )
-    gradient_clip_norm: float | None = Field(1.0, gt=0)
+    gradient_clip_norm: Real | None = Field(1.0, gt=0)
     eval_every_steps: PositiveInt | None = 100
     eval_samples: PositiveInt | None = Field(512, description="held-out samples per evaluation; null: all")
-    data_workers: int = Field(
+    data_workers: Whole = Field(
         0, ge=0, le=64, description="threads of each rank that compute its next micro-batches while it trains; the numbers stay the same"
     )
-    seed: int = Field(0, ge=0, lt=2**32)
-    generate_tokens: int = Field(0, ge=0, le=100_000, description="length of the sample logged at the end (gpt only)")
+    seed: Whole = Field(0, ge=0, lt=2**32)
+    generate_tokens: Whole = Field(0, ge=0, le=100_000, description="length of the sample logged at the end (gpt only)")
 
     @model_validator(mode="after")
     def consistent(self) -> TrainingLength:
@@ -125,11 +127,11 @@ class TrainingLength(Part):
 
 class CheckpointPolicy(Part):
     every_steps: PositiveInt | None = Field(100, description="null: only at the end and on pause")
-    keep_last: int = Field(3, ge=1, le=1000)
-    keep_best: int = Field(1, ge=0, le=100)
-    metric: str = Field("eval_loss", description="what best means")
+    keep_last: Whole = Field(3, ge=1, le=1000)
+    keep_best: Whole = Field(1, ge=0, le=100)
+    metric: Text = Field("eval_loss", max_length=200, description="what best means")
     mode: Literal["min", "max"] = "min"
-    directory: str | None = Field(None, description="absolute path that every node of the job sees; default: the agents' own")
+    directory: Path | None = Field(None, description="absolute path that every node of the job sees; default: the agents' own")
     asynchronous: bool = Field(
         True, description="training goes on while a checkpoint is written, from a copy in the host's memory; false: it waits"
     )
@@ -147,10 +149,10 @@ class FaultTolerance(Part):
     go on or the code itself is broken: all ranks are started again, from the newest verified checkpoint. What goes back to a checkpoint
     happens at most `max_restarts` times."""
 
-    max_restarts: int = Field(3, ge=0, le=1000)
+    max_restarts: Whole = Field(3, ge=0, le=1000)
     recovery: Literal["restart", "close_up"] = "close_up"
-    spares: int = Field(0, ge=0, le=64, description="ranks kept warm in slots of their own, to take the place of lost ones at once")
-    hang_seconds: float | None = Field(
+    spares: Whole = Field(0, ge=0, le=64, description="ranks kept warm in slots of their own, to take the place of lost ones at once")
+    hang_seconds: Real | None = Field(
         None,
         description="a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured "
         "step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case",
@@ -174,8 +176,8 @@ class FaultTolerance(Part):
 
 
 class Environment(Part):
-    variables: dict[VariableName, str] = Field(default_factory=dict)
-    working_directory: str | None = Field(None, description="absolute folder on the nodes; first on sys.path of the ranks")
+    variables: Annotated[dict[VariableName, Text], at_most(1000)] = Field(default_factory=dict, max_length=1000)
+    working_directory: Path | None = Field(None, description="absolute folder on the nodes; first on sys.path of the ranks")
 
     @model_validator(mode="after")
     def usable(self) -> Environment:
@@ -192,23 +194,23 @@ class Environment(Part):
 class Script(Part):
     """A torchrun-style program: executed with torchrun's environment variables, restarted as a whole when a rank fails."""
 
-    path: str = Field(min_length=1, description="a file on the nodes, relative to environment.working_directory or absolute")
-    args: tuple[str, ...] = ()
+    path: Path = Field(min_length=1, description="a file on the nodes, relative to environment.working_directory or absolute")
+    args: Annotated[tuple[Text, ...], FailFast()] = Field((), max_length=1000)
 
 
 class JobSpec(Part):
     version: Literal[1] = SPEC_VERSION
     name: Name
     project: Name = "default"
-    description: str = Field("", max_length=2000)
-    labels: dict[LabelName, Annotated[str, Field(max_length=253)]] = Field(default_factory=dict, max_length=64)
-    priority: int = Field(50, ge=0, le=100, description="higher is placed first")
+    description: Text = Field("", max_length=2000)
+    labels: Annotated[dict[LabelName, Annotated[Text, Field(max_length=253)]], at_most(64)] = Field(default_factory=dict, max_length=64)
+    priority: Whole = Field(50, ge=0, le=100, description="higher is placed first")
     resources: Resources = Resources()
     model: Model | None = None
     data: Data | None = None
     entrypoint: EntryPoint | None = Field(None, description="module:function that returns a training.task.Task")
     script: Script | None = None
-    initial_weights: str | None = Field(
+    initial_weights: Path | None = Field(
         None,
         description="safetensors that the model starts with in place of random numbers: a file, or a folder as `paceline export` and "
         "save_pretrained write it; absolute path on every node",
@@ -362,6 +364,8 @@ class JobSpec(Part):
             nodes = getattr(self.resources, name)
             if nodes is not None and (misfit := self.parallelism.misfit(nodes * self.resources.slots_per_node)):
                 raise inconsistent("resources.{name}={nodes}: {misfit}", name=name, nodes=nodes, misfit=misfit)
+        if reason := too_many_micro_batches(self):
+            raise inconsistent("{reason}", reason=reason)
         short = self.too_few_micro_batches(self.resources.most_ranks)
         if short is not None:
             elastic = " (resources.max_nodes)" if self.resources.most_ranks > self.world_size else ""

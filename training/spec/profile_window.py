@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
-from training.spec.parts import Part, inconsistent
+from training.spec.parts import MOST_STEPS as MOST_STEPS_OF_A_JOB
+from training.spec.parts import Part, Whole, inconsistent
 
 #: A trace of a large model has 10 to 100 MB a step before it is compressed.
 MOST_STEPS = 20
 MOST_RANKS = 16
 
-RankNumber = Annotated[int, Field(ge=0, lt=1 << 20)]
+RankNumber = Annotated[Whole, Field(ge=0, lt=1 << 20)]
 
 
 class ProfileWindow(Part):
     """Steps that some ranks trace with torch.profiler. A job that goes on from a checkpoint behind `first_step` traces nothing."""
 
-    first_step: int = Field(10, ge=2, description="not the first: the step before it warms the profiler up")
-    steps: int = Field(3, ge=1, le=MOST_STEPS)
-    ranks: tuple[RankNumber, ...] = Field((0,), min_length=1, max_length=MOST_RANKS)
+    first_step: Whole = Field(10, ge=2, le=MOST_STEPS_OF_A_JOB, description="not the first: the step before it warms the profiler up")
+    steps: Whole = Field(3, ge=1, le=MOST_STEPS)
+    ranks: Annotated[tuple[RankNumber, ...], FailFast()] = Field((0,), min_length=1, max_length=MOST_RANKS)
 
 
 def require_traceable(window: ProfileWindow | None, *, script: bool, most_ranks: int) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from training.spec.parts import shown
+
 
 @dataclass(frozen=True)
 class Spelling:
@@ -19,9 +21,9 @@ class Spelling:
     example: str
 
     def check(self, value: str) -> str:
-        if re.search(self.pattern, value):
+        if re.fullmatch(self.pattern, value):
             return value
-        context = {"value": repr(value), "rule": self.rule, "way_out": f"for example {self.example}"}
+        context = {"value": shown(value), "rule": self.rule, "way_out": f"for example {self.example}"}
         raise PydanticCustomError("string_pattern_mismatch", "{value} does not fit: {rule}", context)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

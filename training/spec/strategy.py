@@ -14,7 +14,7 @@ from training.models.gpt import limits as gpt
 from training.models.hf import limits as hf
 from training.models.hf.shape import FAMILIES
 from training.planning.estimates import shape_of
-from training.spec.parts import Part, PositiveInt, inconsistent
+from training.spec.parts import Part, Ranks, inconsistent
 from training.spec.workload import GptModel, HfModel, Model
 
 #: What means something to `fsdp` only, and the values that it may have anyway: where nobody says otherwise, or in specs of earlier versions.
@@ -34,6 +34,10 @@ OF_PIPELINES: dict[str, tuple[object, ...]] = {
 }
 
 
+#: On one rank: a model has no more blocks.
+MOST_STAGES = 1024
+
+
 class Parallelism(Part):
     """`single` is one process; `ddp` replicates the model on every slot; `fsdp` cuts it into `shard` parts, on each of `replicate` replicas
     (HSDP where there are several). `tensor` and `context` multiply either: one replica, or one part of it, then takes that many slots.
@@ -41,18 +45,18 @@ class Parallelism(Part):
     in the place of whatever is not given here."""
 
     strategy: Literal["single", "ddp", "fsdp", "auto"] = "ddp"
-    replicate: PositiveInt | None = Field(None, description="fsdp: replicas of the whole model; default: one, or what shard leaves")
-    shard: PositiveInt | None = Field(None, description="fsdp: ranks that hold one replica in parts; default: all that replicate leaves")
-    tensor: PositiveInt = Field(
+    replicate: Ranks | None = Field(None, description="fsdp: replicas of the whole model; default: one, or what shard leaves")
+    shard: Ranks | None = Field(None, description="fsdp: ranks that hold one replica in parts; default: all that replicate leaves")
+    tensor: Ranks = Field(
         1, description="ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan"
     )
-    pipeline: PositiveInt = Field(
+    pipeline: Ranks = Field(
         1, description="ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other"
     )
-    context: PositiveInt = Field(1, description="ranks that have a part of every sequence each, and attend to all of it (gpt)")
+    context: Ranks = Field(1, description="ranks that have a part of every sequence each, and attend to all of it (gpt)")
     pipeline_schedule: ScheduleName = Field("1f1b", description="pipeline: in which order a rank computes forwards and backwards")
-    stages_per_rank: PositiveInt | None = Field(
-        None, description="pipeline: stages that each rank has, where the schedule takes several; default: the fewest"
+    stages_per_rank: Ranks | None = Field(
+        None, le=MOST_STAGES, description="pipeline: stages that each rank has, where the schedule takes several; default: the fewest"
     )
     stages_by: Literal["operations", "time"] = Field(
         "operations",

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import FailFast, Field, JsonValue, field_validator, model_validator
 
 from training.models.gpt import presets as gpt_presets
 from training.models.mlp import presets as mlp_presets
 from training.models.resnet import presets as resnet_presets
-from training.spec.parts import Fraction, Part, PositiveInt, inconsistent
+from training.spec.configuration import why_not_a_configuration
+from training.spec.parts import MOST_STEPS, Fraction, Part, Path, Real, Text, Whole, inconsistent
 from training.spec.spelling import Spelling
 
 Sha256 = Annotated[
@@ -19,6 +20,10 @@ Sha256 = Annotated[
     Spelling(r"^[0-9a-f]{64}$", "64 hexadecimal digits, in lower case", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
 ]
 
+#: In a vocabulary.
+MOST_TOKENS = 1 << 24
+#: Of a layer.
+WIDEST = 1 << 20
 PRESET = "a named size; fields that are given beside it win. A stored job has the numbers instead of the name"
 
 
@@ -35,11 +40,11 @@ class GptModel(Part):
 
     kind: Literal["gpt"] = "gpt"
     preset: gpt_presets.Preset | None = Field(None, description=PRESET)
-    layers: int = Field(4, ge=1, le=256)
-    heads: int = Field(4, ge=1, le=256)
-    dim: int = Field(256, ge=8, le=65536, description="width of the residual stream")
-    context: int = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
-    vocab_size: int = Field(256, ge=2)
+    layers: Whole = Field(4, ge=1, le=256)
+    heads: Whole = Field(4, ge=1, le=256)
+    dim: Whole = Field(256, ge=8, le=65536, description="width of the residual stream")
+    context: Whole = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
+    vocab_size: Whole = Field(256, ge=2, le=MOST_TOKENS)
     dropout: Fraction = 0.0
     tied_embeddings: bool = True
 
@@ -62,7 +67,7 @@ class GptModel(Part):
 class MlpModel(Part):
     kind: Literal["mlp"] = "mlp"
     preset: mlp_presets.Preset | None = Field(None, description=PRESET)
-    hidden: tuple[PositiveInt, ...] = (128, 128)
+    hidden: Annotated[tuple[Annotated[Whole, Field(ge=1, le=WIDEST)], ...], FailFast()] = Field((128, 128), max_length=256)
     dropout: Fraction = 0.0
 
     @model_validator(mode="before")
@@ -76,8 +81,8 @@ class ResnetModel(Part):
 
     kind: Literal["resnet"] = "resnet"
     preset: resnet_presets.Preset | None = Field(None, description=PRESET)
-    depth: int = Field(20, ge=8, le=1202)
-    width: int = Field(16, ge=1, le=1024, description="channels of the first stage")
+    depth: Whole = Field(20, ge=8, le=1202)
+    width: Whole = Field(16, ge=1, le=1024, description="channels of the first stage")
 
     @model_validator(mode="before")
     @classmethod
@@ -101,8 +106,8 @@ class HfModel(Part):
     config: dict[str, JsonValue] | None = Field(
         None, description="as in a config.json: model_type (llama, gpt2, ...) and what differs from its defaults"
     )
-    path: str | None = Field(None, description="absolute path of a folder on every node, as save_pretrained writes it")
-    context: int = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
+    path: Path | None = Field(None, description="absolute path of a folder on every node, as save_pretrained writes it")
+    context: Whole = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
 
     @model_validator(mode="after")
     def one_source(self) -> HfModel:
@@ -110,6 +115,8 @@ class HfModel(Part):
             raise inconsistent("give exactly one of config (a new model) and path (a folder with config.json and safetensors)")
         if self.path is not None and not PurePosixPath(self.path).is_absolute():
             raise inconsistent("model.path={path} is not an absolute path", path=self.path)
+        if self.config is not None and (why := why_not_a_configuration(self.config)):
+            raise inconsistent("model.config: {why}", why=why)
         if self.config is not None and not isinstance(self.config.get("model_type"), str):
             raise inconsistent("model.config has no model_type; give one that transformers knows, such as llama or gpt2")
         return self
@@ -119,15 +126,15 @@ class StdlibText(Part):
     """The source text of the installed Python standard library, as bytes: real text that every machine has."""
 
     kind: Literal["stdlib_text"] = "stdlib_text"
-    holdout: float = Field(0.1, gt=0.0, lt=1.0, description="share of files held out for evaluation")
+    holdout: Real = Field(0.1, gt=0.0, lt=1.0, description="share of files held out for evaluation")
 
 
 class Tokens(Part):
     """Token files that `paceline data tokenize` has made, memory-mapped; the same ones in the same place on every node."""
 
     kind: Literal["tokens"] = "tokens"
-    path: str = Field(description="absolute folder on the nodes")
-    holdout: float = Field(0.1, ge=0.0, lt=1.0, description="share of documents held out for evaluation; 0: no evaluation")
+    path: Path = Field(description="absolute folder on the nodes")
+    holdout: Real = Field(0.1, ge=0.0, lt=1.0, description="share of documents held out for evaluation; 0: no evaluation")
     sha256: Sha256 | None = Field(
         None, description="of its manifest, as `paceline data tokenize` tells it: a node that has other files refuses to train"
     )
@@ -145,15 +152,15 @@ class Digits(Part):
     """scikit-learn's 1,797 real 8x8 digits."""
 
     kind: Literal["digits"] = "digits"
-    holdout: float = Field(0.2, gt=0.0, lt=1.0)
+    holdout: Real = Field(0.2, gt=0.0, lt=1.0)
 
 
 class Cifar10(Part):
     """CIFAR-10 from a local folder (`path`, the python-version batches) or from a Hugging Face dataset (`dataset`)."""
 
     kind: Literal["cifar10"] = "cifar10"
-    path: str | None = None
-    dataset: str | None = None
+    path: Path | None = None
+    dataset: Annotated[Text, Field(max_length=200)] | None = None
     augment: bool = True
 
     @model_validator(mode="after")
@@ -173,18 +180,18 @@ MODEL_DATA = {"gpt": _TEXT, "hf": _TEXT, "mlp": {"digits", "cifar10"}, "resnet":
 
 class AdamW(Part):
     kind: Literal["adamw"] = "adamw"
-    lr: float = Field(3e-4, gt=0)
+    lr: Real = Field(3e-4, gt=0)
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
-    eps: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.1, ge=0)
+    eps: Real = Field(1e-8, gt=0)
+    weight_decay: Real = Field(0.1, ge=0)
 
 
 class Sgd(Part):
     kind: Literal["sgd"] = "sgd"
-    lr: float = Field(0.1, gt=0)
+    lr: Real = Field(0.1, gt=0)
     momentum: Fraction = 0.9
     nesterov: bool = False
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: Real = Field(0.0, ge=0)
 
 
 Optimizer = Annotated[AdamW | Sgd, Field(discriminator="kind")]
@@ -194,5 +201,5 @@ class Schedule(Part):
     """Learning rate: linear warm-up to the optimizer's lr, then `kind` down to `min_ratio * lr` at the last step."""
 
     kind: Literal["constant", "cosine"] = "cosine"
-    warmup_steps: int = Field(0, ge=0)
-    min_ratio: float = Field(0.1, ge=0.0, le=1.0)
+    warmup_steps: Whole = Field(0, ge=0, le=MOST_STEPS)
+    min_ratio: Real = Field(0.1, ge=0.0, le=1.0)

@@ -84,6 +84,7 @@ function useCommands(text: string): Command[] {
     { id: "new", label: "New job", hint: "page", run: () => void navigate({ to: "/jobs/new", search: {} }) },
     { id: "compare", label: "Compare runs", hint: "page", run: () => void navigate({ to: "/compare", search: {} }) },
     { id: "cluster", label: "Cluster", hint: "page", run: () => void navigate({ to: "/cluster", search: {} }) },
+    { id: "storage", label: "Storage", hint: "page", run: () => void navigate({ to: "/storage" }) },
     { id: "add", label: "Add a node", hint: "action", run: () => void navigate({ to: "/cluster", search: { add: true } }) },
   ];
   const typed = (name: string) => name.toLowerCase().includes(text.trim().toLowerCase());

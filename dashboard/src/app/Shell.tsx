@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useRouter } from "@tanstack/react-router";
-import { IconListDetails, IconPlus, IconServer2 } from "@tabler/icons-react";
+import { IconDatabase, IconListDetails, IconPlus, IconServer2 } from "@tabler/icons-react";
 import { useEffect } from "react";
 import { meQuery } from "@/features/auth/api/session";
 import { useLiveEvents } from "@/features/events/useLiveEvents";
+import { DiskBanner } from "@/features/storage/components/DiskBanner";
 import type { StreamStatus } from "@/lib/stream";
 import { Mark } from "@/components/ui/Mark";
 import { Palette } from "./Palette";
@@ -14,6 +15,7 @@ const NAVIGATION = [
   { to: "/jobs", label: "Jobs", icon: IconListDetails },
   { to: "/jobs/new", label: "New job", icon: IconPlus },
   { to: "/cluster", label: "Cluster", icon: IconServer2 },
+  { to: "/storage", label: "Storage", icon: IconDatabase },
 ] as const;
 
 export function Shell() {
@@ -38,6 +40,7 @@ export function Shell() {
         <ShellFooter status={status} />
       </aside>
       <main id="content" className={classes.content} tabIndex={-1}>
+        <DiskBanner />
         <Outlet />
       </main>
       <Palette />

@@ -11,6 +11,7 @@ import { Shell } from "./Shell";
 const SubmitPage = lazyRouteComponent(() => import("./pages/SubmitPage"), "SubmitPage");
 const JobPage = lazyRouteComponent(() => import("./pages/JobPage"), "JobPage");
 const ComparePage = lazyRouteComponent(() => import("./pages/ComparePage"), "ComparePage");
+const StoragePage = lazyRouteComponent(() => import("./pages/StoragePage"), "StoragePage");
 const ClusterPage = lazyRouteComponent(() => import("./pages/ClusterPage"), "ClusterPage");
 
 const root = createRootRouteWithContext<{ client: QueryClient }>()({ component: Outlet, notFoundComponent: NotFound, errorComponent: RouteError });
@@ -46,7 +47,9 @@ const cluster = createRoute({
   component: ClusterPage,
 });
 
-const routeTree = root.addChildren([login, shell.addChildren([index, jobs, submit, job, compare, cluster])]);
+const storage = createRoute({ getParentRoute: () => shell, path: "/storage", component: StoragePage });
+
+const routeTree = root.addChildren([login, shell.addChildren([index, jobs, submit, job, compare, cluster, storage])]);
 
 export function createAppRouter(client: QueryClient) {
   return createRouter({ routeTree, context: { client }, defaultPendingMs: 200, scrollRestoration: true });

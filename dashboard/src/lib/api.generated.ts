@@ -88,7 +88,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Checkpoint
-         * @description Its folder is removed by the node that wrote it.
+         * @description Its folder is removed by the node that wrote it. By the owner of its job or an admin.
          */
         delete: operations["delete_checkpoint"];
         options?: never;
@@ -144,7 +144,10 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Unpin Checkpoint */
+        /**
+         * Unpin Checkpoint
+         * @description By the owner of its job or an admin: retention may delete it then.
+         */
         put: operations["unpin_checkpoint"];
         post?: never;
         delete?: never;
@@ -245,6 +248,26 @@ export interface paths {
          * @description Takes new jobs again; also takes back a removal that still waits for jobs.
          */
         put: operations["uncordon_node"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/storage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Cluster Storage
+         * @description What points, curves, log lines and traces take, what is kept of them, and the disk.
+         */
+        get: operations["cluster_storage"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -398,7 +421,7 @@ export interface paths {
         post?: never;
         /**
          * Cancel Job
-         * @description Stop the job for good; its checkpoints stay.
+         * @description Stop the job for good; its checkpoints stay. By its owner or an admin.
          */
         delete: operations["cancel_job"];
         options?: never;
@@ -438,7 +461,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Artifact
-         * @description For good.
+         * @description For good. By the owner of the job or an admin.
          */
         delete: operations["delete_artifact"];
         options?: never;
@@ -461,6 +484,27 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/data": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Job Data
+         * @description Delete the points, curves, log lines and traces of an ended job for good, by its owner or an admin. The job, its history and its
+         *     failure stay. It goes on in the background: `GET .../jobs/{job_id}` has it as `data_removal`.
+         */
+        delete: operations["delete_job_data"];
         options?: never;
         head?: never;
         patch?: never;
@@ -817,7 +861,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Readyz */
+        /**
+         * Readyz
+         * @description A loop that keeps failing is told of, and requests are served all the same: agents must not be sent away for it.
+         */
         get: operations["readyz"];
         put?: never;
         post?: never;
@@ -892,6 +939,11 @@ export interface components {
             last_used_at: string | null;
             /** Name */
             name: string;
+            /**
+             * Parent Id
+             * @description the key that made it: it ends no later than that one, and is revoked with it
+             */
+            parent_id: string | null;
             /** Prefix */
             prefix: string;
             /** Revoked At */
@@ -939,6 +991,11 @@ export interface components {
             last_used_at: string | null;
             /** Name */
             name: string;
+            /**
+             * Parent Id
+             * @description the key that made it: it ends no later than that one, and is revoked with it
+             */
+            parent_id: string | null;
             /** Prefix */
             prefix: string;
             /** Revoked At */
@@ -1162,7 +1219,7 @@ export interface components {
          * CheckpointState
          * @enum {string}
          */
-        CheckpointState: "committed" | "damaged" | "deleting" | "deleted";
+        CheckpointState: "committed" | "superseded" | "damaged" | "deleting" | "deleted";
         /** CheckpointUser */
         CheckpointUser: {
             /** Job Id */
@@ -1318,6 +1375,38 @@ export interface components {
             unit: string;
         };
         /**
+         * DataRemoval
+         * @description The data of an ended job is deleted; the job itself stays.
+         */
+        DataRemoval: {
+            /**
+             * Asked At
+             * Format: date-time
+             */
+            asked_at: string;
+            /** Asked By */
+            asked_by: string;
+            /**
+             * Checkpoints
+             * @description its checkpoints as well; else they follow the job's checkpoint policy
+             */
+            checkpoints: boolean;
+            /** Job Id */
+            job_id: string;
+            /** Removed At */
+            removed_at: string | null;
+            /**
+             * Removed Bytes
+             * @description so far, of the database; checkpoints lie elsewhere
+             */
+            removed_bytes: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "removing" | "removed";
+        };
+        /**
          * Digits
          * @description scikit-learn's 1,797 real 8x8 digits.
          */
@@ -1332,6 +1421,20 @@ export interface components {
              * @enum {string}
              */
             kind: "digits";
+        };
+        /** DiskState */
+        DiskState: {
+            /** Free Bytes */
+            free_bytes: number;
+            /** Low */
+            low: boolean;
+            /**
+             * Low Bytes
+             * @description the watermark: below it points, log lines and files wait on their nodes
+             */
+            low_bytes: number;
+            /** Total Bytes */
+            total_bytes: number;
         };
         /**
          * EndReason
@@ -1890,6 +1993,13 @@ export interface components {
             created_at: string;
             /** Created By */
             created_by: string;
+            /**
+             * Created By Id
+             * @description the user whose job it is; null: nobody's but the admins'
+             */
+            created_by_id: string | null;
+            /** @description somebody had its points, curves, log lines and traces deleted */
+            data_removal: components["schemas"]["DataRemoval"] | null;
             desired: components["schemas"]["Intent"];
             end_reason: components["schemas"]["EndReason"] | null;
             /** Ended At */
@@ -1899,6 +2009,7 @@ export interface components {
             generation: number;
             /**
              * Generations
+             * @description the newest 100, oldest first
              * @default []
              */
             generations: components["schemas"]["Generation"][];
@@ -1940,12 +2051,23 @@ export interface components {
              * @description the ETag; send it as If-Match with pause, resume, resize and cancel
              */
             revision: number;
-            spec: components["schemas"]["JobSpec"];
+            /** @description null where it is unreadable */
+            spec: components["schemas"]["JobSpec"] | null;
             /** Started At */
             started_at: string | null;
             state: components["schemas"]["JobState"];
+            /**
+             * Stored Spec
+             * @description an unreadable spec, as it is stored
+             */
+            stored_spec: unknown;
             /** Strategy */
             strategy: string;
+            /**
+             * Unreadable
+             * @description why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can
+             */
+            unreadable: string | null;
             /**
              * World Size
              * @description how many ranks the job should have: what its spec says, or the last resize
@@ -2158,6 +2280,11 @@ export interface components {
             created_at: string;
             /** Created By */
             created_by: string;
+            /**
+             * Created By Id
+             * @description the user whose job it is; null: nobody's but the admins'
+             */
+            created_by_id: string | null;
             desired: components["schemas"]["Intent"];
             end_reason: components["schemas"]["EndReason"] | null;
             /** Ended At */
@@ -2191,6 +2318,11 @@ export interface components {
             state: components["schemas"]["JobState"];
             /** Strategy */
             strategy: string;
+            /**
+             * Unreadable
+             * @description why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can
+             */
+            unreadable: string | null;
             /**
              * World Size
              * @description how many ranks the job should have: what its spec says, or the last resize
@@ -2265,6 +2397,12 @@ export interface components {
              * @description send as X-CSRF-Token with every unsafe request; null for API keys
              */
             csrf_token: string | null;
+            /**
+             * Members May
+             * @description whose jobs a member may cancel, and delete or unpin things of
+             * @enum {string}
+             */
+            members_may: "own" | "all";
             /** Name */
             name: string;
             /**
@@ -3094,7 +3232,10 @@ export interface components {
             discarded_steps: number;
             /** Duplicates */
             duplicates: number;
-            /** Epochs */
+            /**
+             * Epochs
+             * @description the newest 1,000
+             */
             epochs: components["schemas"]["EpochUse"][];
             /**
              * Exactly Once
@@ -3292,6 +3433,84 @@ export interface components {
              * @description of the step
              */
             share: number;
+        };
+        /** Storage */
+        Storage: {
+            /**
+             * Database Bytes
+             * @description what the metrics database takes on disk
+             */
+            database_bytes: number;
+            /** @description under the coordinator's databases; null with PostgreSQL, whose disk it does not see */
+            disk: components["schemas"]["DiskState"] | null;
+            /**
+             * Free In Database Bytes
+             * @description of that, free for new rows; 0 on PostgreSQL, which does not tell
+             */
+            free_in_database_bytes: number;
+            /**
+             * Hint
+             * @description what to do about it where not
+             */
+            hint: string | null;
+            /** Kinds */
+            kinds: components["schemas"]["StoredKind"][];
+            /** Largest Jobs */
+            largest_jobs: components["schemas"]["StoredJob"][];
+            /**
+             * Limit Bytes
+             * @description null: no limit
+             */
+            limit_bytes: number | null;
+            /**
+             * Policy
+             * @description what is kept, in sentences, with the names of the settings
+             */
+            policy: string[];
+            /**
+             * Shrinks
+             * @description free space goes back to the disk; PostgreSQL sees to that itself
+             */
+            shrinks: boolean;
+            /**
+             * Stored Bytes
+             * @description points, curves and log lines: what the limit counts
+             */
+            stored_bytes: number;
+        };
+        /** StoredJob */
+        StoredJob: {
+            /**
+             * Bytes
+             * @description points, curves and log lines
+             */
+            bytes: number;
+            /**
+             * Ended
+             * @description its data can be deleted
+             */
+            ended: boolean;
+            /** Job Id */
+            job_id: string;
+            /** Name */
+            name: string;
+            /** State */
+            state: string;
+        };
+        /** StoredKind */
+        StoredKind: {
+            /**
+             * Bytes
+             * @description in the database, indexes included: an estimate
+             */
+            bytes: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "points" | "curves" | "lines" | "traces";
+            /** Rows */
+            rows: number;
         };
         /** TimePart */
         TimePart: {
@@ -4015,6 +4234,36 @@ export interface operations {
             };
         };
     };
+    cluster_storage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Storage"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     list_events: {
         parameters: {
             query?: {
@@ -4494,6 +4743,41 @@ export interface operations {
                 };
                 content: {
                     "application/gzip": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    delete_job_data: {
+        parameters: {
+            query?: {
+                /** @description delete its checkpoints as well */
+                checkpoints?: boolean;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DataRemoval"];
                 };
             };
             /** @description Client Error */

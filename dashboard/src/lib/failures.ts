@@ -8,7 +8,7 @@ const WORDS: Record<string, string> = {
   hang: "stopped making progress",
   start_timeout: "did not start in time",
   stop_timeout: "did not stop in time",
-  checkpoint_failed: "could not save a checkpoint",
+  checkpoint_failed: "could not save or restore a checkpoint",
   invalid_input: "was given something that it cannot work with",
 };
 

@@ -21,4 +21,5 @@ export const keys = {
   cluster: ["cluster"] as const,
   nodes: ["cluster", "nodes"] as const,
   summary: ["cluster", "summary"] as const,
+  storage: ["storage"] as const,
 };

@@ -49,6 +49,8 @@ export type GpuReading = Schemas["GpuReading"];
 export type HostReading = Schemas["HostReading"];
 export type NodeInvitation = Schemas["NodeInvitation"];
 export type ClusterSummary = Schemas["ClusterSummary"];
+export type Storage = Schemas["Storage"];
+export type StoredJob = Schemas["StoredJob"];
 
 /** A float as it travels: NaN and the infinities are strings. */
 export type AnyFloat = number | "NaN" | "Infinity" | "-Infinity";

@@ -1,21 +1,24 @@
 /** Answers of the coordinator, whole and typed; each test overrides what it is about. */
-import type { Artifact, Checkpoint, ClusterSummary, Comparison, Curve, Event, Failure, Generation, Goodput, Incident, Job, JobMetrics, JobSummary, LogEntry, Me, Node, Performance, Plan, ProfileRequest, SampleAudit } from "@/lib/types";
+import type { Artifact, Checkpoint, ClusterSummary, Comparison, Curve, Event, Failure, Generation, Goodput, Incident, Job, JobMetrics, JobSummary, LogEntry, Me, Node, Performance, Plan, ProfileRequest, SampleAudit, Storage } from "@/lib/types";
 
 const NOW = "2026-11-20T09:00:00Z";
 
-export const me: Me = { user_id: "u1", name: "ada", role: "admin", csrf_token: "csrf-1" };
+export const me: Me = { user_id: "u1", name: "ada", role: "admin", members_may: "own", csrf_token: "csrf-1" };
 
 export function jobSummary(part: Partial<JobSummary> = {}): JobSummary {
   return {
     id: "job1", name: "gpt-stdlib", project: "default", priority: 50, labels: {}, state: "running", desired: "run", end_reason: null, pending: null,
     progress: { step: 134, total_steps: 400, loss: 2.5, tokens_per_second: 12_400, samples_per_second: 97, mfu: null, eta_seconds: 75, last_checkpoint_step: 100, updated_at: NOW },
-    world_size: 2, generation: 1, restarts: 0, strategy: "ddp", model: "gpt", created_by: "ada", created_at: NOW, started_at: NOW, ended_at: null, ...part,
+    world_size: 2, generation: 1, restarts: 0, strategy: "ddp", model: "gpt", created_by: "ada", created_by_id: "u1", created_at: NOW, started_at: NOW, ended_at: null, unreadable: null, ...part,
   };
 }
 
-export function job(part: Partial<Job> = {}): Job {
-  const spec = { version: 1, name: "gpt-stdlib", fault_tolerance: { max_restarts: 3, recovery: "close_up" } } as unknown as Job["spec"];
-  return { ...jobSummary(), spec, revision: 7, failure: null, restored_from: null, choice: null, actual_world_size: 2, ranks: [], generations: [], as_of_seq: 1, ...part };
+/** One whose spec can be read, unless `part` says otherwise. */
+type ReadableJob = Job & { spec: Plan["spec"] };
+
+export function job(part: Partial<Job> = {}): ReadableJob {
+  const spec = { version: 1, name: "gpt-stdlib", fault_tolerance: { max_restarts: 3, recovery: "close_up" } } as unknown as Plan["spec"];
+  return { ...jobSummary(), spec, stored_spec: null, revision: 7, failure: null, restored_from: null, choice: null, data_removal: null, actual_world_size: 2, ranks: [], generations: [], as_of_seq: 1, ...part } as ReadableJob;
 }
 
 export function curve(part: Partial<Curve> = {}): Curve {
@@ -145,4 +148,15 @@ export function planChoice(): NonNullable<Plan["choice"]> {
 
 export function page<Item>(items: Item[], next_cursor: string | null = null) {
   return { items, next_cursor };
+}
+
+export function storage(part: Partial<Storage> = {}): Storage {
+  return {
+    kinds: [{ kind: "points", rows: 1_200, bytes: 400_000 }, { kind: "curves", rows: 300, bytes: 36_000 }, { kind: "lines", rows: 80, bytes: 16_000 }, { kind: "traces", rows: 0, bytes: 0 }],
+    stored_bytes: 452_000, limit_bytes: 20_000_000_000, database_bytes: 700_000, free_in_database_bytes: 4_096, shrinks: true, hint: null,
+    disk: { free_bytes: 50 * 1024 ** 3, total_bytes: 100 * 1024 ** 3, low_bytes: 2 * 1024 ** 3, low: false },
+    policy: ["Raw points are kept for 30 days (PACELINE_KEEP_POINTS_DAYS)."],
+    largest_jobs: [{ job_id: "job1", name: "gpt-stdlib", state: "running", bytes: 300_000, ended: false }, { job_id: "job2", name: "gpt-old", state: "completed", bytes: 152_000, ended: true }],
+    ...part,
+  };
 }

@@ -1,5 +1,5 @@
 import { vi } from "vitest";
-import { audit, clusterSummary, event, goodput, job, jobSummary, logLine, me, metrics, node, page, performance, plan } from "./fixtures";
+import { audit, clusterSummary, event, goodput, job, jobSummary, logLine, me, metrics, node, page, performance, plan, storage } from "./fixtures";
 import { specSchema } from "./specSchema";
 
 export interface Seen {
@@ -42,6 +42,7 @@ const HEALTHY: Routes = {
   "POST /api/v1/training/plan": () => ok(plan()),
   "GET /api/v1/cluster/nodes": () => ok(page([node()])),
   "GET /api/v1/metrics/cluster/summary": () => ok(clusterSummary),
+  "GET /api/v1/cluster/storage": () => ok(storage()),
 };
 
 /** A coordinator that is well, but for `routes`; returns what it was asked. */

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from api.deps import Services
-from api.loops import scheduler
+from api.loops import placing
 from api.services.job_views import node_views, request_of
 from cluster.placement import place
 from cluster.states import JobState
@@ -25,7 +25,7 @@ async def place_both_on_one_snapshot(services: Services, jobs: list[JobRow]) -> 
         views = node_views(nodes, await job_rows.holders(session))
     by_id = {node.id: node for node in nodes}
     verdicts = [place([request_of(job)], views)[0] for job in jobs]
-    await asyncio.gather(*(scheduler._settle(services, job, verdict, by_id, START) for job, verdict in zip(jobs, verdicts, strict=True)))
+    await asyncio.gather(*(placing.settle(services, job, verdict, by_id, START) for job, verdict in zip(jobs, verdicts, strict=True)))
 
 
 @pytest.mark.parametrize("slots", [1, 2])

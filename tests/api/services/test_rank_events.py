@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from api.deps import Services
-from api.services import rank_events
+from api.schemas.checkpoints import RestoreRequest
+from api.services import checkpoints, rank_events
+from api.services.assignments import restore_candidates
 from cluster.states import CheckpointState
 from db.models.checkpoints import CheckpointRow
 from db.models.jobs import GenerationRow, JobRow
@@ -70,7 +72,25 @@ async def test_what_a_save_cost_is_with_its_checkpoint_where_it_was_told(story: 
     assert (row.stall_seconds, row.write_seconds, row.slowdown) == (0.01, 0.4, None)
 
 
-async def test_a_fenced_off_generation_leaves_debris(story: Story) -> None:
+async def test_a_checkpoint_that_is_heard_of_too_late_is_kept(story: Story) -> None:
+    """Its generation was fenced off while its news was on the way, and the job began again before it."""
+    await story.tell("checkpoint_committed", SAVED, generation=1)
+    row = await story.checkpoint()
+    assert row.state is CheckpointState.SUPERSEDED
+    ((type, cause),) = await story.events()
+    assert type == "checkpoint.superseded"
+    assert "went on from step 0 before this was heard of: it is kept" in cause
+    async with story.services.control.read() as session:
+        assert await restore_candidates(session, await session.get_one(JobRow, story.job.id), 3) == [], "its job goes on as it is"
+        spec = await checkpoints.restored_spec(session, row, RestoreRequest(name="again", steps=200))
+    assert spec.name == "again"
+    await story.tell("checkpoint_damaged", {"directory": "/c/10", "reason": "hash of model.pt differs"})
+    assert (await story.checkpoint()).state is CheckpointState.DAMAGED
+
+
+async def test_a_fenced_off_generation_leaves_debris_behind_what_was_restored(story: Story) -> None:
+    async with story.services.write() as session:
+        (await session.get_one(GenerationRow, (story.job.id, 2))).start_step = 10
     await story.tell("checkpoint_committed", SAVED, generation=1)
     assert (await story.checkpoint()).state is CheckpointState.DELETING
     async with story.services.control.read() as session:
@@ -136,3 +156,13 @@ async def test_the_micro_batch_that_was_found_stands_in_the_spec_from_then_on(se
     await story.tell("micro_batch_found", FOUND | {"size": 8}, generation=1)  # by a generation that had not heard of it
     assert await stored_micro_batch(story) == 4
     assert await story.events() == [("job.micro_batch", "training.micro_batch_size: auto")]
+
+
+async def test_what_a_ranks_code_lost_is_told_and_its_texts_are_cut(story: Story) -> None:
+    data = {"what": "metric names", "count": 7, "reason": "over 1000 distinct names", "example": "x" * 100_000}
+    await story.tell("data_dropped", data, rank=3)
+    assert await story.events() == [("rank.data_dropped", "over 1000 distinct names")]
+    async with story.services.control.read() as session:
+        (row,) = await event_rows.after(session, 0, limit=100)
+    assert row.message.startswith("metric names of rank 3 are dropped, for example xxx")
+    assert len(row.message) < 1_000

@@ -45,6 +45,9 @@ def test_up_is_idempotent_and_down_leaves_nothing(stranger: Paceline, layout: La
     second = up(stranger)
     assert (second["server"], second["started"]) == (first["server"], [])
     assert stranger("jobs").returncode == 0  # signed in by the project file
+    assert "login?token=" not in layout.log("coordinator").read_text()  # a log is no place for what signs an admin in
+    private = (layout.data, layout.run, layout.log("coordinator"), layout.data / "paceline.db", layout.credentials)
+    assert {str(path): oct(path.stat().st_mode & 0o077) for path in private} == {str(path): "0o0" for path in private}
     assert stranger("down").returncode == 0
     assert marked(layout) == []
     assert stranger("jobs").returncode == 7

@@ -66,6 +66,7 @@ class Coordinator:
         self.received: dict[tuple[str, int, int], Received] = {}
         self.refusal: Refused | None = None
         self.accept_uploads = True
+        self.refuse: Callable[[Upload, bytes], int | None] = lambda upload, body: None  # the status of a refusal
         self.tokens = {TOKEN}
         self.port = 0
         self.uploads = 0
@@ -143,7 +144,10 @@ class Coordinator:
     async def _upload(self, request: Request) -> Response:
         if request.headers.get("authorization") != f"Bearer {CREDENTIAL}" or not self.accept_uploads:
             return Response(status_code=503)
-        upload = msgspec.json.decode(await request.body(), type=Upload)
+        body = await request.body()
+        upload = msgspec.json.decode(body, type=Upload)
+        if (status := self.refuse(upload, body)) is not None:
+            return Response(b"no, not this", status)
         acknowledged = []
         for batch in upload.batches:
             received = self.of(batch.job_id, batch.rank, batch.generation)

@@ -40,6 +40,21 @@ def test_a_scripts_exit_code_is_its_last_word() -> None:
     assert conclude(status(1), None, LINES, rank=0, is_script=True, step=0).outcome == "failed"
 
 
+def test_a_damaged_exit_status_is_set_aside_and_the_rank_has_ended_all_the_same(tmp_path: Path) -> None:
+    folder = RankFolder.at(tmp_path)
+    folder.exit_status.write_bytes(b'{"pid": 7, "exit_co')
+    for _ in range(2):
+        ending = read_ending(folder, (), 2, is_script=False, step=40)
+        assert ending is not None
+        assert ending.failure is not None
+        assert ending.failure.message.startswith("ended, and how was lost")
+    assert (tmp_path / "exit.json.damaged").read_bytes() == b'{"pid": 7, "exit_co'
+    folder.result.write_bytes(msgspec.json.encode(Result(outcome="completed", step=50)))
+    ending = read_ending(folder, (), 2, is_script=False, step=40)
+    assert ending is not None
+    assert (ending.outcome, ending.step) == ("completed", 50)
+
+
 TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    main()", "    ~~~~^^")
 
 

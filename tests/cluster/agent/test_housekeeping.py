@@ -4,10 +4,17 @@ import os
 import time
 from pathlib import Path
 
-from cluster.agent.housekeeping import KEEP_OUTPUT_SECONDS, retire, sweep
+import pytest
+
+from cluster.agent.housekeeping import KEEP_OUTPUT_SECONDS, Housekeeper, retire
+from cluster.agent.removal import remove_tree
 from training.link import RankFolder
 
 NOW = time.time()
+
+
+def sweep(jobs: Path, now: float) -> None:
+    Housekeeper(jobs, jobs.parent / "trash").sweep(now)
 
 
 def make(jobs: Path, generation: int, age: float = 0.0, *, retired: bool = True) -> Path:
@@ -50,3 +57,59 @@ def test_what_is_not_retired_is_never_touched(tmp_path: Path) -> None:
     sweep(jobs, NOW)
     assert (kept / "rank0" / "metrics.spool").exists()
     assert newer.exists()
+
+
+def test_a_folder_that_cannot_be_removed_leaves_the_jobs_is_told_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs, busy = tmp_path / "jobs", True
+
+    def remove(path: Path) -> None:
+        if busy and ".g1." in path.name:
+            raise PermissionError(13, "Permission denied", str(path / "root-owned"))
+        remove_tree(path)
+
+    first, second, _ = make(jobs, 1), make(jobs, 2), make(jobs, 3)
+    keeper = Housekeeper(jobs, tmp_path / "trash", remove)
+    keeper.sweep(NOW)
+    keeper.sweep(NOW)
+    assert not first.exists()  # nobody looks for ranks in it any more
+    assert not second.exists()  # and the next one is not held up by it
+    assert [path.name.split(".")[:2] for path in (tmp_path / "trash").iterdir()] == [["job", "g1"]]
+    assert caplog.text.count("root-owned") == 1
+    busy = False
+    keeper.sweep(NOW)
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+def test_read_only_folders_of_a_job_are_removed(tmp_path: Path) -> None:
+    """As module caches make them; root is not held up by them, so this tells more as another user."""
+    generation, _ = make(tmp_path / "jobs", 1), make(tmp_path / "jobs", 2)
+    cache = generation / "rank0" / "cache" / "module"
+    cache.mkdir(parents=True)
+    (cache / "file").write_text("")
+    cache.chmod(0o500)
+    cache.parent.chmod(0o500)
+    sweep(tmp_path / "jobs", NOW)
+    assert list((tmp_path / "trash").iterdir()) == []
+    assert not generation.exists()
+
+
+def test_a_stray_file_among_the_jobs_or_generations_holds_nothing_up(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    first, _ = make(jobs, 1), make(jobs, 2)
+    (jobs / "stray").write_text("")
+    (jobs / "a-link").symlink_to("/nowhere")
+    (first.parent / "g7").write_text("")
+    (first.parent / "gone").symlink_to("/nowhere")
+    sweep(jobs, NOW)
+    assert not first.exists()
+
+
+def test_a_rank_that_made_its_own_folder_read_only_is_retired_all_the_same(tmp_path: Path) -> None:
+    folder = RankFolder(tmp_path, "job", 1, 0)
+    folder.metrics.mkdir(parents=True)  # what should be a file
+    folder.order.write_text("{}")
+    folder.path.chmod(0o500)
+    retire(folder)
+    assert list(folder.path.iterdir()) == []

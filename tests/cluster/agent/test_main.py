@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cluster.agent.rendezvous import free_port
 from cluster.protocol import Refused
 from cluster.states import RankState
-from tests.cluster.agent.conftest import AgentProcess, assignment, training_job, world
+from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
 
@@ -48,11 +49,13 @@ async def test_the_credential_is_private_and_makes_the_token_needless(agent: Age
 
 
 async def test_hello_offers_the_slots_and_a_store_that_keeps_its_port(agent: AgentProcess, coordinator: Coordinator) -> None:
-    agent.start("--label", "zone=a")
+    first = free_port("127.0.0.1")
+    agent.start("--label", "zone=a", "--port-range", f"{first}-{first + 9}")
     await coordinator.until(lambda c: c.hellos and c.heartbeats)
     hello = coordinator.hellos[0]
     assert (hello.inventory.slots, hello.inventory.device, hello.inventory.labels) == (2, "cpu", {"zone": "a"})
     assert hello.address == "127.0.0.1"
+    assert hello.store_port in range(first, first + 10)
     assert hello.inventory.versions["torch"][0].isdigit()
     assert coordinator.heartbeats[0].gpu_error == "no GPU"
     assert coordinator.heartbeats[0].host.memory_total_bytes > 0
@@ -158,3 +161,49 @@ async def test_leaving_while_the_spawner_is_still_starting_leaves_nothing(agent:
     assert coordinator.hellos == []  # a node is not in before it can fork ranks at once
     assert await agent.end() == 0
     assert agent.processes() == []
+
+
+async def test_damaged_and_stray_files_among_the_jobs_are_set_aside_and_the_agent_serves(
+    agent: AgentProcess, coordinator: Coordinator
+) -> None:
+    jobs = agent.data / "jobs"
+    damaged = jobs / "old" / "g1" / "rank0" / "order.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b'{"folder": "\xff"}')
+    (jobs / "stray").write_text("no folder of a job")
+    agent.start()
+    await coordinator.desire(assignment("job", spec=training_job(steps=1)))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.outcome == "completed")
+    assert damaged.with_name("order.json.damaged").exists()
+    assert agent.log.count("order.json is damaged and set aside") == 1
+    await agent.end()
+
+
+ODD_ENDS = {
+    "removes its folder": "import os, shutil; shutil.rmtree(os.getcwd())",
+    "makes its folder read-only": "import os; os.chmod('.', 0o500)",
+    "leaves a folder where its end is to be told": "import os; os.mkdir('exit.json')",
+    "leaves a pipe for its last word": "import os; os.mkfifo('result.json')",
+    "leaves a last word that is no text": "open('result.json', 'wb').write(b'{\"outcome\": \"\\xff\"}')",
+    "makes a link of its output": "import os; os.remove('output.log'); os.symlink('/etc/passwd', 'output.log')",
+}
+
+
+async def test_whatever_a_rank_does_to_its_folder_its_end_is_told_and_the_next_one_trains(
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    port = coordinator.hellos[0].store_port
+    jobs = [
+        assignment(f"odd-{n}", world(f"odd-{n}", store_port=port), spec=script_job(tmp_path / f"{n}.py", source))
+        for n, source in enumerate(ODD_ENDS.values())
+    ]
+    for job in jobs:
+        await coordinator.desire(job, assignment("beside", world("beside", 0, slot=1)))
+        await coordinator.until(lambda c, job=job: (rank := c.rank(job.job_id)) and rank.drained and rank.exit_code == 0)  # type: ignore[misc]
+    passwords = Path("/etc/passwd").read_text().splitlines()
+    assert not set(passwords) & {line for job in jobs for line in coordinator.of(job.job_id).text}
+    seen = len(coordinator.of("beside").text)
+    await coordinator.until(lambda c: len(c.of("beside").text) > seen)
+    await agent.end()

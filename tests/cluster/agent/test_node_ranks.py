@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -307,3 +308,34 @@ async def test_output_arrives_line_by_line_with_levels(agent: AgentProcess, coor
     assert [(line.level, line.text) for line in lines] == [("warning", "WARNING: low disk"), ("info", "no newline")]
     with contextlib.suppress(psutil.NoSuchProcess):
         await agent.end()
+
+
+FLOOD = """
+import os, time
+block = b"".join(b"flood %09d %s\\n" % (n, b"x" * 100) for n in range(10_000))
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    os.write(1, block)
+print("the end")
+"""
+
+
+async def test_a_rank_that_prints_all_it_can_slows_only_itself(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    agent.start("--output-cap", "16MiB")
+    await coordinator.until(lambda c: c.hellos)
+    flood = assignment("flood", world("flood", store_port=coordinator.hellos[0].store_port), spec=script_job(tmp_path / "f.py", FLOOD))
+    await coordinator.desire(flood, assignment("beside", world("beside", slot=1), spec=training_job(step_seconds=0.05)))
+    await coordinator.until(drained("flood"))
+    output = agent.data / "jobs" / "flood" / "g1" / "rank0" / "output.log"
+    flooded, text = output.stat(), coordinator.of("flood").text
+    print(f"{flooded.st_size >> 20} MiB printed, {flooded.st_blocks >> 11} MiB kept, {len(text)} lines sent")
+    assert flooded.st_size > 48 << 20
+    assert flooded.st_blocks * 512 < flooded.st_size / 2
+    assert sum(map(len, text)) < 24 << 20, "what was kept at the first look, a burst of 4 MiB, and 256 KiB a second"
+    assert (text[0][:15], text[-1]) == ("flood 000000000", "the end")
+    assert any("bytes of output are left out here" in line for line in text)
+    times = [beat.time for beat in coordinator.heartbeats]
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) < 3.0  # every 0.5 s, where the machine is free
+    delays = [time.time() - record.time for record in coordinator.of("beside").streams["metrics"][-1:]]
+    assert max(delays) < 3.0
+    await agent.end()

@@ -39,6 +39,7 @@ async def test_all_nodes_agree_on_the_first_nodes_choice(store: StoreServer) -> 
 
 async def test_an_older_generation_gets_none(store: StoreServer) -> None:
     port = await store.start("127.0.0.1")
+    await store.admit("job", 1, "token")
     await store.admit("job", 2, "token")
     with pytest.raises(StoreRefusedError, match="stale generation 1"):
         await master_port(member(port, 0, generation=1))
@@ -60,3 +61,12 @@ async def test_a_store_that_comes_later_is_waited_for(store: StoreServer, monkey
     await asyncio.wait_for(refused.wait(), TIMEOUT_SECONDS)
     await store.start("127.0.0.1", port)
     assert await waiting > 0
+
+
+def test_a_port_range_is_kept_to_and_what_is_used_in_it_passed_over() -> None:
+    first = free_port("127.0.0.1")
+    with socket.create_server(("127.0.0.1", first)):
+        ports = range(first, first + 2)
+        with pytest.raises(OSError, match=f"none of ports {first}-{first} of"):
+            free_port("127.0.0.1", range(first, first + 1))
+        assert free_port("127.0.0.1", ports) == first + 1

@@ -31,7 +31,15 @@ def test_labels_and_the_token_from_the_environment(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--label", "zone"], ["--slots", "0"], ["--name", "No Spaces"], ["--server", "127.0.0.1:8000"], ["--server", "ftp://host"]],
+    [
+        ["--port-range", "29500"],
+        ["--port-range", "5-2"],
+        ["--label", "zone"],
+        ["--slots", "0"],
+        ["--name", "No Spaces"],
+        ["--server", "127.0.0.1:8000"],
+        ["--server", "ftp://host"],
+    ],
 )
 def test_mistakes_are_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,9 +69,11 @@ class Agent:
 
 
 class Node:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, log: str | None = None) -> None:
         self.folder = AgentFolder(path)
         self.folder.create()
+        if log is not None:
+            self.folder.spawner_log.symlink_to(log)
         self.process = start_spawner(self.folder, FAKE_TRAINER, orphan_seconds=TIMEOUT_SECONDS)
         self.agent = Agent(self.folder)
 
@@ -95,14 +98,25 @@ class Node:
     def output(self, spawn: Spawn) -> str:
         return RankFolder.at(Path(spawn.order.folder)).output.read_text()
 
+    def end(self) -> None:
+        self.agent.close()
+        self.process.kill()
+        self.process.wait(TIMEOUT_SECONDS)
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     node = Node(tmp_path / "agent")
     yield node
-    node.agent.close()
-    node.process.kill()
-    node.process.wait(TIMEOUT_SECONDS)
+    node.end()
+
+
+@pytest.fixture
+def on_a_full_disk(tmp_path: Path) -> Iterator[Node]:
+    """Whose spawner's log takes nothing."""
+    node = Node(tmp_path / "agent", log="/dev/full")
+    yield node
+    node.end()
 
 
 @pytest.mark.parametrize(("end", "code"), [("0", 0), ("3", 3), ("no data", 1)])
@@ -191,18 +205,40 @@ def test_nonsense_from_an_agent_costs_it_the_connection_and_no_rank_its_life(nod
 
 def test_an_end_that_cannot_be_written_stays_in_the_roster_until_it_is(node: Node) -> None:
     spawn = node.order()
-    key, in_the_way = key_of(spawn.order.world), RankFolder.at(Path(spawn.order.folder)).exit_status
+    key, exit_status = key_of(spawn.order.world), RankFolder.at(Path(spawn.order.folder)).exit_status
+    in_the_way = exit_status.with_name(f"{exit_status.name}.{node.agent.roster.spawner_pid}.tmp")
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     in_the_way.mkdir()  # as a full disk would, it makes the write fail
     node.agent.say(Terminate(key=key, grace_seconds=5.0))
-    wait_until(lambda: f"cannot write {in_the_way}" in node.folder.spawner_log.read_text(), "the complaint", seconds=TIMEOUT_SECONDS)
+    wait_until(lambda: f"cannot write {exit_status}" in node.folder.spawner_log.read_text(), "the complaint", seconds=TIMEOUT_SECONDS)
     successor = Agent(node.folder)
     assert successor.roster.ranks == ((key, pid),)
     in_the_way.rmdir()
     successor.until(lambda ranks: key not in ranks)
     assert node.exit_status(spawn).signal == "SIGTERM"
     successor.close()
+
+
+def test_a_full_disk_under_its_log_ends_no_rank(on_a_full_disk: Node) -> None:
+    """A job that filled its node's disk ended all others there: the spawner could not even say that it could not write."""
+    node = on_a_full_disk
+    ending, living = node.order(0), node.order(1)
+    for spawn in (ending, living):
+        node.agent.say(spawn)
+    ranks = node.agent.until(lambda ranks: len(ranks) == 2)
+    exit_status = RankFolder.at(Path(ending.order.folder)).exit_status
+    in_the_way = exit_status.with_name(f"{exit_status.name}.{node.agent.roster.spawner_pid}.tmp")
+    in_the_way.mkdir()
+    node.agent.say(Terminate(key=key_of(ending.order.world), grace_seconds=5.0))
+    wait_until(lambda: is_gone(ranks[key_of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
+    node.agent.say(living)  # answered with a roster: it listens still
+    assert set(dict(node.agent.read().ranks)) == set(ranks)
+    in_the_way.rmdir()
+    node.agent.until(lambda ranks: key_of(ending.order.world) not in ranks)
+    assert node.exit_status(ending).signal == "SIGTERM"
+    assert not is_gone(ranks[key_of(living.order.world)])
+    assert node.process.poll() is None
 
 
 @pytest.mark.parametrize(("crash", "ordered"), [(signal.SIGKILL, True), (signal.SIGSEGV, False)])
@@ -279,3 +315,40 @@ def test_a_trainer_that_cannot_be_loaded_ends_the_spawner_with_an_error(tmp_path
     process = start_spawner(folder, "no.such.module", TIMEOUT_SECONDS)
     assert process.wait(TIMEOUT_SECONDS) == 1
     assert "No module named" in folder.spawner_log.read_text()
+
+
+DAEMON = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1], "w") as file:
+            file.write(str(os.getpid()))
+        os.execve("/bin/sleep", ["sleep", "600"], {})
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_daemon_that_left_the_session_and_cleared_its_environment_ends_with_its_rank(node: Node, tmp_path: Path) -> None:
+    """And that of another rank lives on."""
+    spawns = [node.order(rank) for rank in (0, 1)]
+    daemons = [tmp_path / f"daemon{rank}" for rank in (0, 1)]
+    for spawn, told in zip(spawns, daemons, strict=True):
+        (tmp_path / "run.py").write_text(DAEMON + "import time; time.sleep(600)")
+        node.agent.say(msgspec.structs.replace(spawn, program=(sys.executable, "-u", str(tmp_path / "run.py"), str(told))))
+    keys = [key_of(spawn.order.world) for spawn in spawns]
+    pids = node.agent.until(lambda ranks: set(keys) <= set(ranks))
+    wait_until(lambda: all(told.exists() and told.read_text() for told in daemons), "the daemons", seconds=TIMEOUT_SECONDS)
+    first, second = (int(told.read_text()) for told in daemons)
+    wait_until(lambda: psutil.Process(first).name() == "sleep" == psutil.Process(second).name(), "their exec", seconds=TIMEOUT_SECONDS)
+    scores = {int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (*pids.values(), first, second)}
+    assert len(scores) == 2
+    assert min(scores) >= 500  # a rank goes before its spawner
+    node.agent.say(Terminate(key=keys[0], grace_seconds=1.0))
+    node.agent.until(lambda ranks: keys[0] not in ranks)
+    assert is_gone(first)
+    assert not is_gone(second)
+    node.agent.say(Terminate(key=keys[1], grace_seconds=1.0))
+    node.agent.until(lambda ranks: keys[1] not in ranks)
+    assert is_gone(second)

@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cluster.agent.parcel import Budget, Parcel
 from cluster.agent.spawner_link import RankKey
-from cluster.agent.spool import Budget, Parcel, RankSpool
+from cluster.agent.spool import RankSpool
 from monitoring.points import HighWater, MetricRecord
 from monitoring.spool import SpoolWriter
 from training.link import RankFolder
@@ -30,7 +31,8 @@ def write_steps(folder: RankFolder, first: int, last: int) -> None:
 
 def collect(spool: RankSpool, records: int = 100, bytes_: int = 1 << 20) -> Parcel:
     parcel, budget = Parcel(), Budget(records, bytes_)
-    spool.collect_records(parcel, budget)
+    spool.collect_events(parcel, budget)
+    spool.collect_metrics(parcel, budget)
     spool.collect_logs(parcel, budget, 0.0, final=False)
     return parcel
 

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from cluster.agent import uploader as uploader_module
+from cluster.agent.delivery import UploadFailedError
 from cluster.agent.spawner_link import RankKey
 from cluster.agent.spool import RankSpool
-from cluster.agent.uploader import MAX_RECORDS, Uploader, UploadFailedError
+from cluster.agent.uploader import MAX_RECORDS, Uploader
 from monitoring.points import MetricRecord
 from monitoring.spool import SpoolWriter
 from tests.cluster.agent.coordinator import CREDENTIAL, Coordinator

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,5 +70,23 @@ def test_whatever_is_no_batch_is_refused_and_runs_nothing(folder: Path, content:
 
 def test_without_the_datasets_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(InvalidInputError, match="pip install datasets"):
+    with pytest.raises(InvalidInputError, match="pip install 'datasets>=4'"):
         cifar10.load(Cifar10(dataset="uoft-cs/cifar10"))
+
+
+@pytest.mark.parametrize(("takes_it", "given"), [(True, {"trust_remote_code": False}), (False, {})])
+def test_no_script_of_a_data_set_is_run(monkeypatch: pytest.MonkeyPatch, takes_it: bool, given: dict[str, bool]) -> None:
+    asked: list[dict[str, bool]] = []
+
+    def old(name: str, trust_remote_code: bool | None = None) -> None:
+        asked.append({"trust_remote_code": bool(trust_remote_code)} if trust_remote_code is not None else {})
+        raise OSError("no network here")
+
+    def new(name: str, **options: bool) -> None:
+        asked.append(options)
+        raise OSError("no network here")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=old if takes_it else new))
+    with pytest.raises(InvalidInputError, match="no network here"):
+        cifar10.load(Cifar10(dataset="uoft-cs/cifar10"))
+    assert asked == [given]

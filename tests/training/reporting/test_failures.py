@@ -10,12 +10,13 @@ import msgspec
 import pytest
 import torch
 
+from cluster.agent.rank_link import LINE_LIMIT_BYTES
 from distributed.errors import StoreRefusedError
 from tests.gangs import RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.waiting import wait_until
-from training.link import FailureReport
+from training.link import Broken, FailureReport
 from training.reporting.failures import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS, describe, kind_of
 
 STEPPING_TIMEOUT_SECONDS = 30.0
@@ -148,7 +149,15 @@ def test_a_message_that_is_no_text_or_endless_still_makes_a_report() -> None:
     assert msgspec.json.encode(report)
     long = describe(ValueError("x" * 5_000_000), rank=0, step=0)
     assert len(long.message) <= MAX_MESSAGE_CHARACTERS + 2
-    assert len(long.traceback) <= MAX_TRACEBACK_CHARACTERS
+    assert len(long.traceback) <= MAX_TRACEBACK_CHARACTERS + 100
+    assert long.traceback.startswith("ValueError: xxx")
+    assert long.traceback.endswith("xxx\n")
+    assert "(4984013 characters left out)" in long.traceback
+
+
+def test_the_worst_traceback_of_control_characters_fits_into_a_line_of_the_link() -> None:
+    said = Broken(step=1, failure=describe(ValueError("\x01" * 5_000_000), rank=0, step=0))
+    assert len(msgspec.json.encode(said)) < LINE_LIMIT_BYTES / 4
 
 
 def test_an_error_without_words_is_named() -> None:

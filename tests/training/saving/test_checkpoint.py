@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from pathlib import Path
 from traceback import StackSummary
 from typing import Any
@@ -74,7 +75,7 @@ def test_a_flipped_bit_is_found_and_the_next_older_one_restored(make_job: MakeJo
     assert min(end.curve("loss")) == 9
 
 
-@pytest.mark.parametrize("damage", ["manifest gone", "manifest torn", "shard gone", "shard short", "folder gone"])
+@pytest.mark.parametrize("damage", ["manifest gone", "manifest torn", "shard gone", "shard short"])
 def test_whatever_is_incomplete_is_not_loaded(make_job: MakeJob, damage: str) -> None:
     job = make_job(saving(every=12))
     job.run()
@@ -89,8 +90,6 @@ def test_whatever_is_incomplete_is_not_loaded(make_job: MakeJob, damage: str) ->
             shard.unlink()
         case "shard short":
             os.truncate(shard, 100)
-        case "folder gone":
-            newest.rename(newest.with_name("elsewhere"))
     (end,) = job.run(restore_from=(str(newest),), restore_required=True)
     assert end.exit_code == 1
     assert failure_of(end).startswith("checkpoint_failed: no usable checkpoint: tried")
@@ -147,6 +146,33 @@ def task(spec):
 """
 
 
+def test_checkpoints_out_of_reach_are_not_called_damaged_and_do_once_they_are_back(make_job: MakeJob) -> None:
+    """A file system that is not mounted, or a node that has none of them: the job had lost all of its checkpoints for good."""
+    job = make_job(saving())
+    job.run()
+    candidates, away = job.newest_first(), job.checkpoints.with_name("away")
+    job.checkpoints.rename(away)
+    (end,) = job.run(restore_from=tuple(candidates), restore_required=True)
+    assert end.exit_code == 1
+    assert "no checkpoint can be read here: tried" in failure_of(end)
+    assert failure_of(end).startswith("exception")  # which a restart may be good for
+    assert end.events_of("checkpoint_damaged") == []
+    shutil.rmtree(job.checkpoints, ignore_errors=True)
+    away.rename(job.checkpoints)
+    (end,) = job.run(restore_from=tuple(candidates), restore_required=True)
+    assert (end.exit_code, end.events_of("checkpoint_restored")) == (0, [{"directory": candidates[0], "step": 12}])
+
+
+def test_one_out_of_reach_is_given_up_where_the_run_goes_on_from_an_older_one(make_job: MakeJob) -> None:
+    job = make_job(saving())
+    job.run()
+    newest, older, _ = map(Path, job.newest_first())
+    newest.rename(newest.with_name("elsewhere"))
+    (end,) = job.run(restore_from=(str(newest), str(older)), restore_required=True)
+    assert [event["directory"] for event in end.events_of("checkpoint_damaged")] == [str(newest)]
+    assert end.events_of("checkpoint_restored") == [{"directory": str(older), "step": 8}]
+
+
 def test_a_disk_full_on_one_rank_fails_the_save_on_all_and_training_goes_on(make_job: MakeJob, tmp_path: Path) -> None:
     (tmp_path / "limited.py").write_text(LIMITED)
     spec = saving(nodes=2, steps=5) | {"entrypoint": "limited:task", "environment": {"working_directory": str(tmp_path)}}
@@ -184,8 +210,8 @@ def test_debris_of_older_generations_is_removed_and_nothing_else(make_job: MakeJ
 def test_a_disk_that_fails_while_a_verified_checkpoint_is_read_costs_that_one_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, read_tensors = Spoiler(tmp_path, seed=0), shards.load_tensors
 
-    def fail_for_the_newest(tensors: Any, *, storage_reader: Any, no_dist: bool) -> None:
-        read_tensors(tensors, storage_reader=storage_reader, no_dist=no_dist)
+    def fail_for_the_newest(tensors: Any, *, storage_reader: Any, planner: Any, no_dist: bool) -> None:
+        read_tensors(tensors, storage_reader=storage_reader, planner=planner, no_dist=no_dist)
         if Path(storage_reader.path) == pair.newest:
             raise CheckpointException("read", {0: (OSError(5, "Input/output error"), StackSummary())})
 

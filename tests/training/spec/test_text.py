@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import pytest
 import yaml
 
@@ -10,6 +13,14 @@ from training.spec.text import load
 
 def test_numbers_are_read_as_json_reads_them() -> None:
     assert load("{a: 1e-3, b: 1.5E+2, c: 1, d: e3}") == {"a": 0.001, "b": 150.0, "c": 1, "d": "e3"}
+
+
+def test_a_number_is_what_it_looks_like_and_what_looks_like_none_is_text() -> None:
+    """YAML 1.1 reads 010 as eight and 12:30 as 750."""
+    assert load("[010, 08, 00, '12:30', 12:30, 1:30.5, 1.2.3, 1e]") == ["010", "08", "00", "12:30", "12:30", "1:30.5", "1.2.3", "1e"]
+    assert load("[0, -5, +5, 1_000, 0x10, 0b11]") == [0, -5, 5, 1000, 16, 3]
+    assert load("[.5, 1., -1.5e3, 1e4, .0003, 1_000.5, -.inf]") == [0.5, 1.0, -1500.0, 1e4, 0.0003, 1000.5, -math.inf]
+    assert [type(each) for each in load("[1e4, 1., 10]")] == [float, float, int]
 
 
 @pytest.mark.parametrize(
@@ -25,9 +36,49 @@ def test_a_key_that_is_there_twice_is_refused_with_its_lines(text: str, message:
         load(text)
 
 
-def test_a_merged_key_may_be_overridden() -> None:
-    text = "base: &base {a: 1, b: 2}\nmore: &more {<<: *base, b: 3}\nmost: {<<: *more, a: 4}\n"
-    assert load(text)["most"] == {"a": 4, "b": 3}
+BOMB = "a0: &a0 [x, x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, "line 1 has the anchor &a0; anchors and aliases are not read here"),
+        ("a: &a [*a]\n", "anchor &a"),
+        ("a: *b\n", "line 1 has the alias \\*b"),
+        ("[" * 30_000, "nested deeper than 32 levels"),
+        ("{a: " * 40 + "1" + "}" * 40, "nested deeper than 32 levels"),
+        ("a: " + "9" * 5000, "the number on line 1 has 5000 digits"),
+        ("a: 0x" + "f" * 60_000, "digits; at most 20"),
+        ("k: " + "x" * 70_000, "has 70003 bytes; a job spec may have 65536"),
+        ("a: \ud800", "surrogates"),
+        (b"a: \xff", "invalid leading"),
+        ("a: \0", "control characters"),
+        ("? [a]\n: b\n", "keys are words"),
+        ("a: !!binary eA==", "has the tag tag:yaml.org,2002:binary"),
+        ("a: 1\n---\nb: 2\n", "single document"),
+    ],
+    ids=[
+        "alias bomb", "recursive alias", "alias of nothing", "deep list", "deep mapping", "long number", "long hexadecimal",
+        "long document", "surrogate", "no UTF-8", "NUL", "list as key", "tag", "two documents",
+    ],
+)  # fmt: skip
+def test_what_no_spec_needs_is_refused_with_its_line_and_no_other_error(text: str | bytes, message: str) -> None:
+    before = time.thread_time()
+    with pytest.raises(yaml.YAMLError, match=message):
+        load(text)
+    assert time.thread_time() - before < 1
+
+
+def test_dates_and_merge_keys_are_text_as_in_json() -> None:
+    assert load("{name: 2020-99-99, since: 2020-01-01, eq: =}") == {"name": "2020-99-99", "since": "2020-01-01", "eq": "="}
+
+
+def test_the_longest_document_is_read_in_a_moment() -> None:
+    """It was a matter of seconds."""
+    text = "".join(f"k{n}: [1, 2, {{a: b}}]\n" for n in range(2600))
+    before = time.thread_time()
+    assert len(load(text)) == 2600
+    assert time.thread_time() - before < 1
 
 
 def test_only_plain_data_is_read() -> None:

@@ -11,8 +11,10 @@ import { IncidentNotice } from "@/features/incidents/components/IncidentNotice";
 import { IncidentsPanel } from "@/features/incidents/components/IncidentsPanel";
 import { faultBehind, headline, isOpen } from "@/features/incidents/incidents";
 import { jobQuery } from "@/features/jobs/api/jobs";
+import { DataRemovedNotice } from "@/features/jobs/components/DataRemovedNotice";
 import { FailurePanel } from "@/features/jobs/components/FailurePanel";
 import { SmallWorldNotice } from "@/features/jobs/components/SmallWorldNotice";
+import { UnreadableNotice } from "@/features/jobs/components/UnreadableNotice";
 import { JobHeader } from "@/features/jobs/components/JobHeader";
 import { PendingPanel } from "@/features/jobs/components/PendingPanel";
 import { GenerationsTable, RanksTable } from "@/features/jobs/components/RanksTable";
@@ -67,6 +69,11 @@ function JobView({ job }: { job: Job }) {
 
 const NONE: readonly Incident[] = [];
 
+function waitingFor({ data_removal: removal }: Job, live: boolean): string {
+  if (removal) return "Its points and curves were deleted.";
+  return live ? "The first points arrive with the first step." : "The job ended before its first step.";
+}
+
 /** What one must know before any number: why it ended, what it recovers from, why it waits. */
 function Notices({ job, incidents, readAt }: { job: Job; incidents: readonly Incident[]; readAt: number }) {
   const ended = job.state === "failed";
@@ -76,8 +83,10 @@ function Notices({ job, incidents, readAt }: { job: Job; incidents: readonly Inc
   const fault = faultBehind(incidents, job);
   return (
     <>
+      <DataRemovedNotice job={job} />
       {failure && <FailurePanel failure={failure} ended={ended} outcome={last?.action === "gave_up" ? last.why : undefined} />}
       {underWay && <IncidentNotice incident={underWay} readAt={readAt} />}
+      <UnreadableNotice job={job} />
       {!underWay && <SmallWorldNotice job={job} fault={fault && headline(fault)} />}
       {job.pending && smallWorld(job) === null && <PendingPanel reason={job.pending} />}
     </>
@@ -99,7 +108,7 @@ function TabContent({ tab, job, incidents, feed, search, change, live }: Content
   const marks = useMemo(() => marksOf(job, incidents), [job, incidents]);
   switch (tab) {
     case "curves":
-      return <Charts feed={feed} view={search} world={job.world_size} marking={{ marks, onOpen: ({ kind }) => change({ tab: kind === "incident" ? "incidents" : "ranks" }) }} waitingFor={live ? "The first points arrive with the first step." : "The job ended before its first step."} onView={(view: Partial<ChartView>) => change(view)} />;
+      return <Charts feed={feed} view={search} world={job.world_size} marking={{ marks, onOpen: ({ kind }) => change({ tab: kind === "incident" ? "incidents" : "ranks" }) }} waitingFor={waitingFor(job, live)} onView={(view: Partial<ChartView>) => change(view)} />;
     case "performance":
       return (
         <div className="stack">
@@ -125,7 +134,7 @@ function TabContent({ tab, job, incidents, feed, search, change, live }: Content
         </div>
       );
     case "checkpoints":
-      return <CheckpointsPanel jobId={job.id} jobName={job.name} onRestored={(jobId) => void navigate({ to: "/jobs/$jobId", params: { jobId }, search: {} })} />;
+      return <CheckpointsPanel job={job} onRestored={(jobId) => void navigate({ to: "/jobs/$jobId", params: { jobId }, search: {} })} />;
     case "timeline":
       return <Timeline jobId={job.id} />;
     case "spec":

@@ -13,7 +13,7 @@ export function SubmitPage() {
   const navigate = route.useNavigate();
   const schema = useQuery(specSchemaQuery);
   const source = useQuery({ ...specOfJobQuery(from ?? ""), enabled: from !== undefined });
-  const initial = from === undefined ? templateNamed(template).text : source.data && stringify(source.data.spec);
+  const initial = from === undefined ? templateNamed(template).text : source.data && stringify(source.data.spec ?? source.data.stored_spec);
   if (initial === undefined) return <Panel label="Job document" flush><PanelStates source={source} what="the job to start from">{() => null}</PanelStates></Panel>;
   return (
     <PanelStates source={schema} what="the job schema" rows={8}>

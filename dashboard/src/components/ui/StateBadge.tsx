@@ -5,7 +5,7 @@ export type Tone = "neutral" | "active" | "good" | "warn" | "bad";
 const TONES: Record<string, Tone> = {
   queued: "neutral", starting: "active", running: "active", recovering: "warn", resizing: "active", stopping: "warn", paused: "warn",
   completed: "good", failed: "bad", cancelled: "neutral", assigned: "neutral", exited: "neutral", lost: "bad", parked: "neutral", released: "neutral", moved: "neutral", joining: "active",
-  ready: "good", cordoned: "warn", draining: "warn", unreachable: "bad", gone: "neutral", committed: "good", damaged: "bad",
+  ready: "good", cordoned: "warn", draining: "warn", unreachable: "bad", gone: "neutral", committed: "good", superseded: "warn", damaged: "bad",
   deleting: "warn", deleted: "neutral",
 };
 const MOVING = new Set(["starting", "running", "recovering", "resizing", "stopping", "joining", "draining"]);

@@ -30,7 +30,7 @@ describe("what resizing does", () => {
   });
 
   it("counts in nodes, each with its slots", () => {
-    const spec = { ...elastic().spec, resources: { nodes: 2, slots_per_node: 4, min_nodes: null, max_nodes: null } };
+    const spec = { ...job().spec, resources: { nodes: 2, slots_per_node: 4, min_nodes: null, max_nodes: null }, fault_tolerance: elastic().spec?.fault_tolerance ?? job().spec.fault_tolerance };
     expect(sizesOf(elastic({ spec, world_size: 8 }))).toMatchObject({ now: 2, least: 1, slots: 4 });
     expect(whatResizingDoes(elastic({ spec, world_size: 8, actual_world_size: 8 }), 3)).toContain("4 ranks warm up");
   });

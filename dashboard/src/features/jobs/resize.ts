@@ -7,7 +7,7 @@ export const MOST_NODES = 4096;
 
 /** In nodes: what the job should have now, and what it may be given. */
 export function sizesOf({ spec, world_size: world }: Job): { now: number; least: number; most: number; slots: number } {
-  const { slots_per_node: slots = 1, min_nodes: least, max_nodes: most } = spec.resources ?? {};
+  const { slots_per_node: slots = 1, min_nodes: least, max_nodes: most } = spec?.resources ?? {};
   return { now: Math.round(world / slots), least: least ?? 1, most: most ?? MOST_NODES, slots };
 }
 
@@ -17,7 +17,7 @@ export function whatResizingDoes(job: Job, nodes: number): string | null {
   if (nodes === now) return null;
   const ranks = plural(nodes * slots, "rank");
   if (job.state === "queued" || job.state === "paused" || job.desired === "pause") return `It is placed with ${ranks} when it runs next.`;
-  if (job.spec.fault_tolerance?.recovery !== "close_up") return `It stops with a checkpoint, and goes on with ${ranks} as soon as there are slots.`;
+  if (job.spec?.fault_tolerance?.recovery !== "close_up") return `It stops with a checkpoint, and goes on with ${ranks} as soon as there are slots.`;
   return `${inPassing(nodes * slots - (job.actual_world_size ?? job.world_size))}${alsoGrows(job, nodes)}`;
 }
 
@@ -29,7 +29,8 @@ function inPassing(change: number): string {
 }
 
 /** At the size that its spec names, and at no other, a job takes slots that nobody waits for. */
-function alsoGrows({ spec: { resources } }: Job, nodes: number): string {
+function alsoGrows({ spec }: Job, nodes: number): string {
+  const resources = spec?.resources;
   const most = resources?.max_nodes;
   return most != null && most > nodes && nodes === (resources?.nodes ?? 1) ? ` It grows up to ${plural(most, "node")} in slots that nobody waits for.` : "";
 }

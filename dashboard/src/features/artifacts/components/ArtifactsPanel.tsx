@@ -8,6 +8,7 @@ import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { StateBadge, type Tone } from "@/components/ui/StateBadge";
 import { asApiError } from "@/lib/errors";
 import { age, bytes, count, plural } from "@/lib/format";
+import { useRefusal } from "@/lib/ownership";
 import type { Artifact, Job, ProfileRequest } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { artifactsQuery, contentUrl, eventFilesUrl, profileQuery, useProfile, useRemove } from "../api/artifacts";
@@ -21,12 +22,13 @@ export function ArtifactsPanel({ job }: { job: Job }) {
   const asked = useQuery(profileQuery(job.id)).data;
   const query = useQuery(artifactsQuery(job.id, asked?.state === "open"));
   const remove = useRemove(job.id);
+  const refused = useRefusal(job);
   const now = useNow(10_000);
   const [removing, setRemoving] = useState<Artifact | null>(null);
-  const actions = (artifact: Artifact) => <RowActions artifact={artifact} onRemove={() => { remove.reset(); setRemoving(artifact); }} />;
+  const actions = (artifact: Artifact) => <RowActions artifact={artifact} refused={refused} onRemove={() => { remove.reset(); setRemoving(artifact); }} />;
   return (
     <Panel title="Traces" flush actions={<EventFilesLink jobId={job.id} />}>
-      {job.state === "running" && job.spec.script == null && <ProfileForm jobId={job.id} asked={asked ?? null} />}
+      {job.state === "running" && job.spec?.script == null && <ProfileForm jobId={job.id} asked={asked ?? null} />}
       <PanelStates source={query} what="the traces" isEmpty={(page) => page.items.length === 0} empty={<EmptyState title="No trace">Ask for one while a job runs, or name its steps under profile in the spec.</EmptyState>}>
         {(page) => <DataTable label="Traces" rows={page.items} columns={columnsAt(now, actions)} rowId={({ id }) => id} />}
       </PanelStates>
@@ -66,14 +68,14 @@ function waitingFor({ ranks, answered, steps }: ProfileRequest): string {
   return `Waiting for ${plural(ranks.length - answered.length, "rank")} to trace ${plural(steps, "step")}`;
 }
 
-function RowActions({ artifact, onRemove }: { artifact: Artifact; onRemove(): void }) {
+function RowActions({ artifact, refused, onRemove }: { artifact: Artifact; refused: string | null; onRemove(): void }) {
   const what = `the trace of rank ${artifact.rank}, steps ${stepsOf(artifact)}`;
   return (
     <span className={classes.actions}>
       {artifact.state === "ready" && (
         <Tooltip label="Download; opens in ui.perfetto.dev"><ActionIcon component="a" href={contentUrl(artifact)} download variant="subtle" aria-label={`Download ${what}`}><IconDownload size={15} /></ActionIcon></Tooltip>
       )}
-      <Tooltip label="Delete"><ActionIcon variant="subtle" color="red" aria-label={`Delete ${what}`} onClick={onRemove}><IconTrash size={15} /></ActionIcon></Tooltip>
+      <Tooltip label={refused ?? "Delete"}><ActionIcon variant="subtle" color="red" aria-label={`Delete ${what}`} disabled={refused != null} onClick={onRemove}><IconTrash size={15} /></ActionIcon></Tooltip>
     </span>
   );
 }

@@ -8,19 +8,21 @@ import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { asApiError } from "@/lib/errors";
 import { age, bytes, count, measured, plural, shortTime } from "@/lib/format";
-import type { Checkpoint } from "@/lib/types";
+import { useRefusal } from "@/lib/ownership";
+import type { Checkpoint, Job } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { checkpointsQuery, useDelete, usePin } from "../api/checkpoints";
 import classes from "./Checkpoints.module.css";
 import { RestoreDialog } from "./RestoreDialog";
 
 interface Props {
-  jobId: string;
-  jobName: string;
+  job: Job;
   onRestored(jobId: string): void;
 }
 
-export function CheckpointsPanel({ jobId, jobName, onRestored }: Props) {
+export function CheckpointsPanel({ job, onRestored }: Props) {
+  const jobId = job.id;
+  const refused = useRefusal(job);
   const query = useQuery(checkpointsQuery(jobId));
   const pin = usePin(jobId);
   const remove = useDelete(jobId);
@@ -28,14 +30,14 @@ export function CheckpointsPanel({ jobId, jobName, onRestored }: Props) {
   const [restoring, setRestoring] = useState<Checkpoint | null>(null);
   const [deleting, setDeleting] = useState<Checkpoint | null>(null);
   const actions = (checkpoint: Checkpoint) => (
-    <RowActions checkpoint={checkpoint} onRestore={() => setRestoring(checkpoint)} onPin={() => pin.mutate(checkpoint)} onDelete={() => { remove.reset(); setDeleting(checkpoint); }} />
+    <RowActions checkpoint={checkpoint} refused={refused} onRestore={() => setRestoring(checkpoint)} onPin={() => pin.mutate(checkpoint)} onDelete={() => { remove.reset(); setDeleting(checkpoint); }} />
   );
   return (
     <Panel title="Checkpoints" flush actions={pin.error && <span role="alert" className={classes.error}>{asApiError(pin.error).message}</span>}>
       <PanelStates source={query} what="the checkpoints" isEmpty={(page) => page.items.length === 0} empty={<EmptyState title="No checkpoint yet">One is saved every few steps as the spec says, and on pause.</EmptyState>}>
         {(page) => <DataTable label="Checkpoints" rows={page.items} columns={columnsAt(now, actions)} rowId={(row) => row.id} rowProps={(row) => ({ "data-muted": row.state === "deleted" })} />}
       </PanelStates>
-      {restoring && <RestoreDialog checkpoint={restoring} jobName={jobName} onClose={() => setRestoring(null)} onRestored={onRestored} />}
+      {restoring && <RestoreDialog checkpoint={restoring} jobName={job.name} onClose={() => setRestoring(null)} onRestored={onRestored} />}
       {deleting && (
         <Confirm
           opened title={`Delete the checkpoint of step ${count(deleting.step)}?`} verb="Delete checkpoint" busy={remove.isPending} error={remove.error}
@@ -92,22 +94,24 @@ function Marks({ checkpoint: { state, latest, best, pinned, deleted_next, damage
 
 interface RowProps {
   checkpoint: Checkpoint;
+  /** Why its job's owner and admins alone may destroy it; null for those. */
+  refused: string | null;
   onRestore(): void;
   onPin(): void;
   onDelete(): void;
 }
 
-function RowActions({ checkpoint, onRestore, onPin, onDelete }: RowProps) {
+function RowActions({ checkpoint, refused, onRestore, onPin, onDelete }: RowProps) {
   const { step, state, pinned } = checkpoint;
   if (state === "deleted" || state === "deleting") return null;
   const pinLabel = `${pinned ? "Unpin" : "Pin"} the checkpoint of step ${step}`;
   return (
     <span className={classes.actions}>
-      {state === "committed" && <Button size="compact-xs" variant="default" onClick={onRestore} aria-label={`Restore from step ${step}`}>Restore</Button>}
-      <Tooltip label={pinned ? "Unpin" : "Pin: retention keeps it"}>
-        <ActionIcon variant="subtle" color="gray" size="sm" aria-label={pinLabel} onClick={onPin}>{pinned ? <IconPinnedOff size={15} /> : <IconPin size={15} />}</ActionIcon>
+      {(state === "committed" || state === "superseded") && <Button size="compact-xs" variant="default" onClick={onRestore} aria-label={`Restore from step ${step}`}>Restore</Button>}
+      <Tooltip label={pinned ? (refused ?? "Unpin") : "Pin: retention keeps it"}>
+        <ActionIcon variant="subtle" color="gray" size="sm" aria-label={pinLabel} disabled={pinned && refused != null} onClick={onPin}>{pinned ? <IconPinnedOff size={15} /> : <IconPin size={15} />}</ActionIcon>
       </Tooltip>
-      <ActionIcon variant="subtle" color="gray" size="sm" aria-label={`Delete the checkpoint of step ${step}`} onClick={onDelete}><IconTrash size={15} /></ActionIcon>
+      <ActionIcon variant="subtle" color="gray" size="sm" aria-label={`Delete the checkpoint of step ${step}`} disabled={refused != null} title={refused ?? undefined} onClick={onDelete}><IconTrash size={15} /></ActionIcon>
     </span>
   );
 }

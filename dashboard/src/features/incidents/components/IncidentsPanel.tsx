@@ -21,7 +21,7 @@ export function IncidentsPanel({ job }: { job: Job }) {
 
 function NoIncidents({ job }: { job: Job }) {
   const alone = job.world_size === 1;
-  const restarts = job.spec.fault_tolerance?.recovery !== "close_up";
+  const restarts = job.spec?.fault_tolerance?.recovery !== "close_up";
   return (
     <EmptyState title="No incidents">
       No rank of this job has failed. If one does, what happened, what was done and what it cost stands here.

@@ -4,6 +4,7 @@ import { useState } from "react";
 import { Confirm } from "@/components/ui/Confirm";
 import { asApiError } from "@/lib/errors";
 import { canCancel, canPause, canResize, canResume, lossOfStopping } from "@/lib/jobs";
+import { useRefusal } from "@/lib/ownership";
 import type { Job } from "@/lib/types";
 import { useJobControl } from "../api/control";
 import { ResizeControl } from "./ResizeControl";
@@ -12,6 +13,7 @@ import classes from "./JobActions.module.css";
 export function JobActions({ job }: { job: Job }) {
   const [confirming, setConfirming] = useState(false);
   const control = useJobControl(job);
+  const refused = useRefusal(job);
   const busy = (name: string) => control.isPending && control.variables === name;
   const cancel = () => control.mutate("cancel", { onSuccess: () => setConfirming(false) });
   return (
@@ -25,7 +27,7 @@ export function JobActions({ job }: { job: Job }) {
       )}
       {canResize(job) && <ResizeControl job={job} />}
       {canCancel(job) && (
-        <Button variant="default" leftSection={<IconX size={14} />} onClick={() => setConfirming(true)}>Cancel job</Button>
+        <Button variant="default" leftSection={<IconX size={14} />} disabled={refused != null} title={refused ?? undefined} onClick={() => setConfirming(true)}>Cancel job</Button>
       )}
       <Confirm
         opened={confirming} title={`Cancel ${job.name}?`} verb="Cancel job" busy={busy("cancel")} error={control.error}

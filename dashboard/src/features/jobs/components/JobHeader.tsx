@@ -16,7 +16,7 @@ import classes from "./JobHeader.module.css";
 export function JobHeader({ job, progress, notices }: { job: Job; progress: JobProgress; notices?: ReactNode }) {
   const now = useNow();
   const share = shareDone(progress);
-  const steps = job.spec.script == null || progress.step > 0;
+  const steps = job.spec?.script == null || progress.step > 0;
   return (
     <>
       <PageHeader
@@ -72,7 +72,7 @@ function runFacts(job: Job, progress: JobProgress, now: number): Fact[] {
   return [
     timeFact(job, progress, now),
     { name: "World", value: smallWorld(job) ?? job.actual_world_size ?? job.world_size, hint: [job.strategy, `generation ${job.generation}`, sparesOf(job)].filter(Boolean).join(", ") },
-    { name: "Restarts", value: job.restarts, hint: `of ${job.spec.fault_tolerance?.max_restarts ?? MISSING} allowed` },
+    { name: "Restarts", value: job.restarts, hint: `of ${job.spec?.fault_tolerance?.max_restarts ?? MISSING} allowed` },
   ];
 }
 
@@ -87,7 +87,7 @@ function timeFact(job: Job, progress: JobProgress, now: number): Fact {
   const started = job.started_at ? Date.parse(job.started_at) : null;
   const until = job.ended_at ? Date.parse(job.ended_at) : now;
   const ran = started ? duration((until - started) / 1000) : MISSING;
-  if (isTerminal(job.state) || job.spec.script) return { name: "Duration", value: ran, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined };
+  if (isTerminal(job.state) || job.spec?.script) return { name: "Duration", value: ran, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined };
   return { name: "ETA", value: duration(progress.eta_seconds), hint: started ? `running for ${ran}` : undefined };
 }
 

@@ -69,6 +69,7 @@ function JobRow({ job, now, picked, full, onPick }: RowProps) {
       </td>
       <td>
         <StateBadge state={job.state} />
+        {job.unreadable && !job.pending && <div className={classes.reason} title={job.unreadable}>its spec cannot be read</div>}
         {job.pending && <div className={classes.reason} title={job.pending.text}>{job.pending.text}</div>}
         {job.state === "failed" && job.end_reason && <div className={classes.under}>{job.end_reason.replaceAll("_", " ")}</div>}
       </td>

@@ -11,7 +11,7 @@ import classes from "./SpecView.module.css";
 
 /** The effective spec: every default filled in; and the plan in it, where it was left to us. */
 export function SpecView({ job }: { job: Job }) {
-  const text = useMemo(() => stringify(job.spec), [job.spec]);
+  const text = useMemo(() => stringify(job.spec ?? job.stored_spec), [job.spec, job.stored_spec]);
   const again = (
     <Button component={Link} to="/jobs/new" search={{ from: job.id } as never} size="compact-xs" variant="default" leftSection={<IconCopyPlus size={13} />}>
       Submit again

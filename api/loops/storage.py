@@ -1,0 +1,89 @@
+"""Gives everything that is stored an end: what users want gone, what is too old, what makes the database too large."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from api.deps import Services
+from api.services import aging, bus, events, removals
+from api.services.identity import SYSTEM
+from api.services.keeping import PASS_SECONDS, Pace, Sweep
+from cluster.storage import KeepPolicy
+from db.repositories import storage
+
+logger = logging.getLogger(__name__)
+INTERVAL_SECONDS = 10.0
+#: Pages of an SQLite file that one transaction gives back, and the fewest for which it is worth one.
+PAGES_AT_ONCE, PAGES_WORTH_IT = 500, 100
+
+
+@dataclass
+class StorageKeeper:
+    services: Services
+    pass_seconds: float = PASS_SECONDS
+    _hourly_due: bool = True
+    _told_low: bool = False
+
+    async def step_once(self, now: datetime) -> None:
+        """One pass of a few seconds at most; what it does not get to is for the next. A part that fails holds up no other, and is raised
+        at the end."""
+        sweep, policy = Sweep(self.services, now, Pace.of(self.pass_seconds)), self.services.settings.keep
+        failed: list[Exception] = []
+        for part in (
+            self._tell_of_the_disk(now),
+            removals.carry_out(sweep),
+            aging.by_age(sweep, policy),
+            aging.by_size(sweep, policy),
+            self._hourly(sweep, policy),
+            sweep.tell(),
+            self._shrink(sweep),
+        ):
+            try:
+                await part
+            except Exception as error:
+                logger.exception("a part of the storage loop failed; the others go on")
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        if sweep.pace.over:
+            self.services.bus.publish(bus.STORAGE)  # there is more to do: the next pass begins at once
+
+    async def _hourly(self, sweep: Sweep, policy: KeepPolicy) -> None:
+        self._hourly_due |= await aging.mark_arrival(self.services, sweep.now, policy)
+        if not self._hourly_due:
+            return
+        await aging.old_events(sweep, policy)
+        await aging.old_ranks(sweep, policy)
+        await aging.old_artifacts(sweep, policy)
+        await removals.look_for_latecomers(self.services)
+        self._hourly_due = sweep.pace.over
+
+    async def _tell_of_the_disk(self, now: datetime) -> None:
+        disk = self.services.disk.state()
+        if disk is None or disk.low == self._told_low:
+            return
+        self._told_low = disk.low
+        words = "points, log lines and files wait on their nodes" if disk.low else "points, log lines and files are stored again"
+        message = f"the coordinator's disk has {disk.free:,} bytes free, the watermark is {disk.limit:,}: {words}"
+        logger.log(logging.WARNING if disk.low else logging.INFO, "%s", message)
+        async with self.services.write() as session:
+            await events.record(
+                session,
+                type="cluster.disk_low" if disk.low else "cluster.disk_fine",
+                actor=SYSTEM,
+                cause="free disk",
+                message=message,
+                data={"free_bytes": disk.free, "total_bytes": disk.total, "limit_bytes": disk.limit},
+                time=now,
+            )
+
+    async def _shrink(self, sweep: Sweep) -> None:
+        """Give free pages of an SQLite file back to the disk."""
+        while not sweep.pace.over:
+            async with self.services.metrics.read() as session:
+                if not await storage.can_shrink(session) or await storage.free_pages(session) < PAGES_WORTH_IT:
+                    return
+            async with sweep.pace.turn(self.services) as session:
+                await storage.shrink(session, PAGES_AT_ONCE)

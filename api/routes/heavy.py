@@ -1,0 +1,51 @@
+"""What routes ask for that read whole histories: answers from `HeavyReads`, and downloads of which only a few go on at once.
+
+HEAD computes nothing: whoever may have the answer is told so, without it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, TypeVar, cast
+
+from fastapi import Depends, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from api.deps import ServicesDep
+from api.services.admission import Admission
+from api.services.heavy_reads import HeavyReads
+from api.services.history_process import Question
+
+T = TypeVar("T")
+
+
+class HistoryReads:
+    """The heavy reads of one request."""
+
+    def __init__(self, reads: HeavyReads, now: datetime, *, head: bool) -> None:
+        self._reads = reads
+        self._now = now
+        self._head = head
+
+    async def get(self, question: Question, _: type[T]) -> T:
+        return cast("T", await self._reads.get(question, self._now, head=self._head))
+
+
+async def history_reads(request: Request, services: ServicesDep) -> HistoryReads:
+    return HistoryReads(request.app.state.heavy_reads, services.now(), head=getattr(request.state, "head", False))
+
+
+Reads = Annotated[HistoryReads, Depends(history_reads)]
+
+
+class DownloadResponse(StreamingResponse):
+    """A download that reads a whole history while it is sent. It waits for its turn before its first byte."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("state", {}).get("head"):
+            await Response(headers=dict(self.headers))(scope, receive, send)
+            return
+        turns: Admission = cast("Any", scope["app"]).state.downloads
+        async with turns.turn():
+            await super().__call__(scope, receive, send)

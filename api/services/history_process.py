@@ -1,0 +1,77 @@
+"""Questions about whole histories, and their answers: the same here and in a worker process, which has databases of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import multiprocessing
+import os
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass
+from datetime import datetime
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Literal
+
+from api.services import comparison, goodput, jobs, samples
+from db.session import Database, open_databases
+
+MOST_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Question:
+    kind: Literal["samples", "goodput", "compare"]
+    job_ids: tuple[str, ...]
+    details: tuple[tuple[str, Hashable], ...] = ()
+
+    @property
+    def tells_time(self) -> bool:
+        """The answer about a job that goes on is another one a second later."""
+        return self.kind == "goodput"
+
+
+async def answer(question: Question, control: Database, metrics: Database, now: datetime) -> Any:
+    async with control.read() as session, metrics.read() as points:
+        if question.kind == "compare":
+            return await comparison.compare(session, points, question.job_ids)
+        job = await jobs.find(session, question.job_ids[0])
+        if question.kind == "goodput":
+            return await goodput.of_job(session, points, job, now)
+        details: dict[str, Any] = dict(question.details)
+        return await samples.of_job(session, points, job, **details)
+
+
+# --- in a worker
+
+
+@dataclass(frozen=True)
+class Worker:
+    loop: asyncio.AbstractEventLoop
+    control: Database
+    metrics: Database
+
+
+@functools.cache
+def _worker(data: Path, database_url: str | None) -> Worker:
+    return Worker(asyncio.new_event_loop(), *open_databases(data, database_url))
+
+
+def run(question: Question, data: Path, database_url: str | None, now: datetime) -> Any:
+    """Raises what `answer` raises, and TimeoutError after MOST_SECONDS."""
+    worker = _worker(data, database_url)
+    limited = asyncio.wait_for(answer(question, worker.control, worker.metrics, now), MOST_SECONDS)
+    return worker.loop.run_until_complete(limited)
+
+
+def leave_with_parent() -> None:
+    """A worker whose coordinator was killed ends too: its queue would never tell it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has a parent"
+    threading.Thread(target=_leave, args=(parent.sentinel,), daemon=True).start()
+
+
+def _leave(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(0)

@@ -1,0 +1,95 @@
+"""The account that a node's ranks run as, where it is not the agent's own: `--run-as USER`.
+
+The agent must be root. Its folder can then be entered by everybody and read by nobody; the folder of each rank belongs to the account.
+What a rank may put into its folder is therefore not believed: see `read_order` and `monitoring.files.open_file`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.agent.errors import RunAsError
+from cluster.agent.processes import PR_SET_DUMPABLE, prctl
+
+ENTERED_BY_ALL = 0o711
+CHECK_TIMEOUT_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+#: Variables of the agent's that name places of the agent's user.
+_NOT_ITS_OWN = frozenset({"XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "PYTHONUSERBASE"})
+
+
+@dataclass(frozen=True)
+class Account:
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str
+
+    def become(self) -> None:
+        """Of a forked child, for good: groups, then user; nothing of root is left. It may be traced and dumped like any of the user's."""
+        os.initgroups(self.name, self.gid)
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+        prctl(PR_SET_DUMPABLE, 1)
+        os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name, SHELL=self.shell)
+        for name in os.environ.keys() & _NOT_ITS_OWN:
+            del os.environ[name]
+
+    def own(self, path: Path) -> None:
+        """Make a file or folder this account's; never what a link names."""
+        os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+    def open_up(self, folder: Path, below: Path) -> None:
+        """Let everybody enter `folder` and the folders between it and `below`, without reading what is in them."""
+        for path in (folder, *(each for each in below.parents if folder in each.parents)):
+            path.chmod(ENTERED_BY_ALL)
+
+    def require_entry(self, folder: Path) -> None:
+        """Raises RunAsError where the account cannot run a Python or enter `folder`: no rank could. One of another place is warned of."""
+        command = [sys.executable, "-c", "import os, sys; os.chdir(sys.argv[1]); print(sys.base_prefix)", str(folder)]
+        done = subprocess.run(
+            command,
+            user=self.uid,
+            group=self.gid,
+            extra_groups=[],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise RunAsError(
+                f"--run-as {self.name}: that user cannot enter {folder} with {sys.executable} ({why}); "
+                "choose a --data whose parent folders everybody may enter (chmod o+x), and a Python that everybody may run"
+            )
+        if done.stdout.strip() != sys.base_prefix:
+            log.warning(
+                "ranks run as %s find the Python of %s instead of %s, which that user cannot read; install it where everybody may",
+                self.name,
+                done.stdout.strip(),
+                sys.base_prefix,
+            )
+
+
+def find_account(name: str) -> Account:
+    """Raises RunAsError where ranks cannot run as that user."""
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise RunAsError(f"--run-as {name}: there is no such user on this machine; create it, e.g. useradd --system {name}") from None
+    if os.geteuid() != 0:
+        raise RunAsError(f"--run-as {name} needs root, to start ranks as another user: start the agent as root, or leave --run-as out")
+    if found.pw_uid == 0:
+        raise RunAsError(f"--run-as {name} is root, whom nothing is kept from: name a user without rights, or leave --run-as out")
+    return Account(found.pw_name, found.pw_uid, found.pw_gid, found.pw_dir, found.pw_shell or "/bin/sh")

@@ -1,0 +1,62 @@
+"""Removing a folder that a stranger filled: as deep as they like, with folders nobody may write in, with links to elsewhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with all that is in it; read-only folders, too, if they are ours. Links are removed and never followed, and
+    every name is looked up in an open folder, so that putting a link in a folder's place leads nowhere else. A folder within a folder
+    is moved up first: however deep it lies, neither its path nor the call stack gets long. Raises the first OSError of what cannot
+    be removed."""
+    with _open(str(path)) as top:
+        waiting = os.listdir(top)
+        while waiting:
+            name = waiting.pop()
+            if _is_folder(name, top):
+                waiting += _empty(name, top)
+                os.rmdir(name, dir_fd=top)
+            else:
+                os.unlink(name, dir_fd=top)
+    path.rmdir()
+
+
+def _empty(name: str, top: int) -> list[str]:
+    """Remove the files in a folder in `top`, and move the folders in it up into `top`: their names there."""
+    moved = list[str]()
+    with _open(name, top) as folder:
+        for inner in os.listdir(folder):
+            if _is_folder(inner, folder):
+                _make_ours(inner, folder)
+                moved.append(uuid.uuid4().hex)
+                os.rename(inner, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
+            else:
+                os.unlink(inner, dir_fd=folder)
+    return moved
+
+
+@contextmanager
+def _open(name: str, parent: int | None = None) -> Iterator[int]:
+    _make_ours(name, parent)
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _is_folder(name: str, parent: int) -> bool:
+    return stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode)
+
+
+def _make_ours(name: str, parent: int | None) -> None:
+    """Root needs no mode (and must change none: chmod follows links). The mode of others' folders is theirs; opening them tells why."""
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if os.geteuid() == status.st_uid != 0 and stat.S_ISDIR(status.st_mode):
+        os.chmod(name, stat.S_IRWXU, dir_fd=parent)

@@ -1,0 +1,20 @@
+import { useQuery } from "@tanstack/react-query";
+import { IconDatabaseExclamation } from "@tabler/icons-react";
+import { bytes } from "@/lib/format";
+import { storageQuery } from "../api/storage";
+import classes from "./Storage.module.css";
+
+/** On every page, while the coordinator's disk is nearly full. */
+export function DiskBanner() {
+  const disk = useQuery(storageQuery).data?.disk;
+  if (!disk?.low) return null;
+  return (
+    <div className={classes.banner} role="alert">
+      <IconDatabaseExclamation size={17} aria-hidden />
+      <span>
+        <strong>The coordinator’s disk is nearly full:</strong> {bytes(disk.free_bytes)} free, the watermark is {bytes(disk.low_bytes)}. Points, log lines and traces
+        wait on their nodes until there is room; jobs go on.
+      </span>
+    </div>
+  );
+}

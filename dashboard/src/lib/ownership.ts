@@ -1,0 +1,18 @@
+/** Who may destroy what of a job. The coordinator decides; this only says it before a button is pressed. */
+import { useQueryClient } from "@tanstack/react-query";
+import { keys } from "./keys";
+import type { JobSummary, Me } from "./types";
+
+type Owned = Pick<JobSummary, "created_by" | "created_by_id">;
+
+/** Why the coordinator would refuse to cancel this job or to delete or unpin what it left; null where it would not. */
+export function refusal(me: Me | null | undefined, job: Owned): string | null {
+  if (me == null || me.role === "admin") return null;
+  if (me.role === "viewer") return "Your role is viewer: members and admins may do this.";
+  if (me.members_may === "all" || job.created_by_id === me.user_id) return null;
+  return `This is ${job.created_by}'s job: only ${job.created_by} or an admin may do this.`;
+}
+
+export function useRefusal(job: Owned): string | null {
+  return refusal(useQueryClient().getQueryData<Me | null>(keys.me), job);
+}

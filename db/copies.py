@@ -1,0 +1,55 @@
+"""Copies of one SQLite file, with what its write-ahead log holds, while others use it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from db.errors import BackupDamagedError
+from monitoring.files import sync_file, sync_folder
+
+#: How long a writer's turn is waited for.
+TURN_SECONDS = 30.0
+SCRATCH = ".tmp"
+#: Copies of the control database that are kept, and where.
+KEPT_COPIES = 3
+COPIES = "before-migrations"
+
+
+@contextlib.contextmanager
+def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+    """Never made anew; transactions are begun by hand."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=TURN_SECONDS, isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def copy(source: sqlite3.Connection, path: Path) -> None:
+    """As one file without a log beside it, fsynced, mode 0600."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
+        source.backup(target)
+        target.execute("PRAGMA journal_mode=DELETE").fetchone()
+        problems = [row[0] for row in target.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
+    if problems:
+        raise BackupDamagedError(f"the copy of {path.name} is damaged, so the database is: {'; '.join(problems)}; see 'paceline db check'")
+    sync_file(path)
+
+
+def copy_before_migration(path: Path, revision: str) -> Path:
+    """Of the control database as `revision` has left it. Whoever migrates holds the writer's turn, so it is the last word of the old version."""
+    folder = path.parent / COPIES
+    folder.mkdir(mode=0o700, exist_ok=True)
+    target = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{revision}.db"
+    with opened(path) as source:
+        copy(source, target)
+    for old in sorted(folder.glob("*.db"))[:-KEPT_COPIES]:
+        old.unlink(missing_ok=True)
+    sync_folder(folder)
+    return target

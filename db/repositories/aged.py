@@ -1,0 +1,134 @@
+"""What has been kept long enough in the control database: events, ranks of earlier generations, files of ranks. And who wants data gone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select, true
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster.states import TERMINAL_JOB_STATES, NodeState, RankState
+from db.models.artifacts import ArtifactRow
+from db.models.events import EventRow
+from db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
+from db.models.nodes import NodeRow
+from db.models.storage import DataRemovalRow
+
+
+async def ended_jobs(session: AsyncSession, job_ids: Collection[str]) -> set[str]:
+    """Those that have ended; one that is not known has too."""
+    query = select(JobRow.id).where(JobRow.id.in_(job_ids), JobRow.state.not_in(TERMINAL_JOB_STATES))
+    return set(job_ids) - set(await session.scalars(query))
+
+
+async def names_of(session: AsyncSession, job_ids: Collection[str]) -> dict[str, tuple[str, str]]:
+    """(name, state) by job."""
+    query = select(JobRow.id, JobRow.name, JobRow.state).where(JobRow.id.in_(job_ids))
+    return {job_id: (name, state.value) for job_id, name, state in await session.execute(query)}
+
+
+async def rank_count(session: AsyncSession, job_id: str) -> int:
+    """Ranks of the job are numbered below this, in every generation."""
+    return int(await session.scalar(select(func.max(GenerationRow.world_size)).where(GenerationRow.job_id == job_id)) or 0)
+
+
+# --- events
+
+
+async def drop_events(session: AsyncSession, after: int, up_to: int, limit: int) -> int | None:
+    """Delete events with after < seq <= up_to, at most `limit` of them looked at, but for those of jobs that have not ended. The `seq`
+    that was reached; None: there are no more."""
+    looked_at = select(EventRow.seq).where(EventRow.seq > after, EventRow.seq <= up_to).order_by(EventRow.seq).limit(limit).subquery()
+    reached: int | None = await session.scalar(select(func.max(looked_at.c.seq)))
+    if reached is None:
+        return None
+    living = select(JobRow.id).where(JobRow.state.not_in(TERMINAL_JOB_STATES))
+    ended = or_(EventRow.job_id.is_(None), EventRow.job_id.not_in(living))
+    await session.execute(delete(EventRow).where(EventRow.seq > after, EventRow.seq <= reached, ended))
+    return reached
+
+
+# --- ranks
+
+
+def _settled() -> ColumnElement[bool]:
+    """Nothing more can come from it: it is gone with all that it left acknowledged, or its node is gone for good."""
+    nodes = select(NodeRow.id).where(NodeRow.state == NodeState.GONE)
+    return or_(and_(RankRow.state.in_([RankState.EXITED, RankState.MOVED]), RankRow.drained.is_(True)), RankRow.node_id.in_(nodes))
+
+
+async def jobs_with_settled_ranks(session: AsyncSession, ended_before: datetime, limit: int) -> list[tuple[str, int]]:
+    """(job, its newest generation) of jobs that ended long ago and have ranks of earlier generations that can go."""
+    query = (
+        select(JobRow.id, JobRow.generation)
+        .where(JobRow.ended_at < ended_before, RankRow.generation < JobRow.generation, _settled())
+        .join(RankRow, RankRow.job_id == JobRow.id)
+        .distinct()
+        .limit(limit)
+    )
+    return [(job_id, generation) for job_id, generation in await session.execute(query)]
+
+
+async def drop_ranks(session: AsyncSession, job_id: str, before_generation: int) -> int:
+    """Delete settled ranks of earlier generations, with how far their events were applied; how many."""
+    mine = (RankRow.job_id == job_id, RankRow.generation < before_generation)
+    gone = cast("CursorResult[Any]", await session.execute(delete(RankRow).where(*mine, _settled()))).rowcount
+    left = select(RankRow.rank).where(
+        RankRow.job_id == job_id, RankRow.generation == RankEventMarkRow.generation, RankRow.rank == RankEventMarkRow.rank
+    )
+    marks = (RankEventMarkRow.job_id == job_id, RankEventMarkRow.generation < before_generation, ~left.exists())
+    await session.execute(delete(RankEventMarkRow).where(*marks))
+    return gone
+
+
+# --- files of ranks
+
+
+async def old_artifacts(session: AsyncSession, created_before: datetime, limit: int) -> Sequence[ArtifactRow]:
+    """Of jobs that have ended."""
+    query = select(ArtifactRow).join(JobRow, JobRow.id == ArtifactRow.job_id)
+    query = query.where(ArtifactRow.created_at < created_before, JobRow.state.in_(TERMINAL_JOB_STATES))
+    return (await session.scalars(query.order_by(ArtifactRow.id).limit(limit))).all()
+
+
+async def stuck_artifacts(session: AsyncSession, offered_before: datetime, silent_before: datetime, limit: int) -> Sequence[ArtifactRow]:
+    """That have been arriving since before `offered_before`, or since before `silent_before` from a node that is lost or gone."""
+    away = NodeRow.state.in_([NodeState.LOST, NodeState.GONE])
+    since = or_(ArtifactRow.created_at < offered_before, and_(ArtifactRow.created_at < silent_before, away))
+    query = select(ArtifactRow).join(NodeRow, NodeRow.id == ArtifactRow.node_id)
+    query = query.where(ArtifactRow.stored_at.is_(None), ArtifactRow.error.is_(None), since)
+    return (await session.scalars(query.order_by(ArtifactRow.id).limit(limit))).all()
+
+
+async def known_artifacts(session: AsyncSession, artifact_ids: Collection[str]) -> set[str]:
+    return set(await session.scalars(select(ArtifactRow.id).where(ArtifactRow.id.in_(artifact_ids))))
+
+
+async def artifacts_of(session: AsyncSession, job_id: str, limit: int) -> Sequence[ArtifactRow]:
+    return (await session.scalars(select(ArtifactRow).where(ArtifactRow.job_id == job_id).order_by(ArtifactRow.id).limit(limit))).all()
+
+
+async def artifact_bytes(session: AsyncSession, job_id: str | None = None) -> tuple[int, int]:
+    """(files, bytes) stored or arriving."""
+    query = select(func.count(), func.sum(ArtifactRow.bytes)).where(ArtifactRow.job_id == job_id if job_id else true())
+    count, size = (await session.execute(query)).one()
+    return int(count), int(size or 0)
+
+
+# --- who wants data gone
+
+
+async def removal(session: AsyncSession, job_id: str) -> DataRemovalRow | None:
+    return await session.get(DataRemovalRow, job_id, populate_existing=True)
+
+
+async def open_removals(session: AsyncSession, limit: int) -> Sequence[DataRemovalRow]:
+    """The first asked first."""
+    query = select(DataRemovalRow).where(DataRemovalRow.done_at.is_(None)).order_by(DataRemovalRow.asked_at).limit(limit)
+    return (await session.scalars(query)).all()
+
+
+async def removals_of(session: AsyncSession, job_ids: Collection[str]) -> Sequence[DataRemovalRow]:
+    return (await session.scalars(select(DataRemovalRow).where(DataRemovalRow.job_id.in_(job_ids)))).all()

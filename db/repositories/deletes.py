@@ -1,0 +1,136 @@
+"""Deleting the oldest of what is stored of a job, a few thousand rows at a time: the metrics database.
+
+Hazard: deletes of roll-ups and tallies meet the writer's upserts of the same rows. Each function here takes the writer's lock first
+(`ingest.lock`), so that no two transactions wait for each other; so each is kept small, and the caller repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, Integer, Select, case, column, delete, func, literal, select, update, values
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster.storage import BUCKET_BYTES, LINE_BYTES, POINT_BYTES, Kind, curve_kind
+from db.models.artifacts import ArtifactChunkRow
+from db.models.metrics import LogLineRow, MetricNameRow, MetricRecordRow, MetricRollupRow, StreamMarkRow
+from db.models.storage import StoredDataRow
+from db.repositories import ingest
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What was deleted. `to_step`: the highest step of it; None for log lines."""
+
+    rows: int = 0
+    bytes: int = 0
+    to_step: int | None = None
+
+
+# --- points and log lines
+
+
+async def drop_oldest(
+    session: AsyncSession, job_id: str, kind: Kind, *, rows: int, bytes: int | None = None, up_to: int | None = None
+) -> Gone:
+    """Delete at most `rows` points or lines, the oldest first, and not more than make up `bytes`; `up_to`: the newest `seq` to go."""
+    await ingest.lock(session)
+    table: Any = MetricRecordRow if kind is Kind.POINTS else LogLineRow
+    gone, last = await _oldest(session, _oldest_query(job_id, kind, up_to).limit(rows), bytes)
+    if gone.rows:
+        await session.execute(delete(table).where(table.job_id == job_id, table.seq <= last))
+    await _subtract(session, job_id, kind, gone, nothing_left=up_to is None and not gone.rows)
+    return gone
+
+
+def _oldest_query(job_id: str, kind: Kind, up_to: int | None) -> Select[Any]:
+    """(seq, bytes, step) in the order of arrival."""
+    if kind is Kind.POINTS:
+        points = MetricRecordRow
+        query = select(points.seq, POINT_BYTES + func.length(points.values), points.step).where(points.job_id == job_id)
+        return (query if up_to is None else query.where(points.seq <= up_to)).order_by(points.seq)
+    lines = LogLineRow
+    query = select(lines.seq, LINE_BYTES + func.length(lines.text), literal(None)).where(lines.job_id == job_id)
+    return (query if up_to is None else query.where(lines.seq <= up_to)).order_by(lines.seq)
+
+
+async def _oldest(session: AsyncSession, query: Select[Any], bytes: int | None) -> tuple[Gone, int]:
+    """(what would go, the newest `seq` of it)."""
+    rows, total, last, highest = 0, 0, 0, -1
+    for seq, size, step in await session.execute(query):
+        if bytes is not None and total >= bytes:
+            break
+        rows, total, last, highest = rows + 1, total + size, seq, max(highest, -1 if step is None else step)
+    return Gone(rows, total, highest if highest >= 0 else None), last
+
+
+# --- roll-ups
+
+
+async def bucket_range(session: AsyncSession, job_id: str, level: int, ranks: Sequence[int]) -> tuple[int, int] | None:
+    """The lowest and the highest bucket of one level; None: there is none. Looked up in the index for each name and rank: reading a
+    level as a whole could be millions of rows."""
+    table = MetricRollupRow
+    each = values(column("rank", Integer), name="each_rank").data([(rank,) for rank in ranks]).cte("each_rank")
+    mine = (table.job_id == MetricNameRow.job_id, table.name == MetricNameRow.name, table.rank == each.c.rank, table.level == level)
+    lowest = select(table.bucket).where(*mine).order_by(table.bucket).limit(1).correlate(MetricNameRow, each).scalar_subquery()
+    highest = select(table.bucket).where(*mine).order_by(table.bucket.desc()).limit(1).correlate(MetricNameRow, each).scalar_subquery()
+    query = (
+        select(func.min(lowest), func.max(highest))
+        .select_from(MetricNameRow)
+        .join(each, literal(True))
+        .where(MetricNameRow.job_id == job_id)
+    )
+    first, last = (await session.execute(query)).one()
+    return None if first is None else (first, last)
+
+
+async def names(session: AsyncSession, job_id: str) -> list[str]:
+    return list(await session.scalars(select(MetricNameRow.name).where(MetricNameRow.job_id == job_id).order_by(MetricNameRow.name)))
+
+
+async def drop_buckets(session: AsyncSession, job_id: str, name: str, level: int, ranks: Sequence[int], buckets: range) -> Gone:
+    """Delete these buckets of one metric and level."""
+    await ingest.lock(session)
+    table = MetricRollupRow
+    mine = (table.job_id == job_id, table.name == name, table.rank.in_(ranks), table.level == level)
+    within = (table.bucket >= buckets.start, table.bucket < buckets.stop)
+    rows = cast("CursorResult[Any]", await session.execute(delete(table).where(*mine, *within))).rowcount
+    gone = Gone(rows, rows * BUCKET_BYTES, buckets.stop * level - 1)
+    await _subtract(session, job_id, curve_kind(level), gone)
+    return gone
+
+
+async def settle(session: AsyncSession, job_id: str, kind: str) -> None:
+    """Nothing of this kind is stored any more, whatever was counted."""
+    await ingest.lock(session)
+    await _subtract(session, job_id, kind, Gone(), nothing_left=True)
+
+
+# --- what goes with the job's data
+
+
+async def forget_marks(session: AsyncSession, job_id: str, before_generation: int) -> None:
+    """Of ranks that can send nothing more."""
+    await ingest.lock(session)
+    mine = (StreamMarkRow.job_id == job_id, StreamMarkRow.generation < before_generation)
+    await session.execute(delete(StreamMarkRow).where(*mine))
+
+
+async def stored_artifacts(session: AsyncSession) -> list[str]:
+    """Of which there is at least one chunk."""
+    return list(await session.scalars(select(ArtifactChunkRow.artifact_id).where(ArtifactChunkRow.number == 0)))
+
+
+async def _subtract(session: AsyncSession, job_id: str, kind: str, gone: Gone, *, nothing_left: bool = False) -> None:
+    """Take it off the tally. `nothing_left`: there is no such row any more, whatever was counted."""
+    table = StoredDataRow
+    changes: dict[str, Any] = {"gone_rows": table.gone_rows + gone.rows}
+    for name, less in (("rows", gone.rows), ("bytes", gone.bytes)):
+        counted = getattr(table, name)
+        changes[name] = 0 if nothing_left else case((counted > less, counted - less), else_=0)
+    if gone.to_step is not None:
+        changes["gone_to_step"] = case((func.coalesce(table.gone_to_step, -1) < gone.to_step, gone.to_step), else_=table.gone_to_step)
+    await session.execute(update(table).where(table.job_id == job_id, table.kind == kind).values(**changes))

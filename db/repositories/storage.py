@@ -1,0 +1,129 @@
+"""How much is stored of each job, when it arrived, and what the files take: the metrics database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster.storage import Kind
+from db.models.metrics import LogLineRow, MetricRecordRow
+from db.models.storage import ArrivalMarkRow, StoredDataRow
+
+#: The tables of the metrics database, which on PostgreSQL is the same as the control database.
+METRIC_TABLES = ("metric_records", "metric_rollups", "metric_names", "log_lines", "stream_marks", "artifact_chunks", "stored_data")
+
+
+# --- how much there is
+
+
+async def add(session: AsyncSession, sizes: Mapping[tuple[str, str], tuple[int, int]], now: datetime) -> None:
+    """(rows, bytes) by (job, kind), on top of what is stored; in the transaction that stores them."""
+    if not sizes:
+        return
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(StoredDataRow)
+    fresh = statement.excluded
+    upsert = statement.on_conflict_do_update(
+        index_elements=[StoredDataRow.job_id, StoredDataRow.kind],
+        set_={"rows": StoredDataRow.rows + fresh.rows, "bytes": StoredDataRow.bytes + fresh.bytes, "changed_at": fresh.changed_at},
+    )
+    rows = [{"job_id": job, "kind": kind, "rows": n, "bytes": size, "changed_at": now} for (job, kind), (n, size) in sizes.items()]
+    await session.execute(upsert, rows)
+
+
+async def by_kind(session: AsyncSession) -> dict[str, tuple[int, int]]:
+    """(rows, bytes) of each kind."""
+    query = select(StoredDataRow.kind, func.sum(StoredDataRow.rows), func.sum(StoredDataRow.bytes)).group_by(StoredDataRow.kind)
+    return {kind: (int(rows), int(size)) for kind, rows, size in await session.execute(query)}
+
+
+async def largest(session: AsyncSession, limit: int) -> list[tuple[str, int]]:
+    """(job, bytes) of those of which most is stored."""
+    total = func.sum(StoredDataRow.bytes)
+    query = select(StoredDataRow.job_id, total).group_by(StoredDataRow.job_id).having(total > 0).order_by(total.desc()).limit(limit)
+    return [(job_id, int(size)) for job_id, size in await session.execute(query)]
+
+
+async def least_recent(session: AsyncSession, kinds: Sequence[str], limit: int, *, before: datetime | None = None) -> list[StoredDataRow]:
+    """Of these kinds, those that were added to the longest ago first."""
+    query = select(StoredDataRow).where(StoredDataRow.kind.in_(kinds), StoredDataRow.bytes > 0)
+    if before is not None:
+        query = query.where(StoredDataRow.changed_at < before)
+    return list((await session.scalars(query.order_by(StoredDataRow.changed_at, StoredDataRow.job_id).limit(limit))).all())
+
+
+async def of_job(session: AsyncSession, job_id: str) -> dict[str, StoredDataRow]:
+    """By kind; rows whose data has gone too."""
+    return {row.kind: row for row in await session.scalars(select(StoredDataRow).where(StoredDataRow.job_id == job_id))}
+
+
+async def gone_to_steps(session: AsyncSession, job_id: str) -> dict[str, int]:
+    """By kind, the highest step of which something was deleted."""
+    query = select(StoredDataRow.kind, StoredDataRow.gone_to_step)
+    query = query.where(StoredDataRow.job_id == job_id, StoredDataRow.gone_to_step.is_not(None))
+    return {kind: step for kind, step in await session.execute(query) if step is not None}
+
+
+async def note_told(session: AsyncSession, job_id: str, kinds: Sequence[str], now: datetime) -> None:
+    rows = update(StoredDataRow).where(StoredDataRow.job_id == job_id, StoredDataRow.kind.in_(kinds))
+    await session.execute(rows.values(told_at=now))
+
+
+async def file_bytes(session: AsyncSession) -> tuple[int, int]:
+    """(what the database takes on disk, what of it is free for new rows). PostgreSQL does not tell the second: 0."""
+    if session.get_bind().dialect.name == "postgresql":
+        query = (
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relname = ANY(:tables) AND relnamespace = 'public'::regnamespace"
+        )
+        return int(await session.scalar(text(query), {"tables": list(METRIC_TABLES)}) or 0), 0
+    page, pages, free = [await session.scalar(text(f"PRAGMA {name}")) for name in ("page_size", "page_count", "freelist_count")]
+    return int(page) * int(pages), int(page) * int(free)
+
+
+async def free_pages(session: AsyncSession) -> int:
+    """Of an SQLite file."""
+    return int(await session.scalar(text("PRAGMA freelist_count")) or 0)
+
+
+async def can_shrink(session: AsyncSession) -> bool:
+    """Whether it is an SQLite file that was made with `auto_vacuum`."""
+    return session.get_bind().dialect.name == "sqlite" and await session.scalar(text("PRAGMA auto_vacuum")) == 2
+
+
+async def shrink(session: AsyncSession, pages: int) -> None:
+    """Give so many free pages of an SQLite file back. The pragma gives one back at each step of its statement, and only a script is
+    stepped to its end. It commits first, so nothing else may be in this transaction."""
+    raw = (await (await session.connection()).get_raw_connection()).driver_connection
+    assert raw is not None
+    await raw.executescript(f"PRAGMA incremental_vacuum({pages})")
+
+
+# --- when it arrived
+
+
+async def newest_mark(session: AsyncSession) -> ArrivalMarkRow | None:
+    return (await session.scalars(select(ArrivalMarkRow).order_by(ArrivalMarkRow.time.desc()).limit(1))).one_or_none()
+
+
+async def mark_before(session: AsyncSession, moment: datetime) -> ArrivalMarkRow | None:
+    """Up to where everything had arrived before `moment`; None: that is not known."""
+    query = select(ArrivalMarkRow).where(ArrivalMarkRow.time <= moment).order_by(ArrivalMarkRow.time.desc()).limit(1)
+    return (await session.scalars(query)).one_or_none()
+
+
+async def add_mark(session: AsyncSession, now: datetime, events: int, forget_before: datetime) -> None:
+    await session.execute(delete(ArrivalMarkRow).where(ArrivalMarkRow.time < forget_before))
+    points, lines = [await session.scalar(select(func.max(table.seq))) or 0 for table in (MetricRecordRow, LogLineRow)]
+    session.add(ArrivalMarkRow(time=now, points=points, lines=lines, events=events))
+
+
+async def oldest_owner(session: AsyncSession, kind: str, up_to: int) -> str | None:
+    """The job of the oldest point or line, where that is not newer than `up_to`."""
+    table: Any = MetricRecordRow if kind == Kind.POINTS else LogLineRow
+    found: str | None = await session.scalar(select(table.job_id).where(table.seq <= up_to).order_by(table.seq).limit(1))
+    return found

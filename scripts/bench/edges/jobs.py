@@ -1,0 +1,87 @@
+"""Jobs of one slot a second, from their submission to their start on simulated agents, and what each costs the coordinator.
+
+Sixteen clients submit as fast as they are answered; a job ends well after a second and makes room for the next.
+
+    python -m scripts.bench.edges.jobs [--jobs N] [--agents N] [--database URL] [--json FILE]
+
+`--database`: an empty PostgreSQL database instead of SQLite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import httpx
+
+from scripts.bench.edges.agents import CONNECT_SECONDS, SPEC
+from scripts.bench.edges.load.coordinator import coordinator
+from scripts.bench.edges.load.fleet import Fleet, fleet
+from scripts.bench.figures import Figure, report, summarize
+
+JOBS, AGENTS, CLIENTS = 3_000, 100, 16
+SETTLE_SECONDS, JOB_SECONDS = 2.0, 1.0
+
+
+async def submit(client: httpx.AsyncClient, jobs: int) -> list[float]:
+    """How long each answer took, in ms."""
+    numbers, took = iter(range(jobs)), list[float]()
+
+    async def one_client() -> None:
+        for number in numbers:
+            begun = time.monotonic()
+            (await client.post("/training/jobs", json={**SPEC, "name": f"load-{number}"})).raise_for_status()
+            took.append((time.monotonic() - begun) * 1000)
+
+    await asyncio.gather(*(one_client() for _ in range(CLIENTS)))
+    return took
+
+
+async def starts_per_second(simulated: Fleet, jobs: int, seconds: float) -> list[float]:
+    """Second by second, until all have started."""
+    rates, deadline = list[float](), time.monotonic() + seconds
+    while simulated.told.started < jobs:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{simulated.told.started} of {jobs} jobs have started within {seconds:.0f} s")
+        begun, before = time.monotonic(), simulated.told.started
+        await asyncio.sleep(1.0)
+        rates.append((simulated.told.started - before) / (time.monotonic() - begun))
+    return rates
+
+
+async def measure(jobs: int, agents: int, database_url: str | None, port: int | None) -> list[Figure]:
+    async with coordinator(agents, database_url=database_url, port=port) as target, fleet(target, lifetime=JOB_SECONDS) as simulated:
+        await simulated.until(lambda told: told.connected >= agents, f"{agents} agents are connected", CONNECT_SECONDS)
+        await asyncio.sleep(SETTLE_SECONDS)
+        begun, before = time.monotonic(), target.cpu_seconds()
+        async with target.client() as client:
+            submitting = asyncio.create_task(submit(client, jobs))
+            rates = await starts_per_second(simulated, jobs, seconds=60 + jobs / 2)
+            seconds, took = time.monotonic() - begun, await submitting
+        await simulated.until(lambda told: told.completed >= jobs, "all jobs have ended", 120.0)
+        cpu = 1000 * (target.cpu_seconds() - before) / jobs
+        what = f"{jobs} jobs on {agents} agents, {'PostgreSQL' if database_url else 'SQLite'}, load {os.getloadavg()[0]:.1f}"
+    return [
+        summarize("jobs_started_per_s", "1/s", [jobs / seconds], f"goal 100; {what}"),
+        summarize("jobs_started_each_second", "1/s", rates, "of the same, second by second"),
+        summarize("job_cpu_ms", "ms CPU", [cpu], "of the coordinator, for each job from its submission to its end"),
+        summarize("job_submit_ms", "ms", took, f"with {CLIENTS} clients at once"),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument("--agents", type=int, default=AGENTS)
+    parser.add_argument("--database", help="URL of an empty PostgreSQL database")
+    parser.add_argument("--port", type=int, help="of the coordinator; default: a free one")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    report(asyncio.run(measure(arguments.jobs, arguments.agents, arguments.database, arguments.port)), arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Uploads that a coordinator acknowledges each second: 1,000 simulated agents, each with one rank that tells 10 points a second.
+
+Every agent keeps one connection and one upload in flight, as a real one does; its next second begins when its time has come and the last
+upload is acknowledged. The figures say what was acknowledged, how late (p50, p99), what failed, and what it cost the coordinator. Load
+generator and coordinator share the machine: the CPU time of each upload says more than the rate when others use it too.
+
+    python -m scripts.bench.edges.uploads [--seconds 20] [--agents 1000] [--postgres URL] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import random
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import httpx
+import msgspec
+import psutil
+
+from api.services import identity
+from cluster.protocol import UPLOAD_PATH
+from cluster.states import JobState, NodeState, RankState
+from db.base import new_id
+from db.migrate import upgrade_all
+from db.models.jobs import GenerationRow, JobRow, RankRow
+from db.models.nodes import NodeRow
+from db.session import open_databases
+from monitoring.points import MetricRecord, RankBatch, Upload, UploadReply
+from scripts.bench.figures import Figure, report
+
+RANKS_PER_JOB = 8
+NAMES = ("loss", "learning_rate", "gradient_norm", "step_seconds", "data_seconds", *(f"metric_{n}" for n in range(5)))
+GOAL = "goal: 1,000/s, acknowledged p99 500 ms, no failure"
+START_SECONDS = 60.0
+UPLOAD_SECONDS = 30.0
+SPEC = {"name": "bench", "script": {"path": "bench.py"}, "resources": {"nodes": RANKS_PER_JOB}}
+
+
+@dataclass(frozen=True)
+class Agent:
+    credential: str
+    job_id: str
+    rank: int
+
+
+@dataclass
+class Outcome:
+    """An accumulator."""
+
+    seconds: list[float] = field(default_factory=list)  # from an upload's begin to its acknowledgement
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+async def seed(data: Path, database_url: str | None, count: int) -> list[Agent]:
+    """Running jobs of RANKS_PER_JOB ranks, one on each node."""
+    control, metrics = open_databases(data, database_url)
+    await upgrade_all(control, metrics)
+    now, agents = datetime.now(UTC), []
+    async with control.write() as session:
+        for number in range(count):
+            rank = number % RANKS_PER_JOB
+            if rank == 0:
+                job = JobRow(id=new_id(), name="bench", project="default", priority=50, state=JobState.RUNNING, spec=SPEC, generation=1)
+                job.world_size, job.created_by, job.created_at, job.queued_at, job.state_since = RANKS_PER_JOB, "bench", now, now, now
+                session.add(job)
+                await session.flush()
+                session.add(GenerationRow(job_id=job.id, generation=1, world_size=RANKS_PER_JOB, started_at=now, store_token=""))
+            agent = Agent(identity.new_secret(identity.NODE_PREFIX), job.id, rank)
+            node = NodeRow(id=new_id(), name=f"agent-{number}", state=NodeState.READY, state_since=now, joined_at=now)
+            node.heartbeat_at = now + timedelta(days=1)  # it has no channel, and is not to be given up for that
+            node.credential_hash = identity.hash_secret(agent.credential)
+            session.add(node)
+            await session.flush()
+            place = {"job_id": job.id, "generation": 1, "rank": rank, "node_id": node.id}
+            session.add(RankRow(**place, slot=0, local_rank=0, node_rank=rank, state=RankState.RUNNING, updated_at=now))
+            agents.append(agent)
+    await control.close()
+    await metrics.close()
+    return agents
+
+
+@asynccontextmanager
+async def coordinator(data: Path, database_url: str | None, port: int) -> AsyncIterator[psutil.Process]:
+    """With its loops: to answer requests only would flatter it."""
+    environment = {**os.environ, "PACELINE_DATA": str(data), "DATABASE_URL": database_url or ""}
+    command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port), "--log-level", "warning", "--no-access-log"]
+    process = await asyncio.create_subprocess_exec(*command, env=environment)
+    try:
+        await _ready(port)
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 60)
+
+
+async def _ready(port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        while time.monotonic() < deadline:
+            try:
+                if (await client.get("/readyz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                await asyncio.sleep(0.1)
+    raise TimeoutError(f"the coordinator was not ready within {START_SECONDS:.0f} s")
+
+
+def request(agent: Agent, step: int, port: int) -> bytes:
+    record = MetricRecord(seq=step, step=step, time=time.time(), values={name: math.sin(step) + 2 for name in NAMES})
+    body = msgspec.json.encode(Upload(batches=[RankBatch(job_id=agent.job_id, generation=1, rank=agent.rank, metrics=[record])]))
+    head = (
+        f"POST {UPLOAD_PATH} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {agent.credential}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message: bytes) -> tuple[int, bytes]:
+    """(status, body) of one request on a kept connection."""
+    writer.write(message)
+    head = await reader.readuntil(b"\r\n\r\n")
+    status = int(head[9:12])
+    length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+    return status, await reader.readexactly(length)
+
+
+async def run_agent(agent: Agent, port: int, begins: float, ends: float, outcome: Outcome) -> None:
+    """One upload a second from its own moment on. What fails is counted, and sent again."""
+    step, due = 1, begins + random.random()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        while due < ends:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            began = time.monotonic()
+            async with asyncio.timeout(UPLOAD_SECONDS):
+                status, body = await exchange(reader, writer, request(agent, step, port))
+            took = time.monotonic() - began
+            if status == 200 and msgspec.json.decode(body, type=UploadReply).acknowledged[0].metrics >= step:
+                outcome.seconds.append(took)
+                step += 1
+            else:
+                outcome.failures[f"{status} {body[:120].decode(errors='replace')}"] += 1
+            due = max(due + 1.0, time.monotonic())
+    except (OSError, EOFError, TimeoutError) as error:
+        outcome.failures[type(error).__name__] += 1
+    finally:
+        writer.close()
+
+
+async def measure(data: Path, database_url: str | None, count: int, seconds: float, port: int) -> list[Figure]:
+    agents = await seed(data, database_url, count)
+    outcome = Outcome()
+    async with coordinator(data, database_url, port) as process:
+        before = process.cpu_times()
+        begins = time.monotonic()
+        await asyncio.gather(*(run_agent(agent, port, begins, begins + seconds, outcome) for agent in agents))
+        took, after = time.monotonic() - begins, process.cpu_times()
+    cpu = after.user + after.system - before.user - before.system
+    return figures("postgresql" if database_url else "sqlite", outcome, took, cpu, count)
+
+
+def figures(database: str, outcome: Outcome, took: float, cpu: float, agents: int) -> list[Figure]:
+    done = sorted(outcome.seconds) or [math.inf]
+    p50, p99 = (done[min(len(done) - 1, math.ceil(share * len(done)) - 1)] * 1000 for share in (0.5, 0.99))
+    failed = sum(outcome.failures.values())
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    why = f"; failed: {dict(outcome.failures.most_common(3))}" if failed else ""
+    said = f"{agents} agents, {took:.0f} s, {failed} failed, coordinator {cpu / took:.0%} of a core, load {load}; {GOAL}{why}"
+    rate, cost = len(outcome.seconds) / took, 1000 * cpu / max(1, len(outcome.seconds))
+    return [
+        Figure(f"uploads_per_s_{database}", "1/s", rate, rate, len(outcome.seconds), said),
+        Figure(f"upload_acknowledged_ms_{database}", "ms", p50, p99, len(outcome.seconds), "p95 column: p99"),
+        Figure(f"upload_cpu_ms_{database}", "ms", cost, cost, len(outcome.seconds), "CPU time of the coordinator, its loops included"),
+    ]
+
+
+@asynccontextmanager
+async def database_of(server: str) -> AsyncIterator[str]:
+    """An empty database on this server, dropped afterwards."""
+    name = f"paceline_bench_{uuid.uuid4().hex[:8]}"
+    connection = await asyncpg.connect(server, timeout=10)
+    try:
+        await connection.execute(f'CREATE DATABASE "{name}"')
+        yield f"{server.rpartition('/')[0]}/{name}"
+    finally:
+        await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        await connection.close()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+async def run(arguments: argparse.Namespace) -> Sequence[Figure]:
+    found: list[Figure] = []
+    port = arguments.port or free_port()
+    for database in arguments.databases:
+        with tempfile.TemporaryDirectory() as folder:
+            if database == "sqlite":
+                found += await measure(Path(folder), None, arguments.agents, arguments.seconds, port)
+            elif arguments.postgres:
+                async with database_of(arguments.postgres) as url:
+                    found += await measure(Path(folder), url, arguments.agents, arguments.seconds, port)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--agents", type=int, default=1_000)
+    parser.add_argument("--port", type=int, default=0, help="of the coordinator; default: a free one")
+    parser.add_argument("--databases", nargs="+", choices=("sqlite", "postgresql"), default=["sqlite", "postgresql"])
+    parser.add_argument("--postgres", default=os.environ.get("PACELINE_TEST_POSTGRES"), help="a server's URL; without it SQLite only")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    report(list(asyncio.run(run(arguments))), arguments.json)
+
+
+if __name__ == "__main__":
+    main()

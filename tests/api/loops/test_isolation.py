@@ -1,0 +1,188 @@
+"""One job or node that raises holds up no other: it is told of once, and tried again later."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from api.deps import Services
+from api.loops import retention, scheduler
+from api.loops.isolation import Turns, each_phase
+from api.loops.lease_loop import LeaseLoop
+from api.loops.nodes import NodeWatch
+from api.services.troubles import MANY_FAILURES, Subject
+from cluster.states import JobState, NodeState
+from db.errors import DatabaseBusyError
+from db.models.events import EventRow
+from db.models.jobs import JobRow
+from db.repositories import jobs as job_rows
+from tests import factories
+from tests.factories import START
+
+SECOND, LATER = timedelta(seconds=1), timedelta(minutes=1)
+
+
+async def told(services: Services, type: str) -> list[EventRow]:
+    async with services.control.read() as session:
+        return list(await session.scalars(select(EventRow).where(EventRow.type == type).order_by(EventRow.seq)))
+
+
+async def state_of(services: Services, job: JobRow) -> JobState:
+    async with services.control.read() as session:
+        row = await job_rows.get(session, job.id)
+    assert row is not None
+    return row.state
+
+
+async def test_a_job_that_raises_is_told_once_and_the_others_are_placed(
+    services: Services, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session, slots=4)
+        bad = await factories.create_running_job(session, node)
+        good = await factories.create_job(session)
+    was = scheduler._carry_out
+    wrong = {"is": "2"}
+
+    async def carry_out(session: object, known: scheduler.Known, *rest: object) -> None:
+        if known.job.id == bad.id:
+            raise KeyError(wrong["is"])
+        await was(session, known, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scheduler, "_carry_out", carry_out)
+    async with services.write() as session:
+        await session.execute(JobRow.__table__.update().where(JobRow.id == bad.id).values(desired="cancel"))  # type: ignore[attr-defined]
+    with caplog.at_level(logging.CRITICAL):
+        for second in range(3):
+            await scheduler.step_once(services, START + second * SECOND)
+    assert await state_of(services, good) is JobState.STARTING
+    (event,) = await told(services, "job.held_up")
+    assert (event.job_id, event.cause) == (bad.id, "KeyError: '2'")
+    assert 'paceline_held_up{kind="job"} 1.0' in (await client.get("/metrics")).text
+    wrong["is"] = "3"
+    with caplog.at_level(logging.CRITICAL):
+        await scheduler.step_once(services, START + LATER)
+    assert [each.cause for each in await told(services, "job.held_up")] == ["KeyError: '2'", "KeyError: '3'"]
+    monkeypatch.setattr(scheduler, "_carry_out", was)
+    await scheduler.step_once(services, START + 2 * LATER)
+    assert await state_of(services, bad) is JobState.STOPPING
+    assert services.troubles.held_up("job") == 0
+
+
+async def test_what_raised_waits_longer_each_time_and_is_tried_at_once_when_its_row_changes(
+    services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[int] = []
+
+    def work(second: int) -> None:
+        tries.append(second)
+        raise RuntimeError("planned")
+
+    with caplog.at_level(logging.CRITICAL):
+        for second in range(60):
+            await Turns(services, "do it", START + second * SECOND).look(Subject("job", "j", 1), lambda second=second: work(second))  # type: ignore[misc]
+        assert 4 <= len(tries) <= 12
+        await Turns(services, "do it", START + 60 * SECOND).look(Subject("job", "j", 2), lambda: work(60))
+    assert tries[-1] == 60
+
+
+async def test_a_database_that_is_away_is_no_jobs_fault(services: Services) -> None:
+    def busy() -> None:
+        raise DatabaseBusyError("another transaction")
+
+    with pytest.raises(DatabaseBusyError):
+        await Turns(services, "do it", START).look(Subject("job", "j"), busy)
+    assert services.troubles.held_up("job") == 0
+
+
+async def test_a_node_that_raises_keeps_no_other_from_being_lost(
+    services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from api.loops import nodes
+
+    async with services.write() as session:
+        bad, _ = await factories.create_node(session, name="a")
+        await factories.create_node(session, name="b")
+    was = nodes._look_after
+
+    async def look_after(session: object, node: nodes.NodeRow, *rest: object) -> None:
+        if node.id == bad.id:
+            raise ValueError("no such rule")
+        await was(session, node, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nodes, "_look_after", look_after)
+    watch = NodeWatch(services)
+    with caplog.at_level(logging.CRITICAL):
+        for second in range(60):
+            await watch.step_once(START + second * SECOND)
+    async with services.control.read() as session:
+        found = {row.name: row.state for row in await nodes.node_rows.present(session)}
+    assert found == {"a": NodeState.READY, "b": NodeState.LOST}
+    assert [event.node_id for event in await told(services, "node.held_up")] == [bad.id]
+
+
+async def test_retention_goes_on_behind_a_job_that_raises(
+    services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked_at: list[str] = []
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        jobs = [await factories.create_running_job(session, node, generation=number) for number in (1, 1)]
+        for job in jobs:
+            session.add(factories.checkpoint(job, node, step=1))
+
+    async def doomed(session: object, job_id: str) -> list[str]:
+        looked_at.append(job_id)
+        if job_id == jobs[0].id:
+            raise KeyError("checkpoint")
+        return []
+
+    monkeypatch.setattr(retention, "_doomed", doomed)
+    loop = retention.Retention(services)
+    with caplog.at_level(logging.CRITICAL):
+        for minute in range(3):
+            await loop.step_once(START + minute * LATER)
+    assert looked_at.count(jobs[1].id) == 1, "nothing has changed since"
+    assert looked_at.count(jobs[0].id) == 3
+    assert len(await told(services, "job.held_up")) == 1
+
+
+async def test_every_part_of_a_step_has_its_turn() -> None:
+    taken: list[str] = []
+
+    async def fail(now: object) -> None:
+        taken.append("fail")
+        raise RuntimeError("planned")
+
+    async def work(now: object) -> None:
+        taken.append("work")
+
+    with pytest.raises(RuntimeError, match="planned"):
+        await each_phase([fail, work], START)
+    with pytest.raises(ExceptionGroup, match="2 of 3 parts"):
+        await each_phase([fail, work, fail], START)
+    assert taken == ["fail", "work", "fail", "work", "fail"]
+
+
+async def test_readyz_and_metrics_tell_of_a_loop_that_keeps_failing(
+    services: Services, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcomes: list[Exception | None] = [RuntimeError("planned")] * MANY_FAILURES + [None]
+
+    async def step(now: object) -> None:
+        if outcome := outcomes.pop(0):
+            raise outcome
+
+    loop = LeaseLoop("scheduler", services, step, 1.0)
+    with caplog.at_level(logging.CRITICAL):
+        for _ in range(MANY_FAILURES):
+            assert (await client.get("/readyz")).json() == {"status": "ready"}
+            await loop._turn()
+    assert (await client.get("/readyz")).json() == {"status": "degraded", "failing": "scheduler"}
+    assert f'paceline_loop_failures{{loop="scheduler"}} {MANY_FAILURES}.0' in (await client.get("/metrics")).text
+    await loop._turn()
+    assert (await client.get("/readyz")).json() == {"status": "ready"}

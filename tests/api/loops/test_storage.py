@@ -1,0 +1,271 @@
+"""Whatever is stored has an end, on both databases: by age, by size, and with a word in the job's history."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import func, select, update
+
+from api.deps import Services
+from api.loops.storage import StorageKeeper
+from api.services import aging, events
+from api.services.identity import SYSTEM
+from api.services.writer import Writer
+from cluster.states import JobState, NodeState, RankState
+from db.base import MetricsBase
+from db.models.artifacts import ArtifactChunkRow, ArtifactRow
+from db.models.events import EventRow
+from db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
+from db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow, StreamMarkRow
+from db.models.nodes import NodeRow
+from db.models.storage import ArrivalMarkRow, StoredDataRow
+from db.repositories import artifacts as artifact_rows
+from monitoring.points import RankBatch
+from tests import factories
+from tests.factories import START
+
+DAY = timedelta(days=1)
+#: Of a pass, on a machine that is busy with other things.
+PATIENCE = 60.0
+
+
+@dataclass
+class Store:
+    """A coordinator with one node, to store as its ranks do and to let time pass."""
+
+    services: Services
+    writer: Writer
+    node: NodeRow
+    lines: dict[str, int] = field(default_factory=dict)  # so far, by job
+
+    async def job(self, state: JobState = JobState.RUNNING, **columns: Any) -> JobRow:
+        async with self.services.write() as session:
+            job = await factories.create_running_job(session, self.node, **columns)
+            if state is not JobState.RUNNING:
+                await session.execute(update(JobRow).where(JobRow.id == job.id).values(state=state, ended_at=START))
+        return job
+
+    async def store(self, job: JobRow, first: int = 1, steps: int = 100, *, at: datetime = START, lines: int = 10) -> None:
+        """`steps` steps of rank 0, and as many lines as `lines` says, that arrive at `at`."""
+        self.writer.now = lambda: at
+        metrics, logs = factories.records(first, steps, other=2.0), factories.log_lines(lines, seq=1 + self.lines.get(job.id, 0))
+        self.lines[job.id] = self.lines.get(job.id, 0) + lines
+        await self.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=metrics, logs=logs)])
+
+    async def passes(self, now: datetime, **settings: Any) -> None:
+        """One pass of the loop at `now`, with these settings changed."""
+        services = replace(self.services, settings=self.services.settings.model_copy(update=settings))
+        await StorageKeeper(services, pass_seconds=PATIENCE).step_once(now)
+
+    async def count(self, table: Any, *where: Any) -> int:
+        database = self.services.metrics if issubclass(table, MetricsBase) else self.services.control
+        async with database.read() as session:
+            return (await session.scalar(select(func.count()).select_from(table).where(*where))) or 0
+
+    async def told(self, job: JobRow, type: str = "job.data_removed") -> list[str]:
+        async with self.services.control.read() as session:
+            query = select(EventRow.message).where(EventRow.job_id == job.id, EventRow.type == type).order_by(EventRow.seq)
+            return list(await session.scalars(query))
+
+
+@pytest.fixture
+async def store(app: Any, services: Services) -> Store:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+    return Store(services, app.state.writer, node)
+
+
+async def test_raw_points_and_lines_go_after_30_days_and_curves_stay(store: Store) -> None:
+    job = await store.job()
+    await store.store(job, 1, 100)
+    await store.passes(START)  # notes how far the tables are
+    await store.store(job, 101, 50, at=START + DAY, lines=5)
+    await store.passes(START + timedelta(days=29))
+    assert await store.count(MetricRecordRow) == 150
+    await store.passes(START + timedelta(days=30, minutes=1))
+    assert await store.count(MetricRecordRow) == 50
+    assert await store.count(LogLineRow) == 5
+    assert await store.count(MetricRollupRow, MetricRollupRow.level == 10) == 2 * 16
+    assert await store.told(job) == [
+        "raw points up to step 100 were removed: older than 30 days; 10 log lines were removed: older than 30 days"
+    ]
+
+
+async def test_curves_go_a_year_after_their_job_ended_and_never_while_it_lives(store: Store) -> None:
+    ended, living = await store.job(JobState.COMPLETED), await store.job()
+    for job in (ended, living):
+        await store.store(job, lines=0)
+    await store.passes(START + timedelta(days=366))
+    assert await store.count(MetricRollupRow, MetricRollupRow.job_id == ended.id) == 0
+    assert await store.count(MetricRollupRow, MetricRollupRow.job_id == living.id) > 0
+
+
+async def test_above_the_size_the_oldest_ended_job_gives_way_and_the_living_one_stays(store: Store) -> None:
+    old, new, living = await store.job(JobState.FAILED), await store.job(JobState.COMPLETED), await store.job()
+    for hours, job in enumerate((old, new, living)):
+        await store.store(job, 1, 400, at=START + timedelta(hours=hours), lines=0)
+    async with store.services.metrics.read() as session:
+        total = int(await session.scalar(select(func.sum(StoredDataRow.bytes))) or 0)
+        raw = (await session.scalar(select(StoredDataRow.bytes).where(StoredDataRow.job_id == old.id, StoredDataRow.kind == "points"))) or 0
+    await store.passes(START + DAY, keep_size=int((total - raw * 0.75) / 0.98))
+    counts = [await store.count(MetricRecordRow, MetricRecordRow.job_id == job.id) for job in (old, new, living)]
+    assert (90 <= counts[0] <= 110, counts[1:]) == (True, [400, 400]), counts
+    (told,) = await store.told(old)
+    assert "PACELINE_KEEP_SIZE" in told
+
+
+async def test_one_living_job_that_fills_everything_loses_its_oldest_points_and_is_told(store: Store) -> None:
+    job = await store.job()
+    await store.store(job, 1, 2_000, lines=0)
+    await store.passes(START + timedelta(minutes=1), keep_size=200_000)
+    async with store.services.metrics.read() as session:
+        kept = list(await session.scalars(select(MetricRecordRow.step).order_by(MetricRecordRow.step)))
+        left = (await session.scalar(select(func.sum(StoredDataRow.bytes)))) or 0
+    assert left <= 200_000
+    assert kept[-1] == 2_000
+    assert any("leaves no room for the last hours" in message for message in await store.told(job))
+
+
+async def test_what_is_counted_is_what_is_stored(store: Store) -> None:
+    job = await store.job(JobState.COMPLETED)
+    for first in range(1, 200, 37):
+        await store.store(job, first, 37, lines=3 if first == 1 else 0)
+    async with store.services.metrics.read() as session:
+        counted = {row.kind: row.rows for row in await session.scalars(select(StoredDataRow))}
+    assert (counted["points"], counted["lines"]) == (await store.count(MetricRecordRow), 3)
+    assert counted["curves_10"] == pytest.approx(await store.count(MetricRollupRow, MetricRollupRow.level == 10), abs=2)
+    await store.passes(START + timedelta(days=400))
+    async with store.services.metrics.read() as session:
+        left = {row.kind: (row.rows, row.bytes) for row in await session.scalars(select(StoredDataRow)) if row.kind.startswith("curves")}
+    assert set(left.values()) == {(0, 0)}
+
+
+async def test_old_events_go_but_for_those_of_jobs_that_live(store: Store) -> None:
+    ended, living = await store.job(JobState.COMPLETED), await store.job()
+    async with store.services.write() as session:
+        for job_id in (ended.id, living.id, None):
+            await events.record(session, type="job.state", actor=SYSTEM, cause="", message="old", job_id=job_id, time=START)
+    await store.passes(START)
+    async with store.services.write() as session:
+        await events.record(session, type="job.state", actor=SYSTEM, cause="", message="new", job_id=ended.id, time=START + DAY)
+    await store.passes(START + timedelta(days=366))
+    assert await store.told(ended, "job.state") == ["new"]
+    assert await store.told(living, "job.state") == ["old"]
+    assert await store.count(EventRow, EventRow.message == "old") == 1
+
+
+async def test_settled_ranks_of_earlier_generations_go_and_the_newest_stay(store: Store) -> None:
+    job = await store.job(JobState.COMPLETED, generation=3)
+    async with store.services.write() as session:
+        for generation, drained in ((1, True), (2, False)):
+            session.add(GenerationRow(job_id=job.id, generation=generation, world_size=1, started_at=START, store_token="t"))
+            await session.flush()
+            place = {"job_id": job.id, "generation": generation, "rank": 0}
+            where = {"node_id": store.node.id, "slot": 0, "local_rank": 0, "node_rank": 0, "updated_at": START}
+            session.add(RankRow(**place, **where, state=RankState.EXITED, drained=drained))
+            session.add(RankEventMarkRow(**place, seq=5))
+    await store.store(job, lines=0)
+    await store.passes(START + timedelta(days=31))
+    async with store.services.control.read() as session:
+        ranks = list(await session.scalars(select(RankRow.generation).where(RankRow.job_id == job.id).order_by(RankRow.generation)))
+        marks = list(await session.scalars(select(RankEventMarkRow.generation).where(RankEventMarkRow.job_id == job.id)))
+    assert (ranks, marks) == ([2, 3], [2])
+    assert await store.count(StreamMarkRow) == 0
+
+
+async def test_a_file_of_a_lost_node_does_not_arrive_for_ever_and_contents_without_a_row_go(store: Store) -> None:
+    job = await store.job()
+    async with store.services.write() as session:
+        await session.execute(update(NodeRow).where(NodeRow.id == store.node.id).values(state=NodeState.LOST))
+        row = ArtifactRow(job_id=job.id, generation=1, rank=0, node_id=store.node.id, name="t", kind="trace", first_step=1, last_step=2)
+        row.bytes, row.sha256, row.created_at = 1 << 20, "0" * 64, START
+        session.add(row)
+    async with store.services.metrics.write() as points:
+        for artifact_id in (row.id, "removed-while-it-came"):
+            await artifact_rows.add_chunk(points, artifact_id, 0, b"x")
+    await store.passes(START + timedelta(hours=23))
+    assert (await store.count(ArtifactRow), await store.count(ArtifactChunkRow)) == (1, 1)
+    await store.passes(START + timedelta(hours=25))
+    async with store.services.control.read() as session:
+        assert await artifact_rows.bytes_of_job(session, job.id) == 0
+    assert await store.count(ArtifactChunkRow) == 0
+    assert await store.told(job, "job.trace_removed") == [
+        "the trace of steps 1 to 2 of rank 0 was removed: the rest of it never came from its node"
+    ]
+
+
+async def test_storing_goes_on_while_the_same_job_gives_way(store: Store) -> None:
+    """Deletes of roll-ups meet the writer's upserts of the same rows: neither waits for the other for ever, and nothing new is lost."""
+    job = await store.job()
+    await store.store(job, 1, 300, lines=0)
+
+    async def store_on() -> None:
+        for first in range(301, 901, 100):
+            await store.store(job, first, 100, lines=0)
+
+    async def give_way() -> None:
+        for _ in range(3):
+            await store.passes(START, keep_size=20_000)
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(store_on(), give_way())
+    async with store.services.metrics.read() as session:
+        assert await session.scalar(select(StreamMarkRow.seq)) == 900
+        assert await session.scalar(select(func.max(MetricRollupRow.last_step))) == 900
+
+
+async def test_a_part_that_fails_holds_up_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = await store.job(JobState.COMPLETED)
+    await store.store(job, 1, 300, lines=0)
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("a row that nobody expected")
+
+    monkeypatch.setattr(aging, "by_age", broken)
+    with pytest.raises(RuntimeError, match="nobody expected"):
+        await store.passes(START, keep_size=10_000)
+    assert await store.count(MetricRecordRow) < 300
+    assert await store.count(ArrivalMarkRow) == 1
+
+
+async def test_curves_reach_back_to_steps_whose_points_are_gone(store: Store, client: httpx.AsyncClient) -> None:
+    job = await store.job()
+    await store.store(job, 1, 100, lines=0)
+    await store.passes(START)
+    await store.store(job, 101, 50, at=START + DAY, lines=0)
+    await store.passes(START + timedelta(days=30, minutes=1))
+    (curve,) = (await client.get(f"/api/v1/metrics/jobs/{job.id}?names=loss")).json()["curves"]
+    assert (curve["bucket_steps"], curve["steps"]) == (10, [*range(9, 150, 10), 150])
+    (recent,) = (await client.get(f"/api/v1/metrics/jobs/{job.id}?names=loss&first_step=101")).json()["curves"]
+    assert (recent["bucket_steps"], recent["steps"]) == (1, list(range(101, 151)))
+    for question in (f"training/jobs/{job.id}/samples", f"training/compare?jobs={job.id},{(await store.job()).id}"):
+        refused = await client.get(f"/api/v1/{question}")
+        assert (refused.status_code, refused.json()["code"]) == (410, "no_longer_kept"), refused.text
+
+
+async def test_an_sqlite_file_becomes_smaller(store: Store) -> None:
+    file = store.services.settings.data / "metrics.db"
+    if not store.services.metrics.is_sqlite:
+        pytest.skip("PostgreSQL looks after its files itself")
+    job = await store.job(JobState.COMPLETED)
+    await store.store(job, 1, 4_000, lines=0)
+    await store.passes(START)
+    before = await _truncated(store, file)
+    await store.passes(START + timedelta(days=31))
+    after = await _truncated(store, file)
+    assert await store.count(MetricRecordRow) == 0
+    assert after < before * 0.8
+
+
+async def _truncated(store: Store, file: Path) -> int:
+    """Its size once the write-ahead log has gone into it."""
+    async with store.services.metrics.engine.connect() as connection:
+        await connection.exec_driver_sql("COMMIT")
+        await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    return file.stat().st_size

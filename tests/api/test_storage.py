@@ -1,0 +1,248 @@
+"""What is kept, deleting an ended job's data, and a disk that is nearly full."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import func, select
+
+from api.deps import Services
+from api.loops.storage import StorageKeeper
+from api.services.disk import DiskWatch
+from cluster.agent.spawner_link import RankKey
+from cluster.agent.spool import RankSpool
+from cluster.agent.uploader import Uploader, UploadFailedError
+from cluster.protocol import ARTIFACTS_PATH, UPLOAD_PATH
+from cluster.states import CheckpointState, JobState
+from db.models.checkpoints import CheckpointRow
+from db.models.jobs import JobRow
+from db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
+from db.models.nodes import NodeRow
+from monitoring.points import RankBatch, RankEvent, Upload, UploadReply
+from monitoring.spool import SpoolWriter
+from tests import factories
+from tests.conftest import Connect
+from tests.factories import START
+from training.link import RankFolder
+
+JOBS = "/api/v1/training/jobs"
+STORAGE = "/api/v1/cluster/storage"
+GIB = 1 << 30
+
+
+@dataclass
+class Site:
+    """A running job with something stored of it, and its agent's side of the upload door."""
+
+    services: Services
+    client: httpx.AsyncClient
+    agent: httpx.AsyncClient
+    job: JobRow
+    sent: int = 0
+
+    async def send(self, steps: int = 20, *, events: list[RankEvent] | None = None) -> httpx.Response:
+        first, self.sent = self.sent + 1, self.sent + steps
+        batch = RankBatch(
+            job_id=self.job.id,
+            generation=1,
+            rank=0,
+            metrics=factories.records(first, steps),
+            logs=factories.log_lines(steps, seq=first),
+            events=events or [],
+        )
+        return await self.agent.post(UPLOAD_PATH, content=msgspec.json.encode(Upload(batches=[batch])))
+
+    async def end(self) -> None:
+        async with self.services.write() as session:
+            job = await session.get(JobRow, self.job.id)
+            assert job is not None
+            job.state, job.ended_at = JobState.COMPLETED, START
+
+    async def checkpoint(self, **columns: Any) -> CheckpointRow:
+        async with self.services.write() as session:
+            node_id = (await session.scalars(select(NodeRow.id))).one()
+            place = {"job_id": self.job.id, "step": 10, "generation": 1, "node_id": node_id}
+            row = CheckpointRow(**place, directory="d", bytes=5, manifest_sha256="", created_at=START, **columns)
+            session.add(row)
+        return row
+
+    async def delete(self, **params: Any) -> httpx.Response:
+        return await self.client.delete(f"{JOBS}/{self.job.id}/data", params=params)
+
+    async def stored(self) -> int:
+        async with self.services.metrics.read() as session:
+            tables = (MetricRecordRow, MetricRollupRow, LogLineRow)
+            return sum([await session.scalar(select(func.count()).select_from(table)) or 0 for table in tables])
+
+    def disk(self, free: int) -> None:
+        """From now on the coordinator sees so much free disk, of 100 GiB."""
+        watch = self.services.disk
+        watch.folder, watch.usage = self.services.settings.data, lambda _: (100 * GIB, 100 * GIB - free, free)
+        watch.look_every_seconds = 0.0
+
+
+@pytest.fixture
+async def site(services: Services, client: httpx.AsyncClient, connect: Connect) -> AsyncIterator[Site]:
+    async with services.write() as session:
+        node, credential = await factories.create_node(session)
+        job = await factories.create_running_job(session, node)
+    async with connect(credential) as agent:
+        site = Site(services, client, agent, job)
+        assert (await site.send()).status_code == 200
+        yield site
+
+
+async def test_the_data_of_an_ended_job_goes_and_the_job_stays(site: Site) -> None:
+    await site.end()
+    asked = await site.delete()
+    assert (asked.status_code, asked.json()["state"], asked.json()["asked_by"]) == (202, "removing", "admin")
+    await StorageKeeper(site.services, pass_seconds=60.0).step_once(START)
+    assert await site.stored() == 0
+    job = (await site.client.get(f"{JOBS}/{site.job.id}")).json()
+    assert (job["state"], job["data_removal"]["state"]) == ("completed", "removed")
+    assert job["data_removal"]["removed_bytes"] > 20 * 250
+    told = [(event["type"], event["actor"]["name"]) for event in (await site.client.get(f"{JOBS}/{site.job.id}/events")).json()["items"]]
+    assert told[-2:] == [("job.data_unwanted", "admin"), ("job.data_removed", "coordinator")]
+    for part in ("goodput", "performance", "incidents", "artifacts", "logs", "profile"):
+        assert (await site.client.get(f"{JOBS}/{site.job.id}/{part}")).status_code == 200, part
+    assert (await site.client.get(f"/api/v1/metrics/jobs/{site.job.id}")).json()["curves"] == []
+    assert (await site.client.get(f"{JOBS}/{site.job.id}/samples")).json()["code"] == "no_longer_kept"
+    again = await site.delete()
+    assert (again.status_code, again.json()["state"]) == (202, "removed")
+
+
+async def test_what_arrives_after_the_removal_goes_too(site: Site) -> None:
+    await site.end()
+    await site.delete()
+    keeper = StorageKeeper(site.services, pass_seconds=60.0)
+    await keeper.step_once(START)
+    assert (await site.send()).status_code == 200
+    assert await site.stored() > 0
+    for hours in (2, 3):
+        await keeper.step_once(START + timedelta(hours=hours))
+    assert await site.stored() == 0
+
+
+async def test_a_job_that_has_not_ended_keeps_its_data(site: Site) -> None:
+    refused = await site.delete()
+    assert (refused.status_code, refused.json()["code"]) == (409, "job_not_ended")
+    assert "digits is running" in refused.json()["detail"]
+    unknown = await site.client.delete(f"{JOBS}/nobody/data")
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
+
+
+async def test_checkpoints_stay_unless_they_are_asked_for_and_nobody_needs_them(site: Site) -> None:
+    row = await site.checkpoint(pinned=True)
+    await site.end()
+    assert (await site.delete()).status_code == 202
+    refused = await site.delete(checkpoints=True)
+    assert (refused.status_code, refused.json()["code"]) == (409, "checkpoint_in_use")
+    await site.client.put(f"/api/v1/checkpoints/{row.id}/unpin")
+    assert (await site.delete(checkpoints=True)).json()["checkpoints"] is True
+    async with site.services.control.read() as session:
+        assert await session.scalar(select(CheckpointRow.state)) is CheckpointState.DELETING
+
+
+async def test_a_viewer_deletes_nothing(site: Site, connect: Connect) -> None:
+    await site.end()
+    async with site.services.write() as session:
+        _, key = await factories.create_user(session, name="eve", role="viewer")
+    async with connect(key) as viewer:
+        assert (await viewer.delete(f"{JOBS}/{site.job.id}/data")).status_code == 403
+        assert (await viewer.get(STORAGE)).status_code == 200
+
+
+async def test_the_storage_page_says_what_is_kept(site: Site) -> None:
+    document = (await site.client.get(STORAGE)).json()
+    sizes = {each["kind"]: each["rows"] for each in document["kinds"]}
+    assert (sizes["points"], sizes["lines"], sizes["traces"]) == (20, 20, 0)
+    assert document["stored_bytes"] == sum(each["bytes"] for each in document["kinds"])
+    assert document["limit_bytes"] == 20 * GIB
+    assert any("PACELINE_KEEP_POINTS_DAYS" in sentence for sentence in document["policy"])
+    (largest,) = document["largest_jobs"]
+    assert (largest["name"], largest["state"], largest["ended"]) == ("digits", "running", False)
+    assert document["database_bytes"] > 0
+
+
+# --- a disk that is nearly full
+
+
+async def test_on_a_nearly_full_disk_points_and_lines_wait_and_events_go_on(site: Site) -> None:
+    site.disk(GIB)
+    refused = await site.send()
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (507, "disk_low", "30")
+    assert "PACELINE_DISK_LOW" in refused.json()["detail"]
+    site.sent -= 20
+    saved = RankEvent(seq=1, time=START.timestamp(), kind="sample", data={"step": 10, "text": "once"})
+    answer = await site.send(events=[saved])
+    assert answer.status_code == 200, answer.text
+    (mark,) = msgspec.json.decode(answer.content, type=UploadReply).acknowledged
+    assert (mark.metrics, mark.logs, mark.events) == (20, 20, 1)
+    site.disk(50 * GIB)
+    site.sent -= 20
+    assert (await site.send()).status_code == 200
+    async with site.services.metrics.read() as session:
+        assert await session.scalar(select(func.count()).select_from(MetricRecordRow)) == 40
+
+
+async def test_on_a_nearly_full_disk_files_wait_and_everything_says_so(site: Site) -> None:
+    keeper = StorageKeeper(site.services, pass_seconds=60.0)
+    site.disk(GIB)
+    assert (await site.agent.post(ARTIFACTS_PATH, content=b"{}")).json()["code"] == "disk_low"
+    await keeper.step_once(START)
+    document = (await site.client.get(STORAGE)).json()
+    assert (document["disk"]["low"], document["disk"]["low_bytes"]) == (True, 2 * GIB)
+    exposition = (await site.client.get("/metrics")).text
+    assert {"paceline_disk_free_bytes 1.073741824e+09", "paceline_disk_low 1.0"} <= set(exposition.splitlines())
+    site.disk(50 * GIB)
+    await keeper.step_once(START)
+    events = [event["type"] for event in (await site.client.get("/api/v1/events")).json()["items"]]
+    assert events[-2:] == ["cluster.disk_low", "cluster.disk_fine"]
+
+
+async def test_a_node_keeps_what_a_nearly_full_coordinator_refuses_and_sends_it_later(site: Site, tmp_path: Path) -> None:
+    key = RankKey(site.job.id, 1, 0)
+    folder = RankFolder(tmp_path / "agent", *key)
+    folder.path.mkdir(parents=True)
+    spool = SpoolWriter(folder.metrics)
+    for record in factories.records(1, 30):
+        spool.append(msgspec.json.encode(record))
+    spool.close()
+    uploader = Uploader(site.agent, lambda _: None)
+    uploader.follow(key, RankSpool(folder, key))
+    site.disk(GIB)
+    with pytest.raises(UploadFailedError, match="507"):
+        await uploader.finish()
+    site.disk(50 * GIB)
+    await uploader.finish()
+    assert uploader.backlog() == 0
+    async with site.services.metrics.read() as session:
+        assert await session.scalar(select(func.count()).select_from(MetricRecordRow)) == 30
+
+
+def test_a_real_disk_is_seen(tmp_path: Path) -> None:
+    state = DiskWatch(folder=tmp_path, limit=1 << 60).state()
+    assert state is not None
+    assert 0 < state.free < state.total
+    assert state.low
+
+
+def test_the_watermark_suits_the_disk_and_does_not_flap() -> None:
+    free = [3 * GIB]
+    watch = DiskWatch(folder=None, usage=lambda _: (100 * GIB, 0, free[0]), look_every_seconds=0.0)
+    assert watch.state() is None
+    watch.folder = Path()
+    lows = []
+    for free[0] in (3 * GIB, 2 * GIB - 1, 2 * GIB + 1, 3 * GIB):
+        lows.append(watch.is_low)
+    assert lows == [False, True, True, False]
+    small = DiskWatch(folder=Path(), usage=lambda _: (10 * GIB, 0, GIB))
+    assert not small.is_low  # 5 % of a small disk
+    assert not DiskWatch(folder=Path(), limit=0, usage=lambda _: (10 * GIB, 0, 0)).is_low

@@ -1,0 +1,64 @@
+"""What is kept, and deleting it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
+
+OLD, LIVE = "01J0000000000000000000000A", "01J0000000000000000000000B"
+REMOVAL = {"job_id": OLD, "state": "removing", "asked_by": "ada", "checkpoints": False, "removed_at": None, "removed_bytes": 0}
+STORAGE: dict[str, Any] = {
+    "kinds": [{"kind": "points", "rows": 1234, "bytes": 400_000}],
+    "stored_bytes": 400_000,
+    "limit_bytes": 20_000_000_000,
+    "database_bytes": 500_000,
+    "free_in_database_bytes": 1_000,
+    "shrinks": True,
+    "hint": None,
+    "disk": {"free_bytes": 10**9, "total_bytes": 10**11, "low_bytes": 2 * 10**9, "low": True},
+    "policy": ["Raw points are kept for 30 days (PACELINE_KEEP_POINTS_DAYS)."],
+    "largest_jobs": [{"job_id": OLD, "name": "gpt", "state": "completed", "bytes": 400_000, "ended": True}],
+}
+
+
+def known(coordinator: FakeCoordinator) -> None:
+    for job_id, name, state in ((OLD, "gpt", "completed"), (LIVE, "bert", "running")):
+        coordinator.on("GET", f"/training/jobs/{job_id}", Answer(200, job(id=job_id, name=name, state=state, progress={"step": 1200})))
+        coordinator.on("DELETE", f"/training/jobs/{job_id}/data", Answer(202, REMOVAL))
+
+
+def test_delete_names_the_loss_and_wants_a_yes(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    known(coordinator)
+    refused = paceline("delete", OLD)
+    assert refused.returncode == 2
+    assert "deletes the points, curves, log lines and traces of gpt (completed, 1,200 steps) for good" in refused.stderr
+    assert coordinator.sent("DELETE", f"/training/jobs/{OLD}/data") == []
+    done = paceline("delete", OLD, "--yes", "--checkpoints")
+    assert (done.returncode, done.stdout) == (0, "gpt: its data is being deleted\n"), done.stderr
+    assert [request.query for request in coordinator.sent("DELETE", f"/training/jobs/{OLD}/data")] == [{"checkpoints": "true"}]
+
+
+def test_delete_touches_nothing_where_one_of_the_jobs_has_not_ended(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    known(coordinator)
+    refused = paceline("delete", OLD, LIVE, "--yes")
+    assert refused.returncode == 6
+    assert "bert" in refused.stderr
+    assert [request.method for request in coordinator.requests if request.method == "DELETE"] == []
+
+
+def test_show_says_why_a_log_is_empty(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on(
+        "GET", f"/training/jobs/{OLD}", Answer(200, job(id=OLD, state="completed", data_removal={**REMOVAL, "state": "removed"}))
+    )
+    assert "was deleted: ada asked for it" in paceline("show", OLD).stdout
+
+
+def test_storage_shows_sizes_policy_and_a_disk_that_is_low(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/cluster/storage", Answer(200, STORAGE))
+    done = paceline("storage")
+    for words in ("400 kB of 20 GB", "1,234", "LOW", "PACELINE_KEEP_POINTS_DAYS", "gpt"):
+        assert words in done.stdout, done.stdout
+    assert json.loads(paceline("storage", "--json").stdout) == STORAGE

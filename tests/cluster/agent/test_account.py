@@ -1,0 +1,139 @@
+"""`--run-as`: ranks under an account of their own, who can read nothing of the agent's."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.agent.account import find_account
+from cluster.agent.artifacts import read_chunk
+from cluster.agent.errors import RunAsError
+from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, training_job, world
+from tests.cluster.agent.coordinator import Coordinator
+
+USER = "nobody"
+LOOK = """
+import os, sys
+print("I am", os.getuid(), os.getgid(), os.environ["USER"], os.environ["HOME"])
+data = sys.argv[1]
+for path in (data, data + "/jobs", data + "/credential.json", data + "/spawner.txt", "order.json", "../../../other/g1/rank0/output.log"):
+    try:
+        os.listdir(path) if os.path.isdir(path) else open(path).read()
+        print("readable", path)
+    except PermissionError:
+        pass
+try:
+    os.setuid(0)
+    print("root again")
+except PermissionError:
+    pass
+os.mkdir("artifacts")
+os.symlink(data + "/credential.json", "artifacts/stolen")
+open("artifacts/stolen.note", "w").write("{}")
+os.rename("order.json", "mine")
+os.symlink("/etc/shadow", "order.json")
+open("made", "w").write("")
+"""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as another user")
+
+
+@pytest.fixture
+def open_agent(agent: AgentProcess) -> Iterator[AgentProcess]:
+    """With its data where everybody may enter: pytest's own folders are closed."""
+    try:
+        find_account(USER).require_entry(Path("/"))
+    except RunAsError as error:
+        pytest.skip(str(error))
+    with tempfile.TemporaryDirectory(prefix="paceline-test-") as folder:
+        Path(folder).chmod(0o711)
+        agent.data = Path(folder) / "agent"
+        yield agent
+        assert agent.process is None or agent.process.poll() is not None
+
+
+@needs_root
+async def test_a_rank_of_another_user_trains_and_reads_nothing_of_the_agents(open_agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent, nobody = open_agent, pwd.getpwnam(USER)
+    agent.start("--run-as", USER, "--checkpoints", str(agent.data / "checkpoints"))
+    await coordinator.until(lambda c: c.hellos)
+    script = agent.data.parent / "look.py"
+    look = script_job(script, LOOK, str(agent.data))
+    script.chmod(0o644)
+    other = assignment("other", world("other", slot=1), spec=training_job(steps=3))
+    await coordinator.desire(other, assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=look))
+    await coordinator.until(lambda c: drained("job")(c) and drained("other")(c))
+    assert coordinator.of("job").text == [
+        f"I am {nobody.pw_uid} {nobody.pw_gid} {USER} {nobody.pw_dir}",
+        "readable ../../../other/g1/rank0/output.log",  # of the same user: ranks are kept from the node, not from each other
+    ]
+    rank = coordinator.rank("other")
+    assert rank is not None
+    assert (rank.outcome, rank.step) == ("completed", 3)  # over a socket of the agent's
+    assert len(coordinator.of("other").streams["metrics"]) == 3
+    folder = agent.data / "jobs" / "job" / "g1" / "rank0"
+    assert {(path.stat().st_uid, path.name) for path in (folder, folder / "made")} == {(nobody.pw_uid, "rank0"), (nobody.pw_uid, "made")}
+    await agent.end()
+    agent.start("--run-as", USER, "--checkpoints", str(agent.data / "checkpoints"))  # with the link where its order should be
+    await coordinator.until(lambda c: len(c.hellos) == 2)
+    await agent.end()
+
+
+@needs_root
+async def test_a_rank_of_another_user_dies_with_its_spawner(open_agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent = open_agent
+    agent.start("--run-as", USER)
+    await coordinator.desire(assignment("job", spec=training_job()))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.pid and len(c.of("job").text) > 2)
+    agent.spawner().kill()
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.signal == "SIGKILL")
+    await agent.end()
+
+
+@needs_root
+async def test_a_data_folder_that_the_user_cannot_enter_is_refused(agent: AgentProcess, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    agent.start("--run-as", USER)
+    assert await agent.exited() == 1
+    assert f"--run-as {USER}: that user cannot enter" in agent.log
+
+
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_a_link_among_a_ranks_files_is_not_sent(tmp_path: Path, place: str) -> None:
+    """Root could read what it names."""
+    secret, artifacts = tmp_path / "secret" / "trace.json", tmp_path / "rank0" / "artifacts"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    artifacts.parent.mkdir()
+    if os.geteuid() == 0:
+        os.chown(artifacts.parent, pwd.getpwnam(USER).pw_uid, -1)
+    elif place == "folder":
+        pytest.skip("a link to a folder leads an ordinary user to files of its own only")
+    if place == "folder":
+        artifacts.symlink_to(secret.parent)
+    else:
+        artifacts.mkdir()
+        (artifacts / "trace.json").symlink_to(secret)
+    assert read_chunk(artifacts / "trace.json", 0) == b""
+
+
+@needs_root
+def test_root_is_no_account_for_ranks() -> None:
+    with pytest.raises(RunAsError, match="is root"):
+        find_account("root")
+
+
+def test_a_user_who_is_not_there_is_named() -> None:
+    with pytest.raises(RunAsError, match="no such user"):
+        find_account("nobody-of-that-name")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may start processes as another user")
+def test_without_root_it_is_refused() -> None:
+    with pytest.raises(RunAsError, match="needs root"):
+        find_account(USER)

@@ -1,0 +1,153 @@
+"""Everything in `user_code/tricks.py`, one script after the other on one node, beside a job that must not notice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.stack import Stack
+from tests.hostile.neighbour import CODE, Neighbour
+from tests.ports import free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+START_SECONDS = 30.0
+END_SECONDS = 60.0
+
+#: An exception in the caller's own line: the job fails, and its page says why.
+REFUSED = {
+    "step_fraction": "0.5",
+    "step_negative": "-1",
+    "step_2_to_the_53": "9007199254740992",
+    "step_2_to_the_64": "18446744073709551616",
+    "step_text": "'7'",
+    "step_true": "True",
+    "step_none": "None",
+    "step_nan": "nan",
+    "value_text": "loss",
+    "value_list": "loss",
+    "value_complex": "loss",
+    "value_none": "loss",
+    "name_reserved": "epoch_samples",
+    "name_long": "xxx",
+    "name_surrogate": "",
+    "name_nul": "",
+}
+FAILS = {
+    "ends_by_itself",
+    "ends_in_native_code",
+    "ends_with_an_odd_code",
+    "ends_in_a_long_message",
+    "ends_in_surrogates",
+    "ends_in_recursion",
+}
+COMPLETES = [
+    "step_numpy",
+    "infinities",
+    "names_by_the_thousand",
+    "names_in_one_call",
+    "points_flood",
+    "spool_of_odd_records",
+    "events_nobody_knows",
+    "spool_of_noise",
+    "spool_is_a_folder",
+    "spool_shrinks",
+    "output_odd_bytes",
+    "output_one_long_line",
+    "output_empty_lines",
+    "output_flood",
+    "output_file_is_gone",
+    "output_is_shortened",
+    "folder_that_stays",
+    "folder_of_odd_things",
+    "folder_very_deep",
+    "folder_of_many_files",
+    "stray_files_among_the_jobs",
+    "process_that_stays",
+    "twenty_children",
+    "ends_at_once",
+    "ends_in_a_thread",
+    "agent_told_nonsense",
+    "agent_told_without_end",
+    "agent_told_as_somebody_else",
+]
+#: What it says of its own end is gone or false: that it ends at all is what counts.
+EITHER = ("bookkeeping_damaged", "result_of_lies", "folder_is_gone", "takes_all_descriptors")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One agent with two slots: one for the job beside."""
+    stack = Stack(tmp_path_factory.mktemp("stack"))
+    stack.up(free_port(), agents=1, slots=2)
+    yield stack
+    stack.down()
+    subprocess.run(["chattr", "-R", "-i", str(stack.data)], check=False, stderr=subprocess.DEVNULL)
+    subprocess.run(["chmod", "-R", "u+rwX", str(stack.data)], check=False, stderr=subprocess.DEVNULL)
+    subprocess.run(["rm", "-rf", str(stack.data)], check=True)  # too deep for pytest, which would clean it away some day
+
+
+@pytest.fixture(scope="module")
+def neighbour(stack: Stack) -> Iterator[Neighbour]:
+    """Checked as a whole when all tricks are done."""
+    neighbour = Neighbour.start(stack)
+    yield neighbour
+    neighbour.end()
+
+
+def play(stack: Stack, name: str) -> dict[str, object]:
+    """The job of one trick, when it has ended."""
+    spec = {
+        "name": name.replace("_", "-"),
+        "script": {"path": str(CODE / "tricks.py"), "args": [name]},
+        "environment": {"working_directory": str(CODE)},
+        "fault_tolerance": {"max_restarts": 0},
+    }
+    return stack.wait_for_state(stack.submit(spec), "completed", "failed", timeout=START_SECONDS + END_SECONDS)
+
+
+def agent(stack: Stack) -> psutil.Process:
+    return next(process for process in stack.processes() if "cluster.agent.main" in " ".join(process.cmdline()))
+
+
+def nobody_noticed(stack: Stack, neighbour: Neighbour, before: psutil.Process) -> None:
+    neighbour.goes_on()
+    assert agent(stack) == before, "the agent has died and was started anew"
+    (node,) = stack.get("/cluster/nodes")["items"]
+    assert node["state"] == "ready", node
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_call_that_cannot_be_recorded_raises_in_its_own_line(stack: Stack, neighbour: Neighbour, name: str) -> None:
+    before = agent(stack)
+    job = play(stack, name)
+    assert job["state"] == "failed", job
+    lines = [line["text"] for line in stack.get(f"/training/jobs/{job['id']}/logs", limit=200)["items"]]
+    assert "done" not in lines
+    assert any(("TypeError" in line or "ValueError" in line) and REFUSED[name] in line for line in lines), lines
+    nobody_noticed(stack, neighbour, before)
+
+
+@pytest.mark.parametrize("name", [*COMPLETES, *sorted(FAILS), *EITHER])
+def test_nobody_else_notices(stack: Stack, neighbour: Neighbour, name: str) -> None:
+    before = agent(stack)
+    job = play(stack, name)
+    expected = {"completed"} if name in COMPLETES else {"failed"} if name in FAILS else {"completed", "failed"}
+    assert job["state"] in expected, job
+    nobody_noticed(stack, neighbour, before)
+
+
+def test_every_trick_is_played() -> None:
+    names = subprocess.run(
+        [sys.executable, "-c", "from tests.hostile.user_code import tricks; print(*tricks.TRICKS)"],
+        env={"PACELINE_RANK_FOLDER": "/nowhere", "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert set(names) == {*REFUSED, *COMPLETES, *FAILS, *EITHER}

@@ -1,0 +1,60 @@
+"""A queue that does not fit costs next to nothing while nothing changes, and is looked at again as soon as something does."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.loops import elasticity, placing
+from api.loops.scheduler import Scheduler
+from tests.integration.conftest import Cluster
+
+ELASTIC = {"parallelism": {"strategy": "ddp"}, "resources": {"nodes": 1}, "training": {"steps": 100, "global_batch_size": 12}}
+
+
+async def test_a_queue_that_does_not_fit_is_placed_once_until_something_changes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+
+    def counted(name: str, work: object) -> object:
+        def count(*arguments: object) -> object:
+            looks.append(name)
+            return work(*arguments)  # type: ignore[operator]
+
+        return count
+
+    agent = await cluster.add_agent(slots=1)
+    running = await cluster.submit(**ELASTIC)
+    await cluster.until_job(running, "running")
+    waiting = [await cluster.submit() for _ in range(3)]
+    scheduler = Scheduler(cluster.services)
+    for _ in range(3):
+        await scheduler.step_once(cluster.now())
+    monkeypatch.setattr(placing, "place", counted("place", placing.place))
+    monkeypatch.setattr(elasticity, "next_steps", counted("next_steps", elasticity.next_steps))
+    for _ in range(5):
+        await scheduler.step_once(cluster.now())
+    assert looks == []
+    one_more = await cluster.submit()
+    await scheduler.step_once(cluster.now())
+    assert looks == ["place", "next_steps"]
+    assert (await cluster.job(one_more))["pending"]["code"] == "slots_taken"
+    await agent.complete(running)
+    states: list[str] = []
+    while "starting" not in states:
+        await scheduler.step_once(cluster.now())
+        states = [(await cluster.job(job_id))["state"] for job_id in (*waiting, one_more)]
+    assert states.count("queued") == 3
+
+
+async def test_a_waiting_job_is_placed_when_a_node_is_uncordoned(cluster: Cluster) -> None:
+    await cluster.add_agent(slots=1)
+    node = (await cluster.nodes())["a"]
+    job_id = await cluster.submit()
+    cordon = await cluster.client.put(f"/api/v1/cluster/nodes/{node['id']}/cordon", headers={"If-Match": "*"})
+    assert cordon.status_code == 200, cordon.text
+    scheduler = Scheduler(cluster.services)
+    for _ in range(3):
+        await scheduler.step_once(cluster.now())
+    assert (await cluster.job(job_id))["pending"]["code"] == "nodes_unavailable"
+    assert (await cluster.client.put(f"/api/v1/cluster/nodes/{node['id']}/uncordon", headers={"If-Match": "*"})).status_code == 200
+    await scheduler.step_once(cluster.now())
+    assert (await cluster.job(job_id))["state"] in ("starting", "running")
