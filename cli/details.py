@@ -47,13 +47,24 @@ def _deleted(job: Job) -> Pairs:
 
 
 def _failure(failure: Failure | None) -> Pairs:
-    """The rank that caused it, with its last lines; then the ranks it dragged down, in one line."""
+    """The rank that caused it, with its last lines; then the other ranks, in one line each: those of the same failure, those of one of their
+    own, and those that it dragged down."""
     if failure is None:
         return []
-    lines = [("failure", f"{failure.what}: rank {failure.rank} on {failure.node_name}: {failure.message}")]
+    lines = [("failure", f"{failure.what}: rank {failure.rank} on {failure.node_name}: {failure.said}")]
     lines += [("", line) for line in failure.last_lines[-LAST_LINES:]]
-    dragged = ", ".join(f"{victim.rank} on {victim.node_name}" for victim in failure.victims)
+    same, dragged = (_listed(failure, share) for share in ("same", "victim"))
+    lines += [("", f"the same on rank {same}")] if same else []
+    lines += [
+        ("", f"also {other.what}: rank {other.rank} on {other.node_name}: {other.said}")
+        for other in failure.victims
+        if other.share == "also"
+    ]
     return [*lines, ("", f"it dragged down rank {dragged}")] if dragged else lines
+
+
+def _listed(failure: Failure, share: str) -> str:
+    return ", ".join(f"{other.rank} on {other.node_name}" for other in failure.victims if other.share == share)
 
 
 def _waiting(job: Job) -> Pairs:

@@ -41,7 +41,7 @@ def with_change(document: dict[str, Any], change: str) -> dict[str, Any]:
     if not equals or not all(path.split(".")):
         raise UsageProblem(f"--set {change!r} has no field or no '='", SET_SYNTAX)
     try:
-        value = load(text)
+        value = load(text, at=tuple(path.split(".")))
     except yaml.YAMLError as error:
         raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {error}", SET_SYNTAX) from error
     return _placed(document, path.split("."), value, path)

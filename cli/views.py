@@ -61,6 +61,8 @@ class Failure(msgspec.Struct, frozen=True):
     node_name: str
     message: str
     exception: str = ""
+    where: str = ""
+    share: str = "victim"
     signal: str | None = None
     last_lines: list[str] = []
     victims: list[Failure] = []
@@ -69,6 +71,11 @@ class Failure(msgspec.Struct, frozen=True):
     def what(self) -> str:
         """The exception where there was one, else what kind of end it was."""
         return self.exception or self.kind
+
+    @property
+    def said(self) -> str:
+        """Its message, and the line of the user's code."""
+        return f"{self.message} ({self.where})" if self.where else self.message
 
 
 class PlanOption(msgspec.Struct, frozen=True):

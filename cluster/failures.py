@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from cluster.states import EndReason
 from training.link import FailureReport
 
+#: Of a rank that ended with exit code 0 and took its part in the others' communication with it.
+LEFT_EARLY = "ended with code 0 while other ranks still communicated with it; all ranks must take the same number of steps"
+#: Of a rank beside the culprit: dragged down by it, of the same failure, or of another one of its own.
+Share = Literal["victim", "same", "also"]
+#: Kinds of failure that no other rank's end brings about.
+_BY_ITSELF = frozenset({"exception", "out_of_memory", "invalid_input", "checkpoint_failed"})
 _OF_A_DEVICE = re.compile(r"CUDA|NCCL|cuDNN|device-side|uncorrectable|hardware", re.IGNORECASE)
 _REASONS: Mapping[str, EndReason] = {
     "out_of_memory": EndReason.OUT_OF_MEMORY,
@@ -33,6 +40,20 @@ def root_cause(reports: Sequence[FailureReport]) -> tuple[FailureReport | None, 
 def is_victim(report: FailureReport) -> bool:
     """An exception of its own after the order is still its own."""
     return report.kind == "peer_lost" or (report.ordered and report.kind in ("signal", "exit"))
+
+
+def share_of(report: FailureReport, culprit: FailureReport) -> Share:
+    """What another rank's end has to do with the culprit's."""
+    if is_victim(report) or report.kind not in _BY_ITSELF:
+        return "victim"
+    return "same" if (report.exception, report.message) == (culprit.exception, culprit.message) else "also"
+
+
+def left_early(reports: Sequence[FailureReport], completed: Sequence[int]) -> int | None:
+    """The rank that ended well while others still needed it: the first of `completed`, where all that is known of the failures is that they
+    lost a peer. None where somebody else is to blame."""
+    only_victims = all(report.kind == "peer_lost" for report in reports)
+    return min(completed) if completed and reports and only_victims else None
 
 
 def would_repeat(culprit: FailureReport) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from cluster import hangs
-from cluster.failures import end_reason_of, is_victim, root_cause, would_repeat
+from cluster.failures import LEFT_EARLY, end_reason_of, is_victim, left_early, root_cause, would_repeat
 from cluster.members import Members, regroup
 from cluster.states import EndReason, JobState, RankState
 from cluster.views import Decision, JobView, RankView, listed
@@ -72,13 +72,17 @@ def hopeless(view: JobView, now: datetime) -> Decision | None:
 
 
 def diagnose(view: JobView) -> tuple[EndReason, str]:
-    culprit, _ = root_cause([rank.failure for rank in view.ranks if rank.failed and rank.failure])
+    reports = [rank.failure for rank in view.ranks if rank.failed and rank.failure]
+    culprit, _ = root_cause(reports)
+    early = left_early(reports, [rank.rank for rank in view.ranks if rank.outcome == "completed"])
     lost = [rank for rank in view.ranks if rank.state is RankState.LOST]
     if lost and (culprit is None or is_victim(culprit)):
         return EndReason.NODE_LOST, f"the node of rank {listed(lost)} is lost"
     if culprit is None:
         exited = next(rank.rank for rank in view.ranks if rank.failed)
         return EndReason.RANK_CRASHED, f"rank {exited} exited without a report"
+    if early is not None:
+        return EndReason.RANK_CRASHED, f"rank {early}: {LEFT_EARLY}"
     return end_reason_of(culprit), f"rank {culprit.rank}: {culprit.message}"
 
 

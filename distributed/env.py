@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +41,57 @@ def rank_environment(place: Place) -> dict[str, str]:
     }
 
 
-def script_environment(place: Place, master_port: int) -> dict[str, str]:
-    """What torchrun would give a script; MASTER_PORT is free on the gang's first node, where the script's rank 0 listens."""
-    return rank_environment(place) | {
+@dataclass(frozen=True)
+class ScriptLaunch:
+    """What torchrun's variables say of a run besides a rank's place in it."""
+
+    run_id: str
+    max_restarts: int
+    master_port: int  # free on the gang's first node, where the script's rank 0 listens
+    error_file: Path  # where `torch.distributed.elastic.multiprocessing.errors.record` leaves an exception
+    interface: str | None = None  # the node's, for gloo and NCCL
+
+
+def script_environment(place: Place, launch: ScriptLaunch) -> dict[str, str]:
+    """The variables that torchrun gives its workers, with torchrun's meaning, and the network interface of this node.
+
+    Every node runs the role `default`. Rank 0 serves the store (`TORCHELASTIC_USE_AGENT_STORE` is False), where under torchrun the launcher
+    may. `OMP_NUM_THREADS` is 1 where several ranks share the machine, as torchrun sets it, and unset for a rank that has it for itself.
+    Source: `torch/distributed/elastic/agent/server/local_elastic_agent.py` and `torch/distributed/run.py` of torch 2.13.
+    """
+    environment = rank_environment(place) | {
+        "GROUP_WORLD_SIZE": str(-(-place.world_size // place.local_world_size)),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(place.rank),
+        "ROLE_WORLD_SIZE": str(place.world_size),
         "MASTER_ADDR": place.store_host,
-        "MASTER_PORT": str(master_port),
+        "MASTER_PORT": str(launch.master_port),
+        "TORCHELASTIC_RUN_ID": launch.run_id,
         "TORCHELASTIC_RESTART_COUNT": str(max(0, place.generation - 1)),
+        "TORCHELASTIC_MAX_RESTARTS": str(launch.max_restarts),
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_ERROR_FILE": str(launch.error_file),
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "PYTHONFAULTHANDLER": "1",
     }
+    if launch.interface is not None:
+        environment |= {"GLOO_SOCKET_IFNAME": launch.interface, "NCCL_SOCKET_IFNAME": launch.interface}
+    if ranks_of_machine(place) > 1:
+        environment["OMP_NUM_THREADS"] = "1"
+    return environment
+
+
+def ranks_of_machine(place: Place) -> int:
+    """How many ranks share this rank's machine: those of its node, and all of them where they meet over loopback."""
+    return place.world_size if is_loopback(place.store_host) else place.local_world_size
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, an address or a name, is this machine and no other."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def enter(place: Place, interface: str | None, folder: Path) -> None:
@@ -62,8 +107,25 @@ def enter(place: Place, interface: str | None, folder: Path) -> None:
 
 
 def import_also(folder: Path) -> None:
-    """A script that is executed from this process finds the packages in `folder`, after those it is told to find."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(folder))))
+    """Python programs that are executed from this process find the packages in `folder`, after those they are told to find."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([*python_path(), str(folder)])
+
+
+def python_path() -> list[str]:
+    """The folders that PYTHONPATH names."""
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def commands_of(python: str) -> dict[str, str]:
+    """A PATH on which `python`, `torchrun` and `accelerate` are those beside the interpreter `python`."""
+    own = os.path.dirname(python)
+    others = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder != own]
+    return {"PATH": os.pathsep.join([own, *others])}
+
+
+def wants_fault_handler() -> bool:
+    """Whether a crash in native code is to leave the stack of its Python code in the output."""
+    return bool(os.environ.get("PYTHONFAULTHANDLER"))
 
 
 def never_touch_cuda() -> None:
@@ -71,10 +133,10 @@ def never_touch_cuda() -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 
-def intra_op_threads() -> int:
-    """One, a slot's worth, unless the job's environment says otherwise."""
+def intra_op_threads(default: int = 1) -> int:
+    """OMP_NUM_THREADS; `default` where it is no number from 1 up. Paceline's own ranks take one, a slot's worth."""
     value = os.environ.get("OMP_NUM_THREADS", "")
-    return int(value) if value.isdigit() and int(value) > 0 else 1
+    return int(value) if value.isdigit() and int(value) > 0 else default
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from distributed.env import script_environment
+from distributed.env import ScriptLaunch, script_environment
 from tests.ports import free_port
 from tests.ranks import run_ranks
 from training.link import World
@@ -18,5 +19,6 @@ def run_launched(function: Callable[..., Any], world_size: int, *arguments: Any)
 
 
 def take_place(world: World, port: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    os.environ.update(script_environment(world, port))
+    launch = ScriptLaunch(run_id=world.job_id, max_restarts=0, master_port=port, error_file=Path(os.devnull))
+    os.environ.update(script_environment(world, launch))
     return function(*arguments)

@@ -148,6 +148,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     exception: str = ""  # qualified class name
     traceback: str = ""
+    where: str = ""  # the line of the user's code, as `loss in train.py:22`
     step: Count = 0
     time: float = 0.0
     exit_code: int | None = None
@@ -193,6 +194,10 @@ class RankFolder:
     @property
     def result(self) -> Path:  # Result
         return self.path / "result.json"
+
+    @property
+    def error(self) -> Path:  # what torch's `record` writes of an exception, for torchrun
+        return self.path / "error.json"
 
     @property
     def order(self) -> Path:  # RankOrder, written by the agent before the rank starts

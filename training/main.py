@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,9 @@ from monitoring.files import write_durably
 from training.life import Life
 from training.link import RankFolder, RankOrder, Result
 from training.preload import preload as preload  # called by the spawner, once, before it forks any rank
-from training.reporting.failures import describe, exit_code_of, is_the_users
+from training.reporting.failures import describe, describe_script, exit_code_of, is_the_users
+from training.spec.job import JobSpec
+from training.warm_start import Program, run, why_not_warm
 
 
 def run_rank(order: RankOrder) -> int:
@@ -28,6 +32,31 @@ def run_rank(order: RankOrder) -> int:
         order = life.order
     write_durably(RankFolder.at(Path(order.folder)).result, msgspec.json.encode(result))
     return exit_code
+
+
+def main() -> int:
+    """Be a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file."""
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=RankOrder)
+    directory = JobSpec.model_validate(order.spec).environment.working_directory
+    if directory is not None:
+        sys.path.insert(0, directory)
+    preload()
+    return run_rank(order)
+
+
+def run_script(order: RankOrder, command: Sequence[str]) -> int | None:
+    """Be a rank of a script, whose command line is that of a Python program. None: it needs an interpreter of its own."""
+    program = Program.parse(command)
+    if why_not_warm(program) is not None:
+        return None
+    folder, rank = RankFolder.at(Path(order.folder)), order.world.rank
+
+    def report(error: BaseException) -> None:
+        result = Result(outcome="failed", step=0, failure=describe_script(error, rank))
+        with contextlib.suppress(OSError):  # a full disk, or the script has removed its folder: its output tells
+            write_durably(folder.result, msgspec.json.encode(result))
+
+    return run(program, report)
 
 
 def last_words(error: BaseException, order: RankOrder, step: int) -> Result:

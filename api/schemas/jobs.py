@@ -31,7 +31,7 @@ class JobProgress(Schema):
 
 
 class Failure(Schema):
-    """One rank's end; the causing one carries the ranks it dragged down."""
+    """One rank's end; the causing one carries those of the other ranks."""
 
     kind: str
     rank: int
@@ -40,6 +40,10 @@ class Failure(Schema):
     message: str
     exception: str = ""
     traceback: str = ""
+    where: str = Field("", description="the line of the user's code that raised it, as `loss in train.py:22`; empty: not known")
+    share: Literal["victim", "same", "also"] = Field(
+        "victim", description="of a rank beside the causing one: dragged down by it, of the same failure, or of another one of its own"
+    )
     step: int = 0
     exit_code: int | None = None
     signal: str | None = None

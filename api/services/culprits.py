@@ -14,7 +14,7 @@ from api.services import job_lifecycle
 from api.services.identity import SYSTEM
 from api.services.incident_views import what_happened
 from api.services.job_views import describe_failure, rank_view, report_of
-from cluster.failures import end_reason_of, is_victim
+from cluster.failures import LEFT_EARLY, end_reason_of, is_victim
 from cluster.states import EndReason, RankState
 from cluster.views import Decision
 from db.models.incidents import IncidentRow
@@ -82,10 +82,12 @@ def examine(incident: IncidentRow, ranks: Sequence[RankRow], node_names: Mapping
 def _speaks_for_itself(failure: dict[str, Any], ranks: Sequence[RankRow]) -> bool:
     """It is no victim, which would only stand for a culprit that nobody knows."""
     report = _report_of(failure, ranks)
-    return failure["kind"] == "node_lost" or (report is not None and not is_victim(report))
+    return failure["kind"] == "node_lost" or failure["message"] == LEFT_EARLY or (report is not None and not is_victim(report))
 
 
 def _cause(failure: dict[str, Any], ranks: Sequence[RankRow]) -> EndReason:
+    if failure["message"] == LEFT_EARLY:
+        return EndReason.RANK_CRASHED
     report = _report_of(failure, ranks)
     return EndReason.NODE_LOST if failure["kind"] == "node_lost" or report is None else end_reason_of(report)
 

@@ -13,6 +13,7 @@ from api.schemas.incidents import Action, Incident, Outcome, Phase
 from api.schemas.jobs import Failure
 from api.services import steps
 from api.services.steps import StepRecord
+from cluster.failures import LEFT_EARLY
 from cluster.incidents import PhaseName, phases
 from cluster.states import RankState
 from db.models.incidents import IncidentRow
@@ -184,9 +185,11 @@ def phases_of(story: Story) -> list[Phase]:
 
 
 def what_happened(failure: Failure) -> str:
-    """rank 1 on node-b was killed by SIGKILL"""
-    said = "" if failure.signal and failure.message == f"killed by {failure.signal}" else f": {failure.message.splitlines()[0]}"
-    return f"rank {failure.rank} on {failure.node_name} {how_it_ended(failure)}{said if failure.message else ''}"
+    """rank 1 on node-b raised ValueError: bad label (loss in train.py:22)"""
+    how = how_it_ended(failure)
+    repeated = failure.message in ("", how) or f"was {failure.message}" == how
+    said = "" if repeated else f": {failure.message.splitlines()[0]}"
+    return f"rank {failure.rank} on {failure.node_name} {how}{said}{f' ({failure.where})' if failure.where else ''}"
 
 
 def how_it_ended(failure: Failure) -> str:
@@ -194,6 +197,8 @@ def how_it_ended(failure: Failure) -> str:
         return _WORDS[failure.kind]
     if failure.signal:
         return f"was killed by {failure.signal}"
+    if failure.message == LEFT_EARLY:
+        return "left too early"
     if failure.exception:
         return f"raised {failure.exception.rpartition('.')[2]}"
     return "ended" if failure.exit_code is None else f"exited with code {failure.exit_code}"

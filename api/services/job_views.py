@@ -12,7 +12,7 @@ import msgspec
 from api.schemas.jobs import Failure
 from api.services.stored_specs import readable_spec_of, spec_of
 from cluster.elastic import Gang, Mishap, Seat
-from cluster.failures import root_cause
+from cluster.failures import LEFT_EARLY, left_early, root_cause, share_of
 from cluster.placement import NodeView, Request
 from cluster.states import JobState, NodeState, RankState
 from cluster.views import JobView, RankView
@@ -167,7 +167,10 @@ def describe_failure(ranks: Sequence[RankRow], node_names: Mapping[str, str]) ->
     by_rank = {rank.rank: rank for rank in ranks}
     lost = [_lost(rank, node_names) for rank in ranks if rank.state is RankState.LOST]
     culprit, victims = root_cause(reports)
-    named = [_failure(report, by_rank[report.rank], node_names) for report in ([culprit, *victims] if culprit else [])]
+    named = [_failure(report, by_rank[report.rank], node_names, culprit) for report in ([culprit, *victims] if culprit else [])]
+    early = left_early(reports, [rank.rank for rank in ranks if rank.outcome == "completed"])
+    if early is not None and not lost:
+        named.insert(0, _left_early(by_rank[early], node_names))
     lost_first = lost and (culprit is None or culprit.kind in ("peer_lost", "signal"))
     failures = [*lost, *named] if lost_first else [*named, *lost]
     if not failures:
@@ -201,7 +204,19 @@ def stall_of(rank: RankRow) -> Stalled | None:
         return None
 
 
-def _failure(report: FailureReport, rank: RankRow, node_names: Mapping[str, str]) -> Failure:
+def _left_early(rank: RankRow, node_names: Mapping[str, str]) -> Failure:
+    return Failure(
+        kind="exit",
+        rank=rank.rank,
+        node_name=node_names.get(rank.node_id, rank.node_id),
+        generation=rank.generation,
+        message=LEFT_EARLY,
+        step=rank.step,
+        exit_code=rank.exit_code,
+    )
+
+
+def _failure(report: FailureReport, rank: RankRow, node_names: Mapping[str, str], culprit: FailureReport | None) -> Failure:
     return Failure(
         kind=report.kind,
         rank=report.rank,
@@ -210,6 +225,8 @@ def _failure(report: FailureReport, rank: RankRow, node_names: Mapping[str, str]
         message=report.message,
         exception=report.exception,
         traceback=report.traceback,
+        where=report.where,
+        share="victim" if culprit is None or report is culprit else share_of(report, culprit),
         step=report.step,
         exit_code=report.exit_code if report.exit_code is not None else rank.exit_code,
         signal=report.signal or rank.signal,

@@ -63,7 +63,7 @@ def ending(job: Job) -> str:
     """One sentence on how a job stands."""
     if job.failure is not None and job.state == "failed":
         failure = job.failure
-        return f"{job.name} failed: {failure.what} on rank {failure.rank} ({failure.node_name}): {failure.message}"
+        return f"{job.name} failed: {failure.what} on rank {failure.rank} ({failure.node_name}): {failure.said}"
     reason = f" ({job.end_reason})" if job.end_reason and job.end_reason != job.state else ""
     return f"{job.name} {job.state}{reason} at step {job.progress.step}"
 

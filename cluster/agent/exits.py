@@ -14,13 +14,18 @@ from cluster.agent.ranks import Ending
 from cluster.agent.spawner_link import ExitStatus
 from monitoring.files import UnfitFileError, open_file, read_file, write_durably
 from training.link import FailureReport, RankFolder, Result
+from training.reporting.telltales import in_words, kind_of_words
+from training.reporting.users_code import innermost, line_of_crash
 
 LAST_LINES = 30
 _LAST_BYTES = 64 << 10
 MAX_RESULT_BYTES = 4 << 20
 MAX_STATUS_BYTES = 64 << 10
 UNCAUGHT = 1  # what Python exits with after an exception that nobody caught
+MAX_ERROR_BYTES = 1 << 20
 _FRAME = re.compile(r'^  File ".*", line \d+')
+#: What torch puts before each line of a traceback once there is a process group.
+_OF_RANK = re.compile(r"^\[rank\d+\]: ?")
 _RAISED = re.compile(r"^(?P<exception>[^\W\d]\w*(?:\.\w+)*)(?:: (?P<message>.*))?")
 
 
@@ -32,6 +37,8 @@ def read_ending(folder: RankFolder, earlier: Sequence[RankFolder], rank: int, *,
         return None
     lived_in = next((each for each in (folder, *earlier) if has_spoken(each)), folder)
     result = read_result(lived_in)
+    if is_script and result is None and status.exit_code != 0 and (recorded := read_error(lived_in, rank)):
+        result = Result(outcome="failed", step=0, failure=recorded)
     traceback = result.failure.traceback if result is not None and result.failure is not None else ""
     return conclude(status, result, last_lines(lived_in.output, besides=traceback), rank=rank, is_script=is_script, step=step)
 
@@ -42,12 +49,12 @@ def has_spoken(folder: RankFolder) -> bool:
 
 
 def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], *, rank: int, is_script: bool, step: int) -> Ending:
-    """The outcome of an exit. A script has no other last word than its exit code."""
-    step = result.step if result else step
-    if result is not None and result.outcome != "failed":
-        return Ending(outcome=result.outcome, exit_code=status.exit_code, signal=status.signal, step=step, time=status.time)
-    if result is None and is_script and status.exit_code == 0:
+    """The outcome of an exit. A script's is its exit code's; what it raised says why."""
+    step = result.step if result and not is_script else step
+    if is_script and status.exit_code == 0:
         return Ending(outcome="completed", exit_code=0, step=step, time=status.time)
+    if result is not None and result.outcome != "failed" and not is_script:
+        return Ending(outcome=result.outcome, exit_code=status.exit_code, signal=status.signal, step=step, time=status.time)
     failure = (result.failure if result else None) or _from_exit(status, lines, rank, step)
     failure = msgspec.structs.replace(
         failure,
@@ -62,12 +69,60 @@ def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], 
 
 def raised(lines: Sequence[str]) -> tuple[str, str] | None:
     """(exception, message) of the last Python traceback in a rank's output: the first line after its frames that is not indented."""
-    frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
+    plain = [_OF_RANK.sub("", line) for line in lines]
+    frames = [number for number, line in enumerate(plain) if _FRAME.match(line)]
     if not frames:
         return None
-    rest = (line for line in lines[frames[-1] + 1 :] if line and not line[0].isspace())
+    rest = (line for line in plain[frames[-1] + 1 :] if line and not line[0].isspace())
     found = _RAISED.fullmatch(next(rest, ""))
     return (found["exception"], (found["message"] or "").strip()) if found else None
+
+
+def read_error(folder: RankFolder, rank: int) -> FailureReport | None:
+    """What torch's `record` has left of an exception; None where there is nothing of the kind, or nothing that can be read."""
+    try:
+        content = msgspec.json.decode(read_file(folder.error, MAX_ERROR_BYTES), type=_ErrorFile).message
+        when = float(content.extra.timestamp or 0.0)
+    except (OSError, ValueError):
+        return None
+    exception, _, message = content.message.partition(": ")
+    return _exception(exception, message or exception, content.extra.py_callstack, rank, when)
+
+
+class _ErrorInfo(msgspec.Struct, frozen=True):
+    py_callstack: str = ""
+    timestamp: str = ""
+
+
+class _ErrorMessage(msgspec.Struct, frozen=True, rename={"extra": "extraInfo"}):
+    message: str
+    extra: _ErrorInfo = _ErrorInfo()
+
+
+class _ErrorFile(msgspec.Struct, frozen=True):
+    """`TORCHELASTIC_ERROR_FILE`, as torch.distributed.elastic.multiprocessing.errors.error_handler writes it."""
+
+    message: _ErrorMessage
+
+
+def _exception(exception: str, message: str, traceback: str, rank: int, when: float) -> FailureReport:
+    kind = kind_of_words(exception, message)
+    return FailureReport(
+        kind=kind,
+        rank=rank,
+        message=in_words(kind, message),
+        exception=exception,
+        traceback=traceback,
+        where=innermost(traceback),
+        time=when,
+    )
+
+
+def _raised_before_order(status: ExitStatus, lines: Sequence[str]) -> tuple[str, str] | None:
+    """What a rank had raised that was told to end while it still cleaned up: then a traceback is the last thing that it has printed."""
+    found = raised(lines) if status.ordered else None
+    last = next((_OF_RANK.sub("", line) for line in reversed(lines) if line.strip()), "")
+    return found if found is not None and last.startswith(found[0]) else None
 
 
 def _from_exit(status: ExitStatus, lines: Sequence[str], rank: int, step: int) -> FailureReport:
@@ -77,12 +132,14 @@ def _from_exit(status: ExitStatus, lines: Sequence[str], rank: int, step: int) -
             "killed by SIGKILL: the kernel's out-of-memory killer struck; use a smaller micro-batch or model, or a larger memory limit"
         )
         return FailureReport(kind="out_of_memory", rank=rank, message=message, step=step, time=status.time)
-    if status.signal is not None:
-        return FailureReport(kind="signal", rank=rank, message=f"killed by {status.signal}", step=step, time=status.time)
-    uncaught = raised(lines) if status.exit_code == UNCAUGHT else None
+    uncaught = raised(lines) if status.exit_code == UNCAUGHT else _raised_before_order(status, lines)
+    if status.signal is not None and uncaught is None:
+        where = line_of_crash("\n".join(lines))
+        return FailureReport(kind="signal", rank=rank, message=f"killed by {status.signal}", where=where, step=step, time=status.time)
     if uncaught is not None:
         exception, text = uncaught
-        return FailureReport(kind="exception", rank=rank, message=text or exception, exception=exception, step=step, time=status.time)
+        shown = "\n".join(_OF_RANK.sub("", line) for line in lines)
+        return msgspec.structs.replace(_exception(exception, text or exception, "", rank, status.time), where=innermost(shown), step=step)
     if status.unreadable:
         message = "ended, and how was lost: what its node had written down of it was damaged"
     elif status.exit_code is None:

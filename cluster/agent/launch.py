@@ -13,10 +13,11 @@ from cluster.agent.folders import AgentFolder
 from cluster.agent.rendezvous import master_port
 from cluster.agent.spawner_link import Spawn
 from cluster.protocol import Desired
-from distributed.env import RANK_FOLDER, script_environment
+from distributed.env import RANK_FOLDER, ScriptLaunch, commands_of, rank_environment, script_environment
 from monitoring.files import write_durably
 from training.link import RankFolder, RankOrder, World
 from training.spec.job import JobSpec
+from training.warm_start import acts_at_start
 
 
 def order_for(world: World, spec: dict[str, Any], folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
@@ -45,15 +46,24 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], ports: range |
 
     Raises one of `distributed.errors`."""
     spec, world = JobSpec.model_validate(order.spec), order.world
-    environment = dict(spec.environment.variables) | {RANK_FOLDER: order.folder}
+    variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder}
     directory = spec.environment.working_directory
+    fresh = any(map(acts_at_start, variables))
     if spec.script is None:
-        return Spawn(order=order, environment=environment, working_directory=directory)
-    environment |= script_environment(world, await master_port(world, ports))
+        return Spawn(order=order, environment=variables | mark, fresh=fresh, working_directory=directory)
+    known = ScriptLaunch(
+        run_id=world.job_id,
+        max_restarts=spec.fault_tolerance.max_restarts,
+        master_port=await master_port(world, ports),
+        error_file=RankFolder.at(Path(order.folder)).error,
+        interface=world.interface,
+    )
+    environment = commands_of(sys.executable) | script_environment(world, known) | variables | rank_environment(world) | mark
     if world.device == "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(slot) for slot in local_slots)
-    program = (sys.executable, "-u", spec.script.path, *spec.script.args)
-    return Spawn(order=order, environment=environment, program=program, working_directory=directory)
+    fresh = fresh or spec.script.command is not None
+    program = spec.script.program(sys.executable)
+    return Spawn(order=order, environment=environment, program=program, fresh=fresh, working_directory=directory)
 
 
 def local_slots(world: World, desired: Desired) -> tuple[int, ...]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -21,20 +24,28 @@ from cluster.agent.spawner_link import Spawn
 from distributed import env
 from monitoring.files import write_durably
 from training.link import FailureReport, RankFolder, RankOrder, Result
+from training.warm_start import ROOT, exit_code_of, is_installed
 
 FAILED_EXIT_CODE = 1
-_ROOT = Path(__file__).parents[2]  # where scripts import `paceline` from
 _RESET_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Trainer(Protocol):
     """The module that ranks run, `training.main`."""
 
+    __name__: str
+
     def preload(self) -> None:
         """Import everything a rank needs. Called once, before any fork: starts no thread and never touches CUDA."""
 
     def run_rank(self, order: RankOrder) -> int:
         """Be the rank; the process's exit code."""
+
+    def run_script(self, order: RankOrder, command: Sequence[str]) -> int | None:
+        """Be a rank of the script with this command line. None: nothing was done, since it needs an interpreter of its own."""
+
+    def main(self) -> int:
+        """Be a rank in an interpreter of its own, with its order as standard input; the exit code."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int, limits: Limits
             _die_with(spawner_pid)  # the kernel forgets that with each change of user
         code = _work(spawn, trainer)
     except SystemExit as end:
-        code = _exit_code(end)
+        code = exit_code_of(end)
     except BaseException:  # noqa: BLE001 - the last frame of the process: nothing may unwind into the spawner's loop
         traceback.print_exc()
     finally:
@@ -101,12 +112,14 @@ def _redirect(folder: Path) -> None:
 
 def _work(spawn: Spawn, trainer: Trainer) -> int:
     os.environ.update(spawn.environment)
-    refusal = _enter_directory(spawn)
-    if refusal is None and spawn.program:
-        refusal = _execute(spawn.program)
-    if refusal is not None:
-        return _refuse(spawn.order, refusal)
-    return trainer.run_rank(spawn.order)
+    refusal = _enter_directory(spawn) or _why_not(spawn)
+    if refusal is None and not spawn.fresh:
+        code = trainer.run_script(spawn.order, spawn.program) if spawn.program else trainer.run_rank(spawn.order)
+        if code is not None:
+            return code
+    if refusal is None and not spawn.program:
+        _hand_over(spawn.order)
+    return _refuse(spawn.order, refusal or _execute(spawn.program or _trainer_command(trainer)))
 
 
 def _enter_directory(spawn: Spawn) -> str | None:
@@ -118,19 +131,50 @@ def _enter_directory(spawn: Spawn) -> str | None:
         os.chdir(spawn.working_directory)
     except OSError as error:
         return f"environment.working_directory={spawn.working_directory}: {error.strerror} on this node; create it there or change the job"
-    sys.path.insert(0, spawn.working_directory)
+    if not spawn.program:
+        sys.path.insert(0, spawn.working_directory)
     return None
+
+
+def _why_not(spawn: Spawn) -> str | None:
+    """Why a script cannot start: its file, module or command is not on this node."""
+    script = spawn.order.spec.get("script") or {}
+    path, module, command = (script.get(name) for name in ("path", "module", "command"))
+    way_out = f"seen from {os.getcwd()}; set environment.working_directory"
+    if path is not None and not os.path.isfile(path):
+        return f"script.path={path}: no such file on this node, {way_out} or give an absolute path"
+    top = (module or "").partition(".")[0]
+    if top and PathFinder.find_spec(top, [os.getcwd(), *env.python_path(), *sys.path]) is None:
+        return f"script.module={module}: no module {top} on this node, {way_out} or install it there"
+    if command and shutil.which(command[0]) is None:
+        return f"script.command={command[0]}: no such program on this node, {way_out}, install it there or give an absolute path"
+    return None
+
+
+def _trainer_command(trainer: Trainer) -> tuple[str, ...]:
+    """Of an interpreter that becomes a rank by itself: the user's folders come after ours on its path, as in a forked one."""
+    start = f"import sys; sys.path[0] = {str(ROOT)!r}; from {trainer.__name__} import main; sys.exit(main())"
+    return (sys.executable, "-u", "-c", start)
+
+
+def _hand_over(order: RankOrder) -> None:
+    """To the program that is executed next, by its standard input: a file without a name, which ends there."""
+    file = os.memfd_create("order")
+    with open(file, "wb", closefd=False) as writer:
+        writer.write(msgspec.json.encode(order))
+    os.lseek(file, 0, os.SEEK_SET)
+    os.dup2(file, 0)
+    os.close(file)
 
 
 def _execute(program: tuple[str, ...]) -> str:
     """Replace this process; comes back only with the reason why that failed."""
-    script = program[2]
-    if not os.path.isfile(script):
-        return f"script.path={script}: no such file on this node, seen from {os.getcwd()}; give an absolute path or set environment.working_directory"
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
-    env.import_also(_ROOT)
+    for number in (signal.SIGPIPE, signal.SIGINT):  # Python ignores the one, and exec would pass that on
+        signal.signal(number, signal.SIG_DFL)
+    if not is_installed():
+        env.import_also(ROOT)
     try:
-        os.execv(program[0], program)
+        os.execvp(program[0], program)
     except OSError as error:
         return f"cannot execute {program[0]}: {error.strerror}"
 
@@ -142,14 +186,4 @@ def _refuse(order: RankOrder, message: str) -> int:
     )
     result = Result(outcome="failed", step=0, failure=failure)
     write_durably(RankFolder.at(Path(order.folder)).result, msgspec.json.encode(result))
-    return FAILED_EXIT_CODE
-
-
-def _exit_code(end: SystemExit) -> int:
-    """As the interpreter itself would: None is 0, a number itself, anything else is printed and 1."""
-    if end.code is None:
-        return 0
-    if isinstance(end.code, int):
-        return end.code & 0xFF
-    print(end.code, file=sys.stderr)
     return FAILED_EXIT_CODE

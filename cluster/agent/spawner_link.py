@@ -33,11 +33,12 @@ def birth_of(world: World) -> RankKey:
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
-    """Start a rank: fork into the trainer, or execute `program` where the job is a script."""
+    """Start a rank: fork into the trainer, or run `program`, a command line, where the job is a script."""
 
     order: RankOrder
     environment: dict[str, str]
     program: tuple[str, ...] = ()
+    fresh: bool = False  # to be executed; else the forked process itself runs the program, or the trainer
     working_directory: str | None = None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.failures import end_reason_of, root_cause, would_repeat
+from cluster.failures import end_reason_of, left_early, root_cause, share_of, would_repeat
 from cluster.states import EndReason
 from training.link import FailureReport
 
@@ -68,3 +68,36 @@ def test_the_end_reason_of_each_kind(kind: str, reason: EndReason) -> None:
 )
 def test_only_an_exception_of_the_code_itself_comes_again(kind: Any, message: str, repeats: bool) -> None:
     assert would_repeat(FailureReport(kind=kind, rank=0, message=message)) is repeats
+
+
+@pytest.mark.parametrize(
+    ("other", "share"),
+    [
+        (FailureReport(kind="exception", rank=1, exception="KeyError", message="'lr'"), "same"),
+        (FailureReport(kind="exception", rank=1, exception="KeyError", message="'wd'"), "also"),
+        (FailureReport(kind="out_of_memory", rank=1, message="out of memory"), "also"),
+        (FailureReport(kind="peer_lost", rank=1, message="'lr'"), "victim"),
+        (FailureReport(kind="signal", rank=1, message="killed by SIGABRT"), "victim"),  # gloo may end a process so when its peer is gone
+        (FailureReport(kind="exit", rank=1, message="exited with code 1"), "victim"),
+    ],
+)
+def test_the_share_of_another_rank_in_a_failure(other: FailureReport, share: str) -> None:
+    culprit = FailureReport(kind="exception", rank=0, exception="KeyError", message="'lr'")
+    assert share_of(other, culprit) == share
+
+
+@pytest.mark.parametrize(
+    ("kinds", "completed", "early"),
+    [
+        (["peer_lost"], [2, 1], 1),
+        (["peer_lost", "peer_lost"], [0], 0),
+        (["peer_lost", "exception"], [1], None),
+        (["signal"], [1], None),
+        (["peer_lost"], [], None),
+        ([], [1], None),
+    ],
+)
+def test_a_rank_that_ended_well_too_early_is_to_blame_where_the_others_only_lost_it(
+    kinds: list[str], completed: list[int], early: int | None
+) -> None:
+    assert left_early([report(number, kind, 1.0) for number, kind in enumerate(kinds)], completed) == early

@@ -1,26 +1,100 @@
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from distributed import env
+from tests.ports import free_port
 from tests.ranks import make_world
 
 WORLD = make_world(3, 4, 0, Path("/checkpoints"), generation=2, local_rank=1, local_world_size=2, node_rank=1, store_host="10.0.0.7")
+LAUNCH = env.ScriptLaunch(run_id="job", max_restarts=3, master_port=29500, error_file=Path("/rank/error.json"), interface="eth1")
+TORCHRUN_SECONDS = 90.0
+
+PRINT_VARIABLES = """
+import json, os, sys
+with open(f"{sys.argv[1]}/{os.environ['RANK']}", "w") as file:
+    json.dump(dict(os.environ), file)
+"""
 
 
-def test_scripts_get_torchruns_variables() -> None:
-    assert env.script_environment(WORLD, 29500) == {
+def test_scripts_get_torchruns_variables_and_the_nodes_interface() -> None:
+    assert env.script_environment(WORLD, LAUNCH) == {
         "RANK": "3",
         "WORLD_SIZE": "4",
         "LOCAL_RANK": "1",
         "LOCAL_WORLD_SIZE": "2",
         "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "ROLE_NAME": "default",
+        "ROLE_RANK": "3",
+        "ROLE_WORLD_SIZE": "4",
         "MASTER_ADDR": "10.0.0.7",
         "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "job",
         "TORCHELASTIC_RESTART_COUNT": "1",
+        "TORCHELASTIC_MAX_RESTARTS": "3",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_ERROR_FILE": "/rank/error.json",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "eth1",
+        "NCCL_SOCKET_IFNAME": "eth1",
     }
+
+
+@pytest.mark.timeout(150)
+def test_torchrun_sets_no_variable_that_a_script_does_not_get_here(tmp_path: Path) -> None:
+    """And those that do not name its own machinery have the same values."""
+    (tmp_path / "script.py").write_text(PRINT_VARIABLES)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3", "--rdzv-id", "job"]
+    clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    subprocess.run(
+        [*command, "--master-port", str(free_port()), str(tmp_path / "script.py"), str(tmp_path)],
+        env=clean,
+        check=True,
+        timeout=TORCHRUN_SECONDS,
+        capture_output=True,
+    )
+    theirs = json.loads((tmp_path / "1").read_text())
+    world = make_world(1, 2, 0, Path("/checkpoints"), local_rank=1, local_world_size=2, node_rank=0, store_host="127.0.0.1")
+    ours = env.script_environment(world, replace(LAUNCH, interface=None))
+    assert set(theirs) - set(clean) - {"TORCHELASTIC_SIGNALS_TO_HANDLE"} <= set(ours)  # which speaks to torchrun's own children only
+    assert (
+        theirs["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+    )  # torchrun itself serves the store; here rank 0 does, as env:// has it otherwise
+    of_its_own = {
+        "TORCHELASTIC_USE_AGENT_STORE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_ERROR_FILE",
+        "TORCHELASTIC_RUN_ID",
+        "PYTHONFAULTHANDLER",
+    }
+    assert {name: theirs.get(name) for name in ours.keys() - of_its_own} == {name: ours[name] for name in ours.keys() - of_its_own}
+
+
+@pytest.mark.parametrize(
+    ("local", "total", "host", "threads"),
+    [
+        (1, 1, "10.0.0.7", None),  # it has the machine for itself
+        (1, 2, "10.0.0.7", None),
+        (2, 2, "10.0.0.7", "1"),
+        (1, 2, "127.0.0.1", "1"),  # its peers are nodes of the same machine
+        (1, 2, "::1", "1"),
+        (1, 1, "127.0.0.1", None),
+    ],
+)
+def test_ranks_that_share_a_machine_have_one_thread_each(local: int, total: int, host: str, threads: str | None) -> None:
+    world = make_world(0, total, 0, Path("/checkpoints"), local_rank=0, local_world_size=local, node_rank=0, store_host=host)
+    assert env.script_environment(world, LAUNCH).get("OMP_NUM_THREADS") == threads
 
 
 def test_a_process_reads_back_the_place_it_entered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 import time
 import traceback
 from typing import Literal
@@ -20,33 +19,38 @@ from parallelism.pipelines.step import BoundaryMismatchError
 from parallelism.plan import WorldSizeMismatchError
 from training.errors import AbandonedError, CheckpointError, CheckpointUnreachableError, InvalidInputError
 from training.link import FailureReport
+from training.reporting.telltales import OUT_OF_MEMORY, PEER_LOST, in_words, kind_of_words
+from training.reporting.users_code import innermost
 
 Kind = Literal["exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
 
-#: gloo and NCCL raise plain RuntimeErrors; their words for a peer that is gone.
-PEER_LOST = re.compile(
-    r"gloo/|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Socket closed"
-    r"|Timed out waiting|NCCL (remote|communicator)|Read error|Application timeout caused pair closure",
-    re.IGNORECASE,
-)
 #: What does not fit the plan, and would not on any other rank either.
 UNFIT = WorldSizeMismatchError | CannotCutError | UncuttableModelError | TooFewUnitsError | BoundaryMismatchError
-OUT_OF_MEMORY = re.compile(r"can't allocate memory|out of memory|Cannot allocate memory", re.IGNORECASE)
-
 
 MAX_MESSAGE_CHARACTERS = 4_000
 MAX_TRACEBACK_CHARACTERS = 16_000
 
 
 def describe(error: BaseException, rank: int, step: int) -> FailureReport:
-    kind = kind_of(error)
+    """The report of an exception that ended a rank of the trainer's."""
+    return _report(error, kind_of(error), rank, step)
+
+
+def describe_script(error: BaseException, rank: int) -> FailureReport:
+    """The report of an exception that a script raised. Its classes are the user's, or imported anew: names and words tell its kind."""
+    return _report(error, kind_of_words(type(error).__name__, str(error)), rank, 0)
+
+
+def _report(error: BaseException, kind: Kind, rank: int, step: int) -> FailureReport:
     message = encodable(message_of(error, kind))
+    traceback_text = encodable("".join(traceback.format_exception(error)))
     return FailureReport(
         kind=kind,
         rank=rank,
         message=message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]} …",
         exception=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
-        traceback=without_middle(encodable("".join(traceback.format_exception(error))), MAX_TRACEBACK_CHARACTERS),
+        traceback=without_middle(traceback_text, MAX_TRACEBACK_CHARACTERS),
+        where=innermost(traceback_text),
         step=step,
         time=time.time(),
         exit_code=exit_code_of(error),
@@ -94,11 +98,7 @@ def message_of(error: BaseException, kind: Kind) -> str:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return f"sys.exit with code {exit_code_of(error)} before it had finished"
-    if kind == "peer_lost":
-        return f"lost the connection to another rank: {text.splitlines()[0]}"
-    if kind == "out_of_memory":
-        return f"out of memory: {text.splitlines()[0]}; use a smaller micro_batch_size or model"
-    return text
+    return in_words(kind, text)
 
 
 def encodable(text: str) -> str:

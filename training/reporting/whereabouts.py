@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 import torch
 
 from parallelism.pipelines.stage import Stage
+from training.reporting.users_code import is_users, place
 from training.steps.step import Stepper
 from training.steps.stepping import Stepping, fetch
 
@@ -27,9 +28,6 @@ _PARTS: dict[CodeType, str] = {
     Stepping.update.__code__: "optimizer",
     inspect.unwrap(Stepping.evaluate).__code__: "evaluation",
 }
-_OURS = Path(__file__).parents[2]
-_OUR_FOLDERS = tuple(str(_OURS / name) + "/" for name in ("training", "parallelism", "distributed", "monitoring", "cluster"))
-_LIBRARIES = ("/site-packages/", f"{Path(sys.base_prefix)}/lib/", "<frozen ")
 _TORCH_DISTRIBUTED = str(Path(torch.distributed.__file__).parent / "distributed_c10d.py")
 _PLUMBING = frozenset({"wrapper", "_wait_work", "inner"})
 
@@ -45,7 +43,7 @@ def whereabouts_of(thread: int, phase: str) -> Whereabouts:
     """`phase`: what it is called where the stack does not tell more."""
     frames = list(_stack(sys._current_frames().get(thread)))  # innermost first
     part = next((_PARTS[frame.f_code] for frame in frames if frame.f_code in _PARTS), phase)
-    user = next((frame for frame in frames if not _is_known(frame.f_code.co_filename)), None)
+    user = next((frame for frame in frames if is_users(frame.f_code.co_filename)), None)
     return Whereabouts(part, _line(user) if user else "", _own_call(frames, user) if user else "")
 
 
@@ -55,12 +53,8 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _is_known(file: str) -> bool:
-    return file.startswith(_OUR_FOLDERS) or any(library in file for library in _LIBRARIES)
-
-
 def _line(frame: FrameType) -> str:
-    return f"{frame.f_code.co_name} in {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return place(frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno)
 
 
 def _own_call(frames: list[FrameType], user: FrameType) -> str:

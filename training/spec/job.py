@@ -9,13 +9,14 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import FailFast, Field, model_validator
+from pydantic import Field, model_validator
 
 from distributed.timeouts import COLLECTIVE_SECONDS
 from training.spec.amounts import Bytes, CountOrAuto
 from training.spec.conflicts import too_many_micro_batches, why_not_together
 from training.spec.parts import MOST_EPOCHS, MOST_SAMPLES, Part, Path, PositiveInt, Real, Text, Whole, at_most, inconsistent
 from training.spec.profile_window import ProfileWindow, require_traceable
+from training.spec.script import Argument, Script
 from training.spec.spelling import Spelling
 from training.spec.staging import why_not_in_stages
 from training.spec.strategy import Parallelism, why_not_auto
@@ -176,7 +177,7 @@ class FaultTolerance(Part):
 
 
 class Environment(Part):
-    variables: Annotated[dict[VariableName, Text], at_most(1000)] = Field(default_factory=dict, max_length=1000)
+    variables: Annotated[dict[VariableName, Argument], at_most(1000)] = Field(default_factory=dict, max_length=1000)
     working_directory: Path | None = Field(None, description="absolute folder on the nodes; first on sys.path of the ranks")
 
     @model_validator(mode="after")
@@ -189,13 +190,6 @@ class Environment(Part):
                 "environment.variables sets {names}, which Paceline itself sets for each rank", names=", ".join(sorted(reserved))
             )
         return self
-
-
-class Script(Part):
-    """A torchrun-style program: executed with torchrun's environment variables, restarted as a whole when a rank fails."""
-
-    path: Path = Field(min_length=1, description="a file on the nodes, relative to environment.working_directory or absolute")
-    args: Annotated[tuple[Text, ...], FailFast()] = Field((), max_length=1000)
 
 
 class JobSpec(Part):

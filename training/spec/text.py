@@ -29,6 +29,10 @@ _FLOAT = re.compile(
 )
 
 
+#: Fields whose values are texts that a program reads: `0.10`, `1e4` and `yes` stay as they are typed. `*` is any key or place.
+_AS_TYPED = (("script", "args", "*"), ("script", "command", "*"), ("environment", "variables", "*"))
+
+
 class SpecTextError(yaml.YAMLError):
     """The text is no document that a job spec can be read from."""
 
@@ -72,6 +76,21 @@ class _Rules:
         return node
 
 
+def _keep_spelling(node: yaml.Node, place: tuple[str, ...]) -> None:
+    """Make text of the scalars of `_AS_TYPED` below `node`, which stands at `place`; null stays null."""
+    wanted = [path for path in _AS_TYPED if all(step in ("*", name) for step, name in zip(path, place, strict=False))]
+    if not wanted:
+        return
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            _keep_spelling(value, (*place, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for number, part in enumerate(node.value):
+            _keep_spelling(part, (*place, str(number)))
+    elif any(len(path) == len(place) for path in wanted) and node.tag != _CORE + "null":
+        node.tag = _CORE + "str"
+
+
 def _line(place: Any) -> int:
     return int(place.start_mark.line) + 1
 
@@ -93,12 +112,25 @@ def _loader() -> Any:
 _Loader = _loader()
 
 
-def load(text: str | bytes) -> Any:
-    """Plain data, never objects. Raises `yaml.YAMLError` where the text is no YAML, is longer than `MAX_SPEC_BYTES` or has what no spec needs."""
+def load(text: str | bytes, *, at: tuple[str, ...] = ()) -> Any:
+    """The document as plain data, never objects. `at`: the field whose value the text is, where it is not a whole spec.
+
+    Raises `yaml.YAMLError` where the text is no YAML, is longer than `MAX_SPEC_BYTES` or has what no spec needs."""
     size = len(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
     if size > MAX_SPEC_BYTES:
         raise SpecTextError(f"the document has {size} bytes; a job spec may have {MAX_SPEC_BYTES}")
     try:
-        return yaml.load(text, _Loader)
+        return _read(_Loader(text), at)
     except (ValueError, RecursionError, OverflowError) as error:
         raise SpecTextError(f"a value cannot be read: {error}") from None
+
+
+def _read(loader: Any, at: tuple[str, ...]) -> Any:
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _keep_spelling(node, at)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()

@@ -1518,7 +1518,7 @@ export interface components {
         };
         /**
          * Failure
-         * @description One rank's end; the causing one carries the ranks it dragged down.
+         * @description One rank's end; the causing one carries those of the other ranks.
          */
         Failure: {
             /**
@@ -1543,6 +1543,13 @@ export interface components {
             node_name: string;
             /** Rank */
             rank: number;
+            /**
+             * Share
+             * @description of a rank beside the causing one: dragged down by it, of the same failure, or of another one of its own
+             * @default victim
+             * @enum {string}
+             */
+            share: "victim" | "same" | "also";
             /** Signal */
             signal: string | null;
             /**
@@ -1560,6 +1567,12 @@ export interface components {
              * @default []
              */
             victims: components["schemas"]["Failure"][];
+            /**
+             * Where
+             * @description the line of the user's code that raised it, as `loss in train.py:22`; empty: not known
+             * @default
+             */
+            where: string;
         };
         /**
          * FaultTolerance
@@ -3325,19 +3338,31 @@ export interface components {
         };
         /**
          * Script
-         * @description A torchrun-style program: executed with torchrun's environment variables, restarted as a whole when a rank fails.
+         * @description A program for torchrun, in one of three forms: a Python file, a module as in `python -m`, or any command. Each rank is a process of it;
+         *     all are started again when one fails.
          */
         Script: {
             /**
              * Args
+             * @description of path or module; numbers are passed on as they are typed
              * @default []
              */
             args: string[];
             /**
-             * Path
-             * @description a file on the nodes, relative to environment.working_directory or absolute
+             * Command
+             * @description a program and its arguments, or both in one text; no shell reads it (for one: [bash, -c, ...])
              */
-            path: string;
+            command?: string[] | null;
+            /**
+             * Module
+             * @description a Python module, as in `python -m`; found from environment.working_directory
+             */
+            module?: string | null;
+            /**
+             * Path
+             * @description a Python file on the nodes, relative to environment.working_directory or absolute
+             */
+            path?: string | null;
         };
         /** Sgd */
         Sgd: {

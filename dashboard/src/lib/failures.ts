@@ -17,9 +17,10 @@ export function whatHappened(failure: Failure): string {
   return `Rank ${failure.rank} on ${failure.node_name} ${howItEnded(failure)}`;
 }
 
-export function howItEnded({ kind, signal, exception, exit_code }: Failure): string {
+export function howItEnded({ kind, signal, exception, exit_code, message }: Failure): string {
   if (WORDS[kind]) return WORDS[kind];
   if (signal) return `was killed by ${signal}`;
+  if (message.startsWith("ended with code 0 while")) return "left too early";
   if (exception) return `raised ${shortName(exception)}`;
   return exit_code == null ? `ended: ${kind.replaceAll("_", " ")}` : `exited with code ${exit_code}`;
 }

@@ -36,7 +36,7 @@ export function logLine(seq: number, part: Partial<LogEntry> = {}): LogEntry {
 export function failure(part: Partial<Failure> = {}): Failure {
   return {
     kind: "signal", rank: 1, node_name: "node-b", generation: 1, message: "killed by SIGKILL", exception: "", traceback: "", step: 134, exit_code: null, signal: "SIGKILL",
-    last_lines: [], victims: [], ...part,
+    last_lines: [], victims: [], where: "", share: "victim", ...part,
   };
 }
 

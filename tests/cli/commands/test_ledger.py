@@ -74,6 +74,25 @@ def hurt(**changes: Any) -> dict[str, Any]:
     return job(generation=2, generations=generations, started_at="2026-11-20T12:00:00.1Z", **changes)
 
 
+def test_show_tells_apart_what_the_other_ranks_have_to_do_with_a_failure(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    own = {**CULPRIT, "kind": "exception", "exception": "KeyError", "message": "'lr'", "where": "main in train.py:7", "signal": None}
+    others = [
+        {**own, "rank": 0, "share": "same"},
+        {**own, "rank": 2, "share": "also", "message": "'wd'"},
+        {**own, "rank": 3, "share": "victim"},
+    ]
+    coordinator.on("GET", ONE, Answer(200, hurt(state="failed", end_reason="rank_crashed", failure={**own, "victims": others})))
+    for part, answer in (("goodput", GOODPUT), ("performance", PERFORMANCE), ("incidents", [])):
+        coordinator.on("GET", f"{ONE}/{part}", Answer(200, answer))
+    lines = [" ".join(line.split()) for line in paceline("show", ID).stdout.splitlines()]
+    about = lines.index("failure KeyError: rank 1 on b: 'lr' (main in train.py:7)")
+    assert lines[about + 3 : about + 6] == [
+        "the same on rank 0 on b",
+        "also KeyError: rank 2 on b: 'wd' (main in train.py:7)",
+        "it dragged down rank 3 on b",
+    ]
+
+
 def test_show_tells_the_truth_about_a_failure_first(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", ONE, Answer(200, hurt(state="failed", end_reason="rank_crashed", failure=CULPRIT)))
     coordinator.on("GET", f"{ONE}/goodput", Answer(200, GOODPUT))

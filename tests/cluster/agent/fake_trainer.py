@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -148,6 +149,10 @@ def run_rank(order: RankOrder) -> int:
         if link.paused:
             return _end(folder, Result(outcome="paused", step=step), 0)
     return _end(folder, Result(outcome="completed", step=step), 0)
+
+
+def run_script(order: RankOrder, command: Sequence[str]) -> None:
+    """It has nothing warm to offer."""
 
 
 def park(link: Link, pause: float) -> bool:

@@ -85,6 +85,83 @@ def test_an_uncaught_exception_of_a_script_is_not_called_exited_with_code_1() ->
     assert (other.kind, other.message) == ("exit", "exited with code 3")
 
 
+def of_rank(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """As torch prints a traceback once there is a process group."""
+    return tuple(f"[rank1]: {line}" for line in lines)
+
+
+def script_failure(exit_status: ExitStatus, lines: tuple[str, ...]) -> FailureReport:
+    failure = conclude(exit_status, None, lines, rank=1, is_script=True, step=0).failure
+    assert failure is not None
+    return failure
+
+
+def test_an_exception_in_a_process_group_is_told_by_name_and_line() -> None:
+    """torch puts `[rank1]: ` before each line of it: it was told as "exited with code 1"."""
+    failure = script_failure(status(1), (*of_rank((*TRACEBACK, "ValueError: labels out of range")), "[W] process group was not destroyed"))
+    assert (failure.kind, failure.exception, failure.message) == ("exception", "ValueError", "labels out of range")
+    assert failure.where == "train.py:3"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:6259", "peer_lost"),
+        ("torch.distributed.DistBackendError: NCCL error: remote process exited; NCCL remote error", "peer_lost"),
+        ("RuntimeError: [enforce fail at gloo/context.cc:23] rank < size. 2 vs 2", "exception"),
+        ("ValueError: Connection closed by peer", "exception"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "out_of_memory"),
+        ("RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried", "out_of_memory"),
+        ("MemoryError", "out_of_memory"),
+    ],
+)
+def test_what_kind_of_failure_an_exception_is(line: str, kind: str) -> None:
+    assert script_failure(status(1), of_rank((*TRACEBACK, line))).kind == kind
+
+
+def test_a_rank_that_is_told_to_end_while_it_cleans_up_after_its_own_exception_is_no_victim() -> None:
+    killed = msgspec.structs.replace(status(signal="SIGTERM"), ordered=True)
+    own = script_failure(killed, of_rank((*TRACEBACK, "ValueError: bad sample")))
+    assert (own.kind, own.message, own.signal) == ("exception", "bad sample", "SIGTERM")
+    went_on = script_failure(killed, (*of_rank((*TRACEBACK, "ValueError: bad sample")), "step 8"))
+    assert (went_on.kind, went_on.message) == ("signal", "killed by SIGTERM")
+
+
+def test_a_crash_is_told_with_the_line_that_it_came_from() -> None:
+    stack = ("Fatal Python error: Segmentation fault", "", "Current thread 0x1 (most recent call first):")
+    frames = ('  File "/usr/lib/site-packages/torch/nn.py", line 9 in forward', '  File "/home/me/train.py", line 12 in step')
+    assert script_failure(status(signal="SIGSEGV"), (*stack, *frames)).where == "step in train.py:12"
+
+
+def recorded(folder: RankFolder, content: bytes) -> FailureReport:
+    folder.error.write_bytes(content)
+    folder.exit_status.write_bytes(msgspec.json.encode(status(1)))
+    ending = read_ending(folder, (), 1, is_script=True, step=7)
+    assert ending is not None
+    assert ending.failure is not None
+    return ending.failure
+
+
+def test_what_torchs_record_has_written_is_the_failure(tmp_path: Path) -> None:
+    text = "\n".join((*TRACEBACK, "ValueError: bad: sample"))
+    about = {"message": "ValueError: bad: sample", "extraInfo": {"py_callstack": text, "timestamp": "1700000000"}}
+    failure = recorded(RankFolder.at(tmp_path), msgspec.json.encode({"message": about}))
+    assert (failure.kind, failure.exception, failure.message) == ("exception", "ValueError", "bad: sample")
+    assert (failure.where, failure.time, failure.traceback) == ("train.py:3", 1.7e9, text)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"message": 3}', b'{"message": {"message": "x", "extraInfo": {"timestamp": "soon"}}}'])
+def test_an_error_file_that_cannot_be_read_leaves_the_exit_to_speak(tmp_path: Path, content: bytes) -> None:
+    failure = recorded(RankFolder.at(tmp_path), content)
+    assert (failure.kind, failure.message) == ("exit", "exited with code 1")
+
+
+def test_a_script_that_ends_with_code_0_has_completed_whatever_it_raised_before(tmp_path: Path) -> None:
+    own = FailureReport(kind="exception", rank=0, message="caught by a hook")
+    ending = conclude(status(0), Result(outcome="failed", step=0, failure=own), LINES, rank=0, is_script=True, step=3)
+    assert (ending.outcome, ending.failure, ending.step) == ("completed", None, 3)
+
+
 def test_the_ranks_own_report_is_kept_and_completed() -> None:
     own = FailureReport(kind="exception", rank=0, message="no such file", exception="OSError", step=9, time=99.0)
     ending = conclude(status(1), Result(outcome="failed", step=9, failure=own), LINES, rank=0, is_script=False, step=0)

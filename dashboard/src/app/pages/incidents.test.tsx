@@ -3,7 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import type { Incident } from "@/lib/types";
 import { FakeSocket } from "@/testing/fakeSocket";
-import { generation, incident, job } from "@/testing/fixtures";
+import { failure, generation, incident, job } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -45,6 +45,17 @@ describe("the incident ledger", () => {
     expect(fence).toHaveTextContent("29 %");
     expect(screen.getByText("1 rank dragged down by it")).toBeVisible();
     expect(screen.getByText(/Rank 0 on node-a lost the connection/)).not.toBeVisible();
+  });
+
+  it("tells the ranks of the same failure, and those of another one, from those that were dragged down", async () => {
+    const raised = { kind: "exception", signal: null, exception: "ValueError", message: "no column", where: "load in train.py:22" };
+    const victims = [failure({ ...raised, rank: 0, share: "same" }), failure({ ...raised, rank: 2, message: "no row", share: "also" }), failure({ rank: 3 })];
+    withIncidents(incident({ culprit: failure({ ...raised, victims }) }));
+    renderApp("/jobs/job1?tab=incidents");
+    await userEvent.click(await screen.findByRole("button", { name: /^Details: Rank 1/ }));
+    for (const title of ["1 rank with the same failure", "1 rank with another failure of its own", "1 rank dragged down by it"]) {
+      expect(screen.getByText(title)).toBeVisible();
+    }
   });
 
   it("shows one that is under way at the top of the page, running, until its first step is done", async () => {

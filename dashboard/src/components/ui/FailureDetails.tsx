@@ -3,7 +3,7 @@ import { plural } from "@/lib/format";
 import type { Failure } from "@/lib/types";
 import classes from "./FailureDetails.module.css";
 
-/** What a rank left behind: its last lines, its traceback if they do not show it, and, folded, the ranks it dragged down. */
+/** What a rank left behind: its last lines, its traceback if they do not show it, and, folded, the other ranks. */
 export function FailureDetails({ failure, open = false }: { failure: Failure; open?: boolean }) {
   const lines = lastLines(failure);
   const traceback = unseenTraceback(failure);
@@ -13,7 +13,9 @@ export function FailureDetails({ failure, open = false }: { failure: Failure; op
       {lines.length > 0 && <Folded title={`Last ${plural(lines.length, "line")} of rank ${failure.rank}`} text={lines.join("\n")} open={open} />}
       {traceback && <Folded title="Traceback" text={traceback} open={open && lines.length === 0} />}
       {lines.length === 0 && !traceback && <p className={classes.none}>It printed nothing before that.</p>}
-      {victims.length > 0 && <Victims victims={victims} />}
+      <Others title="with the same failure" ranks={victims.filter(({ share }) => share === "same")} />
+      <Others title="with another failure of its own" ranks={victims.filter(({ share }) => share === "also")} />
+      <Others title="dragged down by it" ranks={victims.filter(({ share }) => share !== "same" && share !== "also")} />
     </>
   );
 }
@@ -33,15 +35,16 @@ function Folded({ title, text, open }: { title: string; text: string; open: bool
   );
 }
 
-function Victims({ victims }: { victims: readonly Failure[] }) {
+function Others({ title, ranks }: { title: string; ranks: readonly Failure[] }) {
+  if (ranks.length === 0) return null;
   return (
     <details className={classes.details}>
-      <summary>{plural(victims.length, "rank")} dragged down by it</summary>
+      <summary>{plural(ranks.length, "rank")} {title}</summary>
       <ul className={classes.victims}>
-        {victims.map((victim) => (
-          <li key={victim.rank}>
-            Rank {victim.rank} on {victim.node_name} {howItEnded(victim)}
-            {itsWords(victim) && <div className={classes.words}>{itsWords(victim)}</div>}
+        {ranks.map((rank) => (
+          <li key={rank.rank}>
+            Rank {rank.rank} on {rank.node_name} {howItEnded(rank)}
+            {itsWords(rank) && <div className={classes.words}>{itsWords(rank)}</div>}
           </li>
         ))}
       </ul>

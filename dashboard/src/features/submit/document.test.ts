@@ -31,6 +31,15 @@ describe("the document", () => {
     expect(text).toContain("# why this job exists");
   });
 
+  it("passes on what a program reads as it is typed", () => {
+    const text = "script: {path: a.py, args: [--lr, 0.10, 1e4, true, '5']}\nenvironment: {variables: {A: 1.50, B: }}\ntraining: {steps: 1e4}\n";
+    expect(parse(text).value).toEqual({
+      script: { path: "a.py", args: ["--lr", "0.10", "1e4", "true", "5"] },
+      environment: { variables: { A: "1.50", B: null } },
+      training: { steps: 10000 },
+    });
+  });
+
   it("removes an emptied field, and a part that it leaves empty", () => {
     const text = setField(setField(TEXT, ["resources", "nodes"], 2), ["resources", "nodes"], undefined);
     expect(parse(text).value).not.toHaveProperty("resources");

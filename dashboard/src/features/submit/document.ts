@@ -1,5 +1,5 @@
 /** The job document: one YAML text, which the form edits in place so that comments and order stay. Pure. */
-import { isMap, isNode, parseDocument, type Document } from "yaml";
+import { isCollection, isMap, isNode, isPair, isScalar, parseDocument, type Document } from "yaml";
 import { pathOf, type Path } from "./schema";
 
 export interface Parsed {
@@ -10,8 +10,22 @@ export interface Parsed {
 
 export function parse(text: string): Parsed {
   const document = parseDocument(text);
+  keepSpelling(document);
   const problems = document.errors.map(({ pos, message }) => ({ from: pos[0], to: pos[1], message: message.split("\n")[0]! }));
   return { value: problems.length ? undefined : (document.toJS() ?? {}), problems };
+}
+
+/** Fields whose values are texts that a program reads: `0.10`, `1e4` and `true` stay as they are typed, as on a command line. */
+const AS_TYPED = [["script", "args"], ["script", "command"], ["environment", "variables"]];
+
+function keepSpelling(document: Document): void {
+  for (const path of AS_TYPED) {
+    const parent = document.getIn(path, true);
+    for (const item of isCollection(parent) ? parent.items : []) {
+      const node = isPair(item) ? item.value : item;
+      if (isScalar(node) && node.value !== null && node.source !== undefined) node.value = node.source;
+    }
+  }
 }
 
 /** The text with one field set; undefined removes it, and the parents that it leaves empty. */

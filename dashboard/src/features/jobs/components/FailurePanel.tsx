@@ -22,6 +22,7 @@ export function FailurePanel({ failure, ended, outcome }: Props) {
       <div>
         <strong>{whatHappened(failure)}</strong>
         {words && <div className={classes.words}>{words}</div>}
+        {failure.where && <div>in your code: <code>{failure.where}</code></div>}
         <div className="muted">
           {ended ? "The cause" : "The last failure"}, at step {count(failure.step ?? 0)} of generation {failure.generation}{exitOf(failure)}
           {outcome && <> · {outcome}</>}

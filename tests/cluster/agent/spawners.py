@@ -1,0 +1,86 @@
+"""A spawner by itself, and enough of an agent to speak to it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from cluster.agent.folders import AgentFolder
+from cluster.agent.launch import keep
+from cluster.agent.spawner_link import ExitStatus, RankKey, Roster, Spawn, decode_roster, encode_line, key_of
+from cluster.agent.supervisor import start_spawner
+from tests.cluster.agent.conftest import FAKE_TRAINER, training_job, world
+from tests.waiting import wait_until
+from training.link import RankFolder, RankOrder
+
+TIMEOUT_SECONDS = 40.0
+
+
+class Agent:
+    """Enough of one to order ranks."""
+
+    def __init__(self, folder: AgentFolder) -> None:
+        wait_until(folder.spawner_socket.exists, "the spawner's socket", seconds=TIMEOUT_SECONDS)
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(TIMEOUT_SECONDS)
+        self.socket.connect(str(folder.spawner_socket))
+        self.lines = self.socket.makefile("rb")
+        self.roster = self.read()
+
+    def say(self, message: msgspec.Struct) -> None:
+        self.socket.sendall(encode_line(message))
+
+    def read(self) -> Roster:
+        self.roster = decode_roster(self.lines.readline())
+        return self.roster
+
+    def until(self, reached: Callable[[dict[RankKey, int]], bool]) -> dict[RankKey, int]:
+        while not reached(dict(self.roster.ranks)):
+            self.read()
+        return dict(self.roster.ranks)
+
+    def close(self) -> None:
+        self.lines.close()
+        self.socket.close()
+
+
+class Node:
+    def __init__(self, path: Path, *, log: str | None = None, trainer: str = FAKE_TRAINER) -> None:
+        self.folder = AgentFolder(path)
+        self.folder.create()
+        if log is not None:
+            self.folder.spawner_log.symlink_to(log)
+        self.process = start_spawner(self.folder, trainer, orphan_seconds=TIMEOUT_SECONDS)
+        self.agent = Agent(self.folder)
+
+    def order(self, rank: int = 0, **environment: object) -> Spawn:
+        place = world("job", rank)
+        folder = RankFolder(self.folder.path, "job", 1, rank)
+        order = RankOrder(spec=training_job(), world=place, folder=str(folder.path), agent_socket=str(self.folder.agent_socket))
+        keep(order)
+        return Spawn(order=order, environment={f"FAKE_{name.upper()}": str(value) for name, value in environment.items()})
+
+    def spawn(self, order: RankOrder, program: tuple[str, ...], directory: Path, *, fresh: bool, **variables: str) -> Spawn:
+        return Spawn(order=order, environment=variables, program=program, fresh=fresh, working_directory=str(directory))
+
+    def run(self, spawn: Spawn) -> ExitStatus:
+        """To its end."""
+        key = key_of(spawn.order.world)
+        self.agent.say(spawn)
+        self.agent.until(lambda ranks: key in ranks)
+        self.agent.until(lambda ranks: key not in ranks)
+        return self.exit_status(spawn)
+
+    def exit_status(self, spawn: Spawn) -> ExitStatus:
+        return msgspec.json.decode(RankFolder.at(Path(spawn.order.folder)).exit_status.read_bytes(), type=ExitStatus)
+
+    def output(self, spawn: Spawn) -> str:
+        return RankFolder.at(Path(spawn.order.folder)).output.read_text()
+
+    def end(self) -> None:
+        self.agent.close()
+        self.process.kill()
+        self.process.wait(TIMEOUT_SECONDS)

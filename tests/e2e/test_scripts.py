@@ -1,0 +1,148 @@
+"""Scripts as people bring them: each failure is told with its rank and its line, and every form of a program runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.stack import Stack, wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+CODE = Path(__file__).parent / "user_code"
+#: The rank at fault may be heard of after the one that it dragged down.
+CULPRIT_SECONDS = 15.0
+#: So that a rank is executed instead of forked.
+IN_A_NEW_INTERPRETER = {"PYTHONHASHSEED": "1"}
+
+
+def submit(stack: Stack, script: dict[str, Any], folder: Path = CODE, ranks: int = 2, **variables: str) -> dict[str, Any]:
+    """To its end."""
+    spec = {
+        "name": "script",
+        "script": script,
+        "resources": {"nodes": ranks},
+        "environment": {"working_directory": str(folder), "variables": variables},
+        "fault_tolerance": {"max_restarts": 0},
+    }
+    return stack.wait_for_state(stack.submit(spec), "completed", "failed", timeout=90)
+
+
+def output(stack: Stack, job: dict[str, Any]) -> list[str]:
+    return [line["text"] for line in stack.get(f"/training/jobs/{job['id']}/logs", limit=1000)["items"]]
+
+
+@pytest.mark.parametrize("variables", [{}, IN_A_NEW_INTERPRETER], ids=["warm", "fresh"])
+@pytest.mark.parametrize(
+    ("case", "kind", "exception", "message", "line"),
+    [
+        ("exception", "exception", "ValueError", "labels out of range: got 12, expected < 10", "raise ValueError"),
+        ("recorded", "exception", "ValueError", "labels out of range: got 12, expected < 10", "raise ValueError"),
+        ("cleans_up_slowly", "exception", "ValueError", "bad sample 17", 'raise ValueError("bad'),
+        ("leaves_early", "exit", "", "ended with code 0 while other ranks still communicated with it", ""),
+        ("segfault", "signal", "", "killed by SIGSEGV", "ctypes.string_at"),
+        ("exit_code", "exit", "", "exited with code 3", ""),
+        ("memory", "out_of_memory", "RuntimeError", "out of memory: ", "torch.empty"),
+    ],
+)
+def test_the_rank_at_fault_is_named_with_its_line(
+    stack: Stack, variables: dict[str, str], case: str, kind: str, exception: str, message: str, line: str
+) -> None:
+    job = submit(stack, {"path": "failing.py", "args": [case]}, **variables)
+    failure = wait_until("the culprit's word", lambda: (known := stack.job(job["id"])["failure"])["rank"] == 1 and known, CULPRIT_SECONDS)
+    assert (failure["rank"], failure["kind"], failure["exception"]) == (1, kind, exception), failure
+    assert failure["message"].startswith(message)
+    assert [(victim["rank"], victim["share"]) for victim in failure["victims"]] == [(0, "victim")]
+    if line:
+        number = next(number for number, text in enumerate((CODE / "failing.py").read_text().splitlines(), start=1) if line in text)
+        assert failure["where"] == f"fail in failing.py:{number}"
+
+
+def test_ranks_with_the_same_failure_are_told_together(stack: Stack) -> None:
+    failure = submit(stack, {"path": "failing.py", "args": ["import"]})["failure"]
+    assert failure["exception"] == "ModuleNotFoundError"
+    assert [victim["share"] for victim in failure["victims"]] == ["same"]
+
+
+MEET = "import torch.distributed as dist, sys; dist.init_process_group('gloo'); print(dist.get_world_size(), sys.argv[1:]); dist.destroy_process_group()"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"path": "meet.py", "args": ["--lr", "1e4"]},
+        {"module": "shop.meet", "args": ["--lr", "1e4"]},
+        {"command": ["bash", "-c", "exec python meet.py --lr 1e4"]},
+        {"command": "python -m shop.meet --lr 1e4"},
+    ],
+    ids=["path", "module", "shell", "command"],
+)
+def test_every_form_of_a_program_joins_its_world(stack: Stack, tmp_path: Path, script: dict[str, Any]) -> None:
+    (tmp_path / "shop").mkdir()
+    for name in ("meet.py", "shop/__init__.py", "shop/meet.py"):
+        (tmp_path / name).write_text("" if name.endswith("__init__.py") else MEET)
+    job = submit(stack, script, tmp_path)
+    assert job["state"] == "completed", job["failure"]
+    assert output(stack, job) == ["2 ['--lr', '1e4']"] * 2
+
+
+def test_a_launcher_of_its_own_runs_in_one_slot(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "meet.py").write_text(MEET)
+    job = submit(stack, {"command": "torchrun --nproc-per-node 2 --master-port 0 --standalone meet.py"}, tmp_path, ranks=1)
+    assert job["state"] == "completed", job["failure"]
+    assert output(stack, job).count("2 []") == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ({"module": "nowhere.train"}, "script.module=nowhere.train: no module nowhere on this node, seen from"),
+        ({"command": "no-such-program --lr 1"}, "script.command=no-such-program: no such program on this node, seen from"),
+    ],
+)
+def test_a_program_that_its_node_does_not_have_is_named(stack: Stack, script: dict[str, Any], message: str) -> None:
+    failure = submit(stack, script)["failure"]
+    assert failure["kind"] == "invalid_input"
+    assert failure["message"].startswith(message)
+
+
+TASK = """
+import sys
+import my_library
+import torch
+from training.task import Task
+
+print("hash randomization", sys.flags.hash_randomization, flush=True)
+
+class Numbers:
+    def __len__(self):
+        return 64
+
+    def batch(self, indices, generator):
+        return (indices.float()[:, None],)
+
+def make(spec):
+    return Task(model=torch.nn.Linear(1, 1), train=Numbers(), loss=lambda model, batch: (my_library.loss(model(batch[0])), {}))
+"""
+
+
+def test_variables_that_act_at_the_start_of_python_act_in_entrypoints_too(stack: Stack, tmp_path: Path) -> None:
+    """Forked ranks took no notice of PYTHONPATH."""
+    (tmp_path / "my_task.py").write_text(TASK)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "my_library.py").write_text("def loss(output):\n    return output.square().mean()\n")
+    spec = {
+        "name": "with-a-library",
+        "resources": {"nodes": 2},
+        "entrypoint": "my_task:make",
+        "training": {"steps": 3, "global_batch_size": 4, "eval_every_steps": None},
+        "environment": {
+            "working_directory": str(tmp_path),
+            "variables": {"PYTHONPATH": str(tmp_path / "lib"), "PYTHONHASHSEED": "0"},
+        },
+    }
+    job = stack.wait_for_state(stack.submit(spec), "completed", "failed", timeout=90)
+    assert job["state"] == "completed", job["failure"]
+    assert "hash randomization 0" in output(stack, job)

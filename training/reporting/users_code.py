@@ -1,0 +1,36 @@
+"""Which lines of a stack are the user's own: those outside Paceline, the standard library and installed packages. No torch in here."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+_OURS = Path(__file__).parents[2]
+_OUR_FOLDERS = tuple(str(_OURS / name) + "/" for name in ("training", "parallelism", "distributed", "monitoring", "cluster"))
+_LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(sys.base_prefix)}/lib/", "<frozen ")
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$', re.MULTILINE)
+
+
+def is_users(file: str) -> bool:
+    """Whether the user brought the source file with this path."""
+    return not file.startswith(_OUR_FOLDERS) and not any(library in file for library in _LIBRARIES)
+
+
+def place(function: str, file: str, line: int) -> str:
+    """A line of code in words, as `loss in train.py:22`; without a function, `train.py:22`."""
+    where = f"{Path(file).name}:{line}"
+    return where if function == "<module>" else f"{function} in {where}"
+
+
+def innermost(traceback: str) -> str:
+    """The last line of the user's own code in a traceback's text, as `place` words it; empty where there is none."""
+    frames = [found for found in _FRAME.finditer(traceback) if is_users(found["file"])]
+    return place(frames[-1]["function"], frames[-1]["file"], int(frames[-1]["line"])) if frames else ""
+
+
+def line_of_crash(text: str) -> str:
+    """The user's line that a crash in native code came from, by what Python's fault handler printed (innermost frame first)."""
+    _, _, stack = text.rpartition("(most recent call first):")
+    found = next((found for found in _FRAME.finditer(stack) if is_users(found["file"])), None)
+    return place(found["function"], found["file"], int(found["line"])) if found else ""

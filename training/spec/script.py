@@ -1,0 +1,79 @@
+"""The script of a job: a program that its user brings, started once for each rank with torchrun's variables. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from training.spec.parts import Part, Path, Text, inconsistent
+from training.spec.spelling import Spelling
+
+MOST_ARGUMENTS = 1000
+#: Files that a shell runs, not Python.
+_OF_A_SHELL = frozenset({".sh", ".bash", ".zsh", ".slurm", ".sbatch"})
+
+
+def as_typed(value: Any) -> Any:
+    """A number, true or false as text: command lines and environments have nothing else. Of YAML, `training.spec.text` keeps the spelling."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _split(value: Any) -> Any:
+    """A command in one text as a shell would take it apart. Raises ValueError for an unfinished quotation."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise inconsistent("script.command={value} cannot be taken apart: {why}", value=value, why=str(error)) from None
+
+
+Argument = Annotated[Text, BeforeValidator(as_typed)]
+Arguments = Annotated[tuple[Argument, ...], Field(fail_fast=True)]
+ModuleName = Annotated[
+    str, Spelling(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "the name of a Python module, as package.module", "my_project.train")
+]
+
+
+class Script(Part):
+    """A program for torchrun, in one of three forms: a Python file, a module as in `python -m`, or any command. Each rank is a process of it;
+    all are started again when one fails."""
+
+    path: Path | None = Field(
+        None, min_length=1, description="a Python file on the nodes, relative to environment.working_directory or absolute"
+    )
+    module: ModuleName | None = Field(None, description="a Python module, as in `python -m`; found from environment.working_directory")
+    command: Annotated[Arguments, BeforeValidator(_split)] | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST_ARGUMENTS,
+        description="a program and its arguments, or both in one text; no shell reads it (for one: [bash, -c, ...])",
+    )
+    args: Arguments = Field((), max_length=MOST_ARGUMENTS, description="of path or module; numbers are passed on as they are typed")
+
+    @model_validator(mode="after")
+    def one_program(self) -> Script:
+        given = [name for name in ("path", "module", "command") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise inconsistent(
+                "give exactly one of script.path, script.module and script.command; got {given}", given=", ".join(given) or "none"
+            )
+        if self.command is not None and self.args:
+            raise inconsistent("script.args are for path and module: write them into script.command")
+        if self.command is not None and not self.command[0]:
+            raise inconsistent("script.command begins with an empty text; begin with the program")
+        if self.path is not None and PurePosixPath(self.path).suffix in _OF_A_SHELL:
+            raise inconsistent("script.path={path} would be run by Python; use script.command: [bash, {path}]", path=self.path)
+        return self
+
+    def program(self, python: str) -> tuple[str, ...]:
+        """The command line. `python` is the interpreter for path and module; its output is not buffered."""
+        if self.command is not None:
+            return self.command
+        target = (self.path,) if self.path is not None else ("-m", self.module or "")
+        return (python, "-u", *target, *self.args)

@@ -1,0 +1,211 @@
+"""A user's Python program in a process that was forked with torch imported: it starts in a tenth of the time of a new interpreter.
+
+The process is made to look like a new interpreter first: `sys.path`, `sys.argv` and `__main__` are the program's, Paceline's own modules are
+forgotten, so that the user's packages of the same names are found, and random numbers differ from rank to rank. Where a file of
+the user has the name of a module that is loaded already, only a new interpreter will do (`why_not_warm`).
+
+No torch in here: the process has it, and a test's may not.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import importlib
+import io
+import multiprocessing.process
+import os
+import runpy
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from distributed import env
+
+#: Where Paceline's packages lie: a checkout, or `site-packages`.
+ROOT = Path(__file__).parents[1]
+OURS = frozenset({"api", "cli", "cluster", "db", "distributed", "monitoring", "paceline", "parallelism", "scripts", "tests", "training"})
+INTERRUPTED_EXIT_CODE = 130
+#: Variables that act as an interpreter or a library starts, by how they begin. OMP_NUM_THREADS is set again for what is loaded.
+ACTS_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH", "ATEN_")
+_ACTS_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "TORCHELASTIC_RUN_ID"})
+
+
+def acts_at_start(variable: str) -> bool:
+    """Whether a variable has no effect on an interpreter that has imported torch already."""
+    return variable.startswith(ACTS_AT_START) and variable not in _ACTS_LATER
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Python program as a command line names it: `python -u [-m] target arguments`."""
+
+    target: str
+    arguments: tuple[str, ...]
+    is_module: bool
+
+    @classmethod
+    def parse(cls, command: Sequence[str]) -> Program:
+        """Raises ValueError for a command line of another form."""
+        match tuple(command):
+            case (_, "-u", "-m", str(module), *arguments):
+                return cls(module, tuple(arguments), is_module=True)
+            case (_, "-u", str(path), *arguments):
+                return cls(path, tuple(arguments), is_module=False)
+        raise ValueError(f"not the command line of a Python program: {' '.join(command)}")
+
+    @property
+    def first_on_path(self) -> str:
+        """What Python puts first on `sys.path`."""
+        return os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.target))
+
+
+def exit_code_of(end: SystemExit) -> int:
+    """As the interpreter's own: None is 0, a number itself, and anything else is printed and 1."""
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code & 0xFF
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def why_not_warm(program: Program) -> str | None:
+    """The module of the user's that a loaded one would hide; None: there is none."""
+    loaded = {name.partition(".")[0] for name in sys.modules if not _is_ours(name)}
+    for folder in (program.first_on_path, *env.python_path()):
+        shadowed = loaded & _importable(Path(folder))
+        if shadowed:
+            return f"{folder} has a {min(shadowed)} of its own"
+    return None
+
+
+def run(program: Program, report: Callable[[BaseException], None]) -> int:
+    """Run the program to its end, its threads and exit functions included; the exit code. `report` is called with what it raised."""
+    _become_new(program)
+    code = 0
+    try:
+        _execute(program)
+    except SystemExit as end:
+        code = exit_code_of(end)
+        if isinstance(end.code, str):
+            report(end.with_traceback(_users_part(end.__traceback__)))
+    except KeyboardInterrupt as error:
+        code = INTERRUPTED_EXIT_CODE
+        _tell(error, report)
+    except BaseException as error:  # noqa: BLE001 - whatever a program raises ends it
+        code = 1
+        _tell(error, report)
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons, as the interpreter's own end does
+    with contextlib.suppress(SystemExit):
+        atexit._run_exitfuncs()
+    return code
+
+
+# -- a new interpreter
+
+
+def _become_new(program: Program) -> None:
+    for name in [name for name in sys.modules if _is_ours(name)]:
+        del sys.modules[name]
+    installed = [entry for entry in sys.path if entry and entry not in env.python_path() and not _is_checkout(entry)]
+    sys.path[:] = [program.first_on_path, *env.python_path(), *installed]
+    if not is_installed():
+        sys.path.append(str(ROOT))  # for `import paceline`, behind everything else
+    sys.argv[:] = [program.target, *program.arguments]
+    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)
+    importlib.invalidate_caches()
+    multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]  # where children by spawn look for a relative __main__
+    tempfile.tempdir = None  # TMPDIR may be another one
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if env.wants_fault_handler():
+        faulthandler.enable()
+    _start_random_numbers()
+    _set_threads()
+
+
+def _start_random_numbers() -> None:
+    """Other ones in each process, as after an import. Python's own see to it themselves."""
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+
+
+def _set_threads() -> None:
+    """What OMP_NUM_THREADS says, or every core that this process may use, for libraries that have looked already."""
+    threads = env.intra_op_threads(default=len(os.sched_getaffinity(0)))
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)
+    if "numpy" in sys.modules:
+        threadpoolctl = importlib.import_module("threadpoolctl")
+        threadpoolctl.threadpool_limits(limits=threads, user_api="blas")
+
+
+def _is_ours(module: str) -> bool:
+    """One of Paceline's own, and not the user's of the same name."""
+    top = module.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None)
+    return module == "__mp_main__" or (top in OURS and file is not None and Path(file).is_relative_to(ROOT))
+
+
+def _is_checkout(entry: str) -> bool:
+    return Path(entry).resolve() == ROOT and ROOT.name != "site-packages"
+
+
+def is_installed() -> bool:
+    """Whether `import paceline` works without `ROOT` on the path, as it does after an installation."""
+    elsewhere = [entry for entry in sys.path if entry and not _is_checkout(entry)]
+    finders = [finder for finder in sys.meta_path if finder is not PathFinder]
+    return PathFinder.find_spec("paceline", elsewhere) is not None or any(finder.find_spec("paceline", None) for finder in finders)
+
+
+def _importable(folder: Path) -> set[str]:
+    """Names of the top-level modules in it; of folders, those that are packages."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return set()
+    modules = {entry.name.partition(".")[0] for entry in entries if entry.name.endswith((".py", ".so"))}
+    return modules | {entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "__init__.py"))}
+
+
+# -- the program
+
+
+def _execute(program: Program) -> None:
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
+    sys.modules["__main__"] = main
+    if program.is_module:
+        runpy._run_module_as_main(program.target)  # type: ignore[attr-defined]  # what `python -m` itself calls
+        return
+    path = os.path.abspath(program.target)
+    main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    with io.open_code(path) as file:
+        source = file.read()
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _tell(error: BaseException, report: Callable[[BaseException], None]) -> None:
+    """First the report, then the program's own hook, which may end the process."""
+    report(error.with_traceback(_users_part(error.__traceback__)))
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:  # noqa: BLE001 - the hook is the user's
+        sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _users_part(traceback: TracebackType | None) -> TracebackType | None:
+    """Without the frames of this file and of runpy, which come first."""
+    ours = {__file__, runpy.__file__, "<frozen runpy>"}
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in ours:
+        traceback = traceback.tb_next
+    return traceback
