@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from training.errors import InvalidInputError
+from training.spec.clashes import why_ours_win
 from training.spec.job import JobSpec
 from training.task import Batch, Dataset, Loss, MakeTask, Stream, Task
 
@@ -40,12 +41,13 @@ def load_entrypoint(spec: JobSpec) -> Task:
 def find(spec: JobSpec) -> MakeTask:
     assert spec.entrypoint is not None
     prefer(spec.environment.working_directory)
+    if clash := why_ours_win(spec.environment.working_directory):
+        print(f"WARNING {clash}", flush=True)
     module_name, function_name = spec.entrypoint.split(":")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        folder = spec.environment.working_directory or "environment.working_directory (not set)"
-        raise InvalidInputError(f"entrypoint {spec.entrypoint}: no module {error.name!r} on the node; looked in {folder} first") from error
+    except ImportError as error:
+        raise InvalidInputError(f"entrypoint {spec.entrypoint}: {_why_not_imported(spec, error)}") from error
     if not hasattr(module, function_name):
         raise InvalidInputError(f"entrypoint {spec.entrypoint}: module {module_name} has no {function_name!r}")
     function: MakeTask = getattr(module, function_name)
@@ -53,6 +55,15 @@ def find(spec: JobSpec) -> MakeTask:
     if problem is not None:
         raise InvalidInputError(f"entrypoint {spec.entrypoint}: {problem}")
     return function
+
+
+def _why_not_imported(spec: JobSpec, error: ImportError) -> str:
+    folder = spec.environment.working_directory
+    looked = folder or "environment.working_directory (not set)"
+    missing = f"no module {error.name!r} on the node; looked in {looked} first"
+    what = missing if isinstance(error, ModuleNotFoundError) else str(error)
+    clash = why_ours_win(folder)
+    return f"{what}; {clash}" if clash else what
 
 
 def prefer(folder: str | None) -> None:

@@ -28,10 +28,10 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from distributed import env
+from training.spec.clashes import OURS, importable
 
 #: Where Paceline's packages lie: a checkout, or `site-packages`.
 ROOT = Path(__file__).parents[1]
-OURS = frozenset({"api", "cli", "cluster", "db", "distributed", "monitoring", "paceline", "parallelism", "scripts", "tests", "training"})
 INTERRUPTED_EXIT_CODE = 130
 #: Variables that act as an interpreter or a library starts, by how they begin. OMP_NUM_THREADS is set again for what is loaded.
 ACTS_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH", "ATEN_")
@@ -81,7 +81,7 @@ def why_not_warm(program: Program) -> str | None:
     """The module of the user's that a loaded one would hide; None: there is none."""
     loaded = {name.partition(".")[0] for name in sys.modules if not _is_ours(name)}
     for folder in (program.first_on_path, *env.python_path()):
-        shadowed = loaded & _importable(Path(folder))
+        shadowed = loaded & importable(Path(folder))
         if shadowed:
             return f"{folder} has a {min(shadowed)} of its own"
     return None
@@ -165,16 +165,6 @@ def is_installed() -> bool:
     elsewhere = [entry for entry in sys.path if entry and not _is_checkout(entry)]
     finders = [finder for finder in sys.meta_path if finder is not PathFinder]
     return PathFinder.find_spec("paceline", elsewhere) is not None or any(finder.find_spec("paceline", None) for finder in finders)
-
-
-def _importable(folder: Path) -> set[str]:
-    """Names of the top-level modules in it; of folders, those that are packages."""
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:
-        return set()
-    modules = {entry.name.partition(".")[0] for entry in entries if entry.name.endswith((".py", ".so"))}
-    return modules | {entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "__init__.py"))}
 
 
 # -- the program

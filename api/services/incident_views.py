@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -13,6 +13,7 @@ from api.schemas.incidents import Action, Incident, Outcome, Phase
 from api.schemas.jobs import Failure
 from api.services import steps
 from api.services.steps import StepRecord
+from api.services.stored_specs import stored_part
 from cluster.failures import LEFT_EARLY
 from cluster.incidents import PhaseName, phases
 from cluster.states import RankState
@@ -49,6 +50,8 @@ class Story:
     survivors: tuple[int, ...]
     kept_at: datetime | None  # the newest step that is kept was finished, or work began
     recorded: int  # the newest step that the lost generation is on record with: heartbeats may not have come so far
+    resumed_step: int | None  # from which the next generation went on, -1 for a script whose steps begin with 0; None: not known
+    is_script: bool
     now: datetime
 
     @property
@@ -57,11 +60,16 @@ class Story:
 
     @property
     def over_at(self) -> datetime | None:
-        return self.first_step_at or self.overtaken_at or self.row.closed_at
+        return self.first_step_at or self._runs_again_at or self.overtaken_at or self.row.closed_at
+
+    @property
+    def _runs_again_at(self) -> datetime | None:
+        """All that is known of a script that tells of no steps: its ranks run."""
+        return self.row.agreed_at if self.is_script else None
 
     @property
     def outcome(self) -> Outcome:
-        if self.first_step_at is not None:
+        if self.first_step_at is not None or self._runs_again_at is not None:
             return "recovered"
         if self.overtaken_at is not None:
             return "overtaken"
@@ -73,11 +81,11 @@ class Story:
 
     @property
     def steps_lost(self) -> int | None:
-        return None if self.row.resumed_step is None else max(0, self.step - self.row.resumed_step)
+        return None if self.resumed_step is None else max(0, self.step - self.resumed_step)
 
     @property
     def seconds_lost(self) -> float | None:
-        if self.row.resumed_step is None:
+        if self.resumed_step is None or self.is_script:
             return None
         return 0.0 if self.kept_at is None else max(0.0, (self.row.fault_at - self.kept_at).total_seconds())
 
@@ -94,7 +102,13 @@ async def stories(control: AsyncSession, points: AsyncSession, job: JobRow, now:
     generations = {row.generation: row for row in await job_rows.generations_of(control, job.id)}
     ranks = await job_rows.ranks(control, [(job.id, row.generation) for row in rows])
     kept = await _kept_steps(points, job.id, rows)
-    newest = await step_records.newest_steps(points, job.id, steps.STEP_SECONDS)
+    is_script = stored_part(job, "script") is not None
+    newest = await (
+        step_records.newest_told(points, job.id) if is_script else step_records.newest_steps(points, job.id, steps.STEP_SECONDS)
+    )
+    resumed = {row.id: row.resumed_step for row in rows}
+    if is_script:
+        resumed = {row.id: await _script_resumed(points, row, generations) for row in rows}
     following = [row.fault_at for row in rows[1:]]
     return [
         Story(
@@ -105,10 +119,25 @@ async def stories(control: AsyncSession, points: AsyncSession, job: JobRow, now:
             survivors=tuple(rank.rank for rank in ranks.get((job.id, row.generation), ()) if _survived(rank, row)),
             kept_at=kept.get(row.id),
             recorded=newest.get(row.generation, 0),
+            resumed_step=resumed[row.id],
+            is_script=is_script,
             now=now,
         )
         for row, overtaken_at in zip(rows, [*following, None], strict=True)
     ]
+
+
+async def _script_resumed(points: AsyncSession, row: IncidentRow, generations: Mapping[int, GenerationRow]) -> int | None:
+    """The step from which a script went on, by the first one that it told of afterwards. None where it tells of no steps, or of some only:
+    nobody else knows."""
+    before, after = generations.get(row.generation), generations.get(row.next_generation or 0)
+    if before is None or after is None or before.first_step is None or after.first_step is None:
+        return None
+    resumed = after.first_step - 1
+    if after.first_step <= before.first_step:
+        return resumed
+    told = await step_records.at_steps(points, row.job_id, [resumed])
+    return resumed if any(record.generation == row.generation for record in told) else None
 
 
 def _survived(rank: RankRow, row: IncidentRow) -> bool:
@@ -156,7 +185,7 @@ def describe(story: Story) -> Incident:
         old_size=story.before.world_size if story.before else 0,
         new_size=story.after.world_size if story.after else None,
         step=story.step,
-        resumed_step=row.resumed_step,
+        resumed_step=None if story.resumed_step is None else max(0, story.resumed_step),
         steps_lost=story.steps_lost,
         seconds_lost=story.seconds_lost,
         fault_at=row.fault_at,
@@ -210,7 +239,7 @@ def done(story: Story) -> str:
     if row.action == "gave_up":
         return "the job was stopped"
     generation = f" as generation {row.next_generation}" if row.next_generation else ""
-    from_step = "" if row.resumed_step is None else f" from step {row.resumed_step}"
+    from_step = "" if story.resumed_step is None else f" from step {max(0, story.resumed_step)}"
     if row.action in IN_PLACE:
         one = len(story.survivors) == 1
         who = f"{'rank' if one else 'ranks'} {', '.join(map(str, story.survivors))}" if story.survivors else "the survivors"
@@ -225,5 +254,5 @@ def done(story: Story) -> str:
 def _cost(story: Story) -> str:
     lost = story.steps_lost
     if lost is None:
-        return ""
+        return "; how many steps had to be done again is not known: the script does not tell of each" if story.is_script else ""
     return "; no step was lost" if lost == 0 else f"; {lost} {'step' if lost == 1 else 'steps'} had to be done again"

@@ -37,9 +37,8 @@ class JobTrack:
     generation: int
     steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SPEED_WINDOW_STEPS))
     values: dict[str, float] = field(default_factory=dict)
-    first_step_at: float | None = (
-        None  # the earliest report that this process has heard of, in seconds since the epoch; until it is written
-    )
+    #: The earliest report that this process has heard of: its step, and its time in seconds since the epoch. Until it is written.
+    earliest: tuple[int, float] | None = None
 
     def add(self, record: MetricRecord) -> None:
         if self.steps and record.step <= self.steps[-1][0]:
@@ -82,7 +81,7 @@ class ProgressKeeper:
             return
         track = self._tracks.get(batch.job_id)
         if track is None or batch.generation > track.generation:
-            track = self._tracks[batch.job_id] = JobTrack(batch.generation, first_step_at=earliest.time)
+            track = self._tracks[batch.job_id] = JobTrack(batch.generation, earliest=(earliest.step, earliest.time))
         if batch.generation < track.generation:
             return
         for record in batch.metrics[-SPEED_WINDOW_STEPS:]:
@@ -147,10 +146,11 @@ class ProgressKeeper:
                     continue
                 if state.still_counts(track.generation, track.steps[-1][0]):
                     await repository.save(session, job_id, _merged(state.progress, track.document(state.total_steps)))
-                if track.first_step_at is not None:
-                    first = min(datetime.fromtimestamp(track.first_step_at, UTC), self.services.now())
-                    await repository.note_first_step(session, job_id, track.generation, first)
-                    track.first_step_at = None
+                if track.earliest is not None:
+                    step, time = track.earliest
+                    first = min(datetime.fromtimestamp(time, UTC), self.services.now())
+                    await repository.note_first_step(session, job_id, track.generation, step, first)
+                    track.earliest = None
                 if state.ended:
                     del self._tracks[job_id]
 

@@ -62,6 +62,7 @@ def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], 
         signal=status.signal,
         ordered=status.ordered,
         last_lines=failure.last_lines or lines,
+        step=max(failure.step, step) if is_script else failure.step,
         time=failure.time or status.time,
     )
     return Ending(outcome="failed", exit_code=status.exit_code, signal=status.signal, step=step, time=status.time, failure=failure)

@@ -59,6 +59,7 @@ class GenerationRow(ControlBase):
     world_size: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     first_step_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    first_step: Mapped[int | None] = mapped_column(BigInt)  # the first that its rank 0 told of
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     end_reason: Mapped[EndReason | None] = mapped_column(TextEnum(EndReason))
     start_step: Mapped[int] = mapped_column(BigInt, default=0)

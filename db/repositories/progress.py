@@ -48,8 +48,8 @@ async def save(session: AsyncSession, job_id: str, progress: dict[str, Any]) -> 
     await session.execute(update(JobRow).where(JobRow.id == job_id).values(progress=progress))
 
 
-async def note_first_step(session: AsyncSession, job_id: str, generation: int, time: datetime) -> None:
+async def note_first_step(session: AsyncSession, job_id: str, generation: int, step: int, time: datetime) -> None:
     """The earliest report stays: a coordinator that was started again hears of a later step first."""
     later = or_(GenerationRow.first_step_at.is_(None), GenerationRow.first_step_at > time)
     mine = (GenerationRow.job_id == job_id, GenerationRow.generation == generation)
-    await session.execute(update(GenerationRow).where(*mine, later).values(first_step_at=time))
+    await session.execute(update(GenerationRow).where(*mine, later).values(first_step_at=time, first_step=step))

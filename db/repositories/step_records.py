@@ -111,6 +111,17 @@ async def newest_steps(session: AsyncSession, job_id: str, name: str) -> dict[in
     return {row[0]: row[1] for row in await session.execute(query)}
 
 
+async def newest_told(session: AsyncSession, job_id: str) -> dict[int, int]:
+    """The last step of each generation that rank 0 told of anything."""
+    table = MetricRollupRow
+    query = (
+        select(table.generation, func.max(table.last_step))
+        .where(table.job_id == job_id, table.rank == _LEADER, table.level == LEVELS[-1])
+        .group_by(table.generation)
+    )
+    return {row[0]: row[1] for row in await session.execute(query)}
+
+
 async def rollups(session: AsyncSession, job_id: str, name: str, level: int) -> list[StoredBucket]:
     """Every bucket of one level, in order of generation and steps."""
     table = MetricRollupRow

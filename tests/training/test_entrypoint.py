@@ -207,3 +207,18 @@ def test_the_example_learns_digits_with_its_own_optimizer_and_a_frozen_layer(mak
     assert first.exit_code == 0, first.output
     assert first.curve("eval_accuracy").popitem()[1] > 0.8
     assert max(first.curve("learning_rate").values()) == 2e-3
+
+
+def test_a_folder_with_packages_of_our_names_is_warned_of_and_blamed_where_an_import_fails(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was an ImportError from our own package, met again in each of three restarts."""
+    (folder / "training").mkdir()
+    (folder / "training" / "__init__.py").write_text("")
+    (folder / "db.py").write_text("")
+    clash = f"{folder} has db, training, which are names of Paceline's own: an entrypoint imports Paceline's; rename them, or run it as a script"
+    with pytest.raises(InvalidInputError) as refusal:
+        load(folder, "from training.models import Net\n")
+    assert "cannot import name 'Net' from 'training.models'" in str(refusal.value)
+    assert str(refusal.value).endswith(clash)
+    assert f"WARNING {clash}" in capsys.readouterr().out

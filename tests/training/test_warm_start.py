@@ -18,7 +18,8 @@ from cluster.agent.spawner_link import ExitStatus
 from tests.cluster.agent.conftest import training_job, world
 from tests.cluster.agent.spawners import Node
 from training.link import FailureReport, RankFolder, RankOrder, Result
-from training.warm_start import OURS, ROOT, Program, acts_at_start
+from training.spec.clashes import OURS
+from training.warm_start import ROOT, Program, acts_at_start
 
 pytestmark = pytest.mark.timeout(120)
 

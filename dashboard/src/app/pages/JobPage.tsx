@@ -69,8 +69,9 @@ function JobView({ job }: { job: Job }) {
 
 const NONE: readonly Incident[] = [];
 
-function waitingFor({ data_removal: removal }: Job, live: boolean): string {
+function waitingFor({ data_removal: removal, spec }: Job, live: boolean): string {
   if (removal) return "Its points and curves were deleted.";
+  if (spec?.script != null) return `The script ${live ? "has told" : "told"} of no step: paceline.log(step, loss=...) in it makes live curves.`;
   return live ? "The first points arrive with the first step." : "The job ended before its first step.";
 }
 
