@@ -101,6 +101,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
     deleted_checkpoints: tuple[str, ...] = ()  # ids of Desired.delete_checkpoints that are gone from disk
 
 
+class Leaving(msgspec.Struct, frozen=True, kw_only=True, tag="leaving"):
+    """This agent was told to end (SIGTERM): it ends its ranks now, takes no new ones, and sends no heartbeat any more."""
+
+
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     protocol: int
     node_id: str
@@ -153,5 +157,5 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     final: bool
 
 
-FromAgent = Hello | Heartbeat | Observed
+FromAgent = Hello | Heartbeat | Observed | Leaving
 ToAgent = Welcome | Desired | Refused

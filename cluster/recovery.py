@@ -25,15 +25,17 @@ PERMANENT_REASONS = frozenset({EndReason.INVALID_INPUT, EndReason.CHECKPOINT_FAI
 
 def failed(view: JobView) -> Decision | None:
     """The first who answers decides: a rank that failed, an agent that is away along with a peer's word, a hang (`cluster.hangs`)."""
+    counts = True
     if any(rank.failed for rank in view.ranks):
-        reason, what = diagnose(view)
+        counts = not (sent_home := _sent_home(view))
+        reason, what = (EndReason.NODE_LOST, _left(sent_home)) if sent_home else diagnose(view)
     elif silent := _silent(view):
         reason, what = EndReason.NODE_LOST, f"the agent of rank {listed(silent)} is gone, and other ranks have lost their connection to it"
     else:
         return _hung(view)
     if _ending(view) and not any(rank.failed and not rank.newcomer for rank in view.ranks):
         return None  # the others have got to the end without it
-    return _close_up(view, reason, what) or restart_or_give_up(view, reason, what)
+    return _close_up(view, reason, what) or restart_or_give_up(view, reason, what, counts=counts)
 
 
 def stranded(view: JobView, now: datetime) -> Decision | None:
@@ -84,6 +86,18 @@ def diagnose(view: JobView) -> tuple[EndReason, str]:
     if early is not None:
         return EndReason.RANK_CRASHED, f"rank {early}: {LEFT_EARLY}"
     return end_reason_of(culprit), f"rank {culprit.rank}: {culprit.message}"
+
+
+def _sent_home(view: JobView) -> list[RankView]:
+    """Ranks that their agents ended, since these were told to end themselves; empty where something else is to blame. No fault of the job's."""
+    failed = [rank for rank in view.ranks if rank.failed]
+    if not all(rank.failure is not None and is_victim(rank.failure) for rank in failed):
+        return []
+    return [rank for rank in failed if rank.failure is not None and rank.failure.ordered]
+
+
+def _left(ranks: Sequence[RankView]) -> str:
+    return f"the agent of rank {listed(ranks)} was told to end, and ended it"
 
 
 def _silent(view: JobView) -> list[RankView]:
@@ -159,7 +173,10 @@ def _futile(view: JobView) -> bool:
     return culprit is not None and (end_reason_of(culprit) in PERMANENT_REASONS or would_repeat(culprit))
 
 
-def restart_or_give_up(view: JobView, reason: EndReason, what: str) -> Decision:
+def restart_or_give_up(view: JobView, reason: EndReason, what: str, *, counts: bool = True) -> Decision:
+    """`counts`: as one of `max_restarts`."""
+    if not counts:
+        return Decision(JobState.RECOVERING, reason, f"{what}; it is started again, which does not count as a restart", stops_ranks=True)
     if reason in PERMANENT_REASONS:
         return Decision(JobState.STOPPING, reason, f"{what}; restarting would not help")
     if view.restarts >= view.max_restarts:

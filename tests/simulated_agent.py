@@ -19,6 +19,7 @@ from cluster.protocol import (
     Heartbeat,
     Hello,
     Inventory,
+    Leaving,
     Observed,
     ObservedAssignment,
     ObservedRank,
@@ -192,6 +193,15 @@ class SimulatedAgent:
     async def complete(self, job_id: str) -> None:
         for rank in self._alive(job_id):
             self._exit(rank, "completed", exit_code=0)
+        await self.observe()
+
+    async def leave(self) -> None:
+        """It is told to end: it says so, ends its ranks, and tells how they ended."""
+        await self._say(Leaving())
+        for rank in [rank for rank in self.ranks.values() if rank.state is not RankState.EXITED]:
+            number = rank.world.rank
+            rank.failure = FailureReport(kind="signal", rank=number, message="killed by SIGTERM", signal="SIGTERM", ordered=True, time=1.0)
+            self._exit(rank, "failed", exit_code=None)
         await self.observe()
 
     async def forget_everything(self) -> None:

@@ -1,6 +1,6 @@
 """Signs of life from agents, brought into the nodes' rows: a hello at once, heartbeats of all nodes in groups.
 
-`hello` and `farewell` are work for `node_writer`: the row of the node is locked already.
+`hello`, `leave` and `farewell` are work for `node_writer`: the row of the node is locked already.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from db.repositories import nodes as node_rows
 logger = logging.getLogger(__name__)
 #: A heartbeat is at most this much older in the row than it is: far below what makes a node unreachable, at any replica.
 SECONDS_BETWEEN_WRITES = 0.5
+_PRESENT = frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING})
 _AWAY = frozenset({NodeState.JOINING, NodeState.UNREACHABLE, NodeState.LOST})
 
 
@@ -82,6 +83,10 @@ class Heartbeats:
         self._newest[node_id] = Beat(message, now)
         self._work.set()
 
+    def forget(self, node_id: str) -> None:
+        """The node leaves: a heartbeat that is not written yet must not bring it back."""
+        self._newest.pop(node_id, None)
+
     def running(self) -> AbstractAsyncContextManager[None]:
         return in_background("heartbeats", self._run)
 
@@ -133,6 +138,15 @@ class Heartbeats:
             node = await node_rows.get_locked(session, node_id)
             if node is not None:
                 await _welcome_back(session, node, now)
+
+
+async def leave(session: AsyncSession, node_id: str, channel_id: str, now: datetime) -> None:
+    """The agent ends in good order: nothing is placed on its node until it is back. It still tells how its ranks end."""
+    node = await node_rows.get(session, node_id)
+    if node is None or node.channel_id != channel_id or node.state not in _PRESENT:
+        return
+    why = "its agent was told to end"
+    await node_lifecycle.move(session, node, NodeState.UNREACHABLE, node_actor(node), why, now, state_before_unreachable=node.state)
 
 
 async def farewell(session: AsyncSession, node_id: str, channel_id: str, now: datetime) -> None:

@@ -36,6 +36,7 @@ from cluster.protocol import (
     FromAgent,
     Heartbeat,
     Hello,
+    Leaving,
     Observed,
     Refused,
     ToAgent,
@@ -194,8 +195,15 @@ class Channel:
                     self._heartbeats.note(self.node_id, message, self._services.now())
                 case Observed():
                     await self._note_observed(message, text)
+                case Leaving():
+                    await self._note_leaving()
                 case Hello():
                     raise AgentProtocolError("a second hello on one connection")
+
+    async def _note_leaving(self) -> None:
+        self._heartbeats.forget(self.node_id)
+        now = self._services.now()
+        await self._writer.write(self.node_id, lambda session: presence.leave(session, self.node_id, self._id, now))
 
     async def speak(self) -> None:
         with self._services.bus.subscribe(bus.node(self.node_id)) as nudges:

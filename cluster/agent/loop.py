@@ -41,7 +41,7 @@ from cluster.agent.reconcile import (
 from cluster.agent.settings import AgentSettings
 from cluster.agent.spawner_link import key_of
 from cluster.agent.vitals import Vitals
-from cluster.protocol import PROTOCOL_VERSION, Desired, Heartbeat, Hello, Inventory, Observed, Welcome
+from cluster.protocol import PROTOCOL_VERSION, Desired, Heartbeat, Hello, Inventory, Leaving, Observed, Welcome
 from distributed.store_server import StoreServer
 from training.link import RankOrder, World
 
@@ -84,6 +84,7 @@ class Agent:
         self._observed_at = 0.0
         self._welcomed = asyncio.Event()
         self._leave = asyncio.Event()
+        self._going = False
 
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event) -> None:
         """Until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator sends us away."""
@@ -113,6 +114,8 @@ class Agent:
 
     async def _end_everything(self, reconciling: asyncio.Task[None]) -> None:
         log.info("leaving: ending ranks and spawner")
+        self._going = True
+        await self._channel.send(Leaving())
         await _cancel([reconciling])
         await self._ranks.end_all(LEAVE_GRACE_SECONDS)
         await self._channel.send(self._observation())
@@ -163,7 +166,7 @@ class Agent:
             await self._welcomed.wait()
             self._welcomed.clear()
             try:
-                while await self._channel.send(self._heartbeat()):  # noqa: ASYNC110 - a beat, not a wait
+                while not self._going and await self._channel.send(self._heartbeat()):  # noqa: ASYNC110 - a beat, not a wait
                     await asyncio.sleep(self._heartbeat_seconds)
             except Exception:
                 self._welcomed.set()  # started over, this must not wait for another welcome

@@ -242,6 +242,21 @@ def test_a_crash_counts_once_until_the_new_generation_crashes() -> None:
     assert again.counts_as_restart
 
 
+ORDERED = FailureReport(kind="signal", rank=0, message="killed by SIGTERM", signal="SIGTERM", ordered=True, time=100.0)
+
+
+def test_ranks_that_ended_with_their_agent_use_up_no_restart() -> None:
+    view = job(JobState.RUNNING, crashed(0, failure=ORDERED), crashed(1, failure=report(1, "peer_lost")), max_restarts=0)
+    decision = decide(view, NOW)
+    assert decision is not None
+    assert (decision.to, decision.reason, decision.counts_as_restart) == (JobState.RECOVERING, EndReason.NODE_LOST, False)
+    assert decision.ends_generation
+    assert decision.why.startswith("the agent of rank 0 was told to end, and ended it;")
+    own = decide(replace(view, ranks=(view.ranks[0], crashed(1))), NOW)
+    assert own is not None
+    assert own.to is JobState.STOPPING
+
+
 def test_a_pause_leaves_the_ranks_up_and_a_cancel_does_not() -> None:
     assert not Decision(JobState.STOPPING, EndReason.PAUSED, "").ends_generation
     assert Decision(JobState.STOPPING, EndReason.CANCELLED, "").ends_generation
