@@ -80,10 +80,13 @@ def _waiting(job: Job) -> Pairs:
 
 def _standing(job: Job) -> Pairs:
     progress = job.progress
+    loss = formats.number(progress.loss)
+    if progress.not_finite_step is not None:
+        loss += f": not finite since step {progress.not_finite_step}; the last checkpoint from before it is kept"
     rates = f"{formats.quantity(progress.tokens_per_second)} tokens/s, {formats.quantity(progress.samples_per_second)} samples/s"
     return [
         ("step", formats.steps(progress.step, progress.total_steps)),
-        ("loss", formats.number(progress.loss)),
+        ("loss", loss),
         ("throughput", rates),
         ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {job.restarts} restarts"),
         *chosen(job.choice),

@@ -20,6 +20,7 @@ class Progress(msgspec.Struct, frozen=True):
     tokens_per_second: AnyFloat | None = None
     samples_per_second: AnyFloat | None = None
     eta_seconds: float | None = None
+    not_finite_step: int | None = None
     last_checkpoint_step: int | None = None
 
 

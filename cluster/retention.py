@@ -34,11 +34,13 @@ def best(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> lis
     return sorted(measured, key=lambda checkpoint: sign * checkpoint.metrics[policy.metric])
 
 
-def to_delete(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> list[CheckpointView]:
-    """What retention deletes now, the oldest first. A damaged one goes as soon as a newer one can be restored."""
+def to_delete(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy, not_finite_step: int | None = None) -> list[CheckpointView]:
+    """What retention deletes now, the oldest first. A damaged one goes as soon as a newer one can be restored. `not_finite_step`: the first step
+    whose loss was not finite; the last checkpoint from before it stays, whatever the policy."""
     usable = verified(checkpoints)
     newest = usable[0] if usable else None
     kept = {each.id for each in [*usable[: policy.keep_last], *best(checkpoints, policy)[: policy.keep_best]]}
+    kept |= {each.id for each in _sound(usable, not_finite_step)[:1]}
     kept |= {each.id for each in _ahead(checkpoints, newest)[: policy.keep_last]}
     return sorted((each for each in checkpoints if each.id not in kept and _expendable(each, newest)), key=_age)
 
@@ -49,13 +51,20 @@ def _ahead(checkpoints: Sequence[CheckpointView], newest: CheckpointView | None)
     return sorted((each for each in superseded if newest is None or each.step > newest.step), key=_age, reverse=True)
 
 
-def to_delete_next(checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy) -> list[CheckpointView]:
+def _sound(usable: Sequence[CheckpointView], not_finite_step: int | None) -> list[CheckpointView]:
+    """Those that were saved before the update which made the loss of `not_finite_step` what it is, the newest first."""
+    return [] if not_finite_step is None else [each for each in usable if each.step < not_finite_step - 1]
+
+
+def to_delete_next(
+    checkpoints: Sequence[CheckpointView], policy: CheckpointPolicy, not_finite_step: int | None = None
+) -> list[CheckpointView]:
     """What retention would delete when one more is saved that is not the best."""
     usable = verified(checkpoints)
     if not usable:
         return []
     following = replace(usable[0], id="", step=usable[0].step + 1, metrics={}, pinned=False, referenced=False)
-    return to_delete([*checkpoints, following], policy)
+    return to_delete([*checkpoints, following], policy, not_finite_step)
 
 
 def _expendable(checkpoint: CheckpointView, newest: CheckpointView | None) -> bool:

@@ -13,6 +13,7 @@ from api.loops.isolation import Turns
 from api.services import checkpoint_lifecycle
 from api.services.checkpoints import policy_of, views_of
 from api.services.identity import SYSTEM
+from api.services.progress import not_finite_step
 from api.services.stored_specs import why_unreadable
 from api.services.troubles import Subject
 from cluster.retention import to_delete
@@ -67,7 +68,7 @@ async def _doomed(session: AsyncSession, job_id: str) -> list[str]:
     if job is None or why_unreadable(job):
         return []
     rows = await checkpoint_rows.present_of_job(session, job_id)
-    return [each.id for each in to_delete(await views_of(session, rows), policy_of(job))]
+    return [each.id for each in to_delete(await views_of(session, rows), policy_of(job), not_finite_step(job.progress, job.generation))]
 
 
 async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:

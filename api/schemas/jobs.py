@@ -27,6 +27,7 @@ class JobProgress(Schema):
     )
     eta_seconds: float | None = None
     last_checkpoint_step: int | None = None
+    not_finite_step: int | None = Field(None, description="the first step of this generation whose loss was NaN or infinite; null: none")
     updated_at: Timestamp | None = None
 
 

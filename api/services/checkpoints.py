@@ -12,6 +12,7 @@ from api.errors import ProblemError, not_found
 from api.schemas.checkpoints import Checkpoint, CheckpointUser, RestoreRequest
 from api.schemas.common import Actor
 from api.services import bus, checkpoint_lifecycle
+from api.services.progress import not_finite_step
 from api.services.specs import parse_spec
 from api.services.stored_specs import spec_of, why_unreadable
 from cluster.retention import CheckpointView, best, to_delete_next, verified
@@ -52,7 +53,8 @@ async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
     assert job is not None, f"checkpoints of unknown job {rows[0].job_id}"
     views = await views_of(session, await checkpoint_rows.present_of_job(session, job.id))
     users = await checkpoint_rows.users_of(session, [row.id for row in rows])
-    latest, champion, doomed = _standing(views, None if why_unreadable(job) else policy_of(job))
+    not_finite = not_finite_step(job.progress, job.generation)
+    latest, champion, doomed = _standing(views, None if why_unreadable(job) else policy_of(job), not_finite)
     return [
         Checkpoint(
             id=row.id,
@@ -80,12 +82,14 @@ async def describe(session: AsyncSession, rows: Sequence[CheckpointRow]) -> list
     ]
 
 
-def _standing(views: Sequence[CheckpointView], policy: CheckpointPolicy | None) -> tuple[list[str], list[str], set[str]]:
+def _standing(
+    views: Sequence[CheckpointView], policy: CheckpointPolicy | None, not_finite_step: int | None
+) -> tuple[list[str], list[str], set[str]]:
     """(the latest, the best, those that go next); None: which is best, and what is kept, cannot be read, and nothing goes."""
     latest = [view.id for view in verified(views)[:1]]
     if policy is None:
         return latest, [], set()
-    return latest, [view.id for view in best(views, policy)[:1]], {view.id for view in to_delete_next(views, policy)}
+    return latest, [view.id for view in best(views, policy)[:1]], {view.id for view in to_delete_next(views, policy, not_finite_step)}
 
 
 async def describe_one(session: AsyncSession, row: CheckpointRow) -> Checkpoint:

@@ -14,6 +14,7 @@ from api.schemas.common import Actor, Reason
 from api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
 from api.services import job_lifecycle, plan_auto, removals, revisions
 from api.services.job_words import model_of, place_in_mesh, strategy_of
+from api.services.progress import not_finite_step
 from api.services.stored_specs import readable_spec_of, required_spec_of, stored_part, why_unreadable
 from cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
 from db.models.jobs import GenerationRow, JobRow, RankRow
@@ -41,6 +42,11 @@ async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> Job
 # --- what clients see
 
 
+def _progress(job: JobRow) -> JobProgress:
+    told = {name: value for name, value in (job.progress or {}).items() if name != "not_finite"}
+    return JobProgress.model_validate(told | {"not_finite_step": not_finite_step(job.progress, job.generation)})
+
+
 def summarize(job: JobRow) -> JobSummary:
     spec = readable_spec_of(job)
     return JobSummary(
@@ -53,7 +59,7 @@ def summarize(job: JobRow) -> JobSummary:
         desired=job.desired,
         end_reason=job.end_reason,
         pending=Reason.model_validate(job.pending) if job.pending else None,
-        progress=JobProgress.model_validate(job.progress or {}),
+        progress=_progress(job),
         world_size=job.world_size,
         generation=job.generation,
         restarts=job.restarts,

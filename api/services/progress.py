@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Services
+from api.services import events
 from api.services.background import in_background
+from api.services.identity import SYSTEM
 from api.services.screening import refusal
 from db.errors import DatabaseError
 from db.repositories import progress as repository
@@ -27,7 +31,9 @@ from monitoring.points import MetricRecord, RankBatch
 logger = logging.getLogger(__name__)
 MINIMUM_SECONDS_BETWEEN_WRITES = 0.2
 SPEED_WINDOW_STEPS = 50
-_CARRIED = ("loss", "tokens_per_second", "samples_per_second", "mfu")
+LOSS = "loss"
+NOT_FINITE = "job.loss_not_finite"
+_CARRIED = (LOSS, "tokens_per_second", "samples_per_second", "mfu")
 
 
 @dataclass
@@ -39,6 +45,8 @@ class JobTrack:
     values: dict[str, float] = field(default_factory=dict)
     #: The earliest report that this process has heard of: its step, and its time in seconds since the epoch. Until it is written.
     earliest: tuple[int, float] | None = None
+    #: The first step whose loss was NaN or infinite; None: there was none.
+    not_finite_step: int | None = None
 
     def add(self, record: MetricRecord) -> None:
         if self.steps and record.step <= self.steps[-1][0]:
@@ -53,6 +61,7 @@ class JobTrack:
             **({} if total_steps is None else {"total_steps": total_steps}),
             **self.values,
             "eta_seconds": self.eta(total_steps),
+            **({} if self.not_finite_step is None else {"not_finite": {"step": self.not_finite_step, "generation": self.generation}}),
             "updated_at": datetime.fromtimestamp(time, UTC).isoformat(),
         }
 
@@ -89,6 +98,8 @@ class ProgressKeeper:
                 track.add(record)
         if not track.steps:
             track.add(earliest)
+        if track.not_finite_step is None:
+            track.not_finite_step = first_not_finite(batch.metrics)
         self._dirty.add(batch.job_id)
         self._work.set()
 
@@ -145,7 +156,9 @@ class ProgressKeeper:
                 if track is None:
                     continue
                 if state.still_counts(track.generation, track.steps[-1][0]):
-                    await repository.save(session, job_id, _merged(state.progress, track.document(state.total_steps)))
+                    progress = _merged(state.progress, track.document(state.total_steps))
+                    await repository.save(session, job_id, progress)
+                    await _tell_if_not_finite(session, job_id, track, state.progress)
                 if track.earliest is not None:
                     step, time = track.earliest
                     first = min(datetime.fromtimestamp(time, UTC), self.services.now())
@@ -153,6 +166,35 @@ class ProgressKeeper:
                     track.earliest = None
                 if state.ended:
                     del self._tracks[job_id]
+
+
+async def _tell_if_not_finite(session: AsyncSession, job_id: str, track: JobTrack, before: Mapping[str, Any] | None) -> None:
+    """Once for each generation, as it begins."""
+    step = track.not_finite_step
+    if step is None or not_finite_step(before, track.generation) is not None:
+        return
+    await events.record(
+        session,
+        type=NOT_FINITE,
+        actor=SYSTEM,
+        cause="loss",
+        message=f"the loss of step {step} is not finite: what is trained from there on is of no use. Checkpoints of steps before it are kept",
+        job_id=job_id,
+        generation=track.generation,
+        data={"step": step},
+    )
+
+
+def not_finite_step(progress: Mapping[str, Any] | None, generation: int) -> int | None:
+    """The first step of this generation whose loss was not finite, as a job's `progress` has it."""
+    known = (progress or {}).get("not_finite")
+    return int(known["step"]) if known and known["generation"] == generation else None
+
+
+def first_not_finite(records: Sequence[MetricRecord]) -> int | None:
+    """The first step whose loss is NaN or infinite; on JSON these are strings."""
+    found = (record.step for record in records if not math.isfinite(float(record.values.get(LOSS, 0.0))))
+    return next(found, None)
 
 
 def _merged(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:

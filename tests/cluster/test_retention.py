@@ -71,3 +71,12 @@ def test_what_is_never_deleted(checkpoints: list[CheckpointView], policy: Checkp
     if committed:
         assert max(each.step for each in committed) == max(each.step for each in left)
     assert to_delete([each for each in checkpoints if each not in doomed], policy) == []
+
+
+def test_the_last_checkpoint_from_before_a_nan_stays_whatever_the_policy_keeps() -> None:
+    """Three NaN checkpoints took the place of all that could be gone back to."""
+    checkpoints = [saved(step) for step in (5, 10, 11, 15, 20)]
+    assert ids(to_delete(checkpoints, KEEP_TWO)) == ["c5", "c10", "c11"]
+    assert ids(to_delete(checkpoints, KEEP_TWO, not_finite_step=12)) == ["c5", "c11"]  # the update of step 11 has made the loss of 12 so
+    assert ids(to_delete(checkpoints, KEEP_TWO, not_finite_step=3)) == ["c5", "c10", "c11"]
+    assert ids(to_delete_next(checkpoints, KEEP_TWO, not_finite_step=12)) == ["c5", "c11", "c15"]

@@ -34,22 +34,26 @@ def output(stack: Stack, job: dict[str, Any]) -> list[str]:
     return [line["text"] for line in stack.get(f"/training/jobs/{job['id']}/logs", limit=1000)["items"]]
 
 
-@pytest.mark.parametrize("variables", [{}, IN_A_NEW_INTERPRETER], ids=["warm", "fresh"])
+FAULTS = {
+    "exception": ("exception", "ValueError", "labels out of range: got 12, expected < 10", "raise ValueError"),
+    "recorded": ("exception", "ValueError", "labels out of range: got 12, expected < 10", "raise ValueError"),
+    "cleans_up_slowly": ("exception", "ValueError", "bad sample 17", 'raise ValueError("bad'),
+    "leaves_early": ("exit", "", "ended with code 0 while other ranks still communicated with it", ""),
+    "segfault": ("signal", "", "killed by SIGSEGV", "ctypes.string_at"),
+    "exit_code": ("exit", "", "exited with code 3", ""),
+    "memory": ("out_of_memory", "RuntimeError", "out of memory: ", "torch.empty"),
+}
+
+
 @pytest.mark.parametrize(
-    ("case", "kind", "exception", "message", "line"),
+    ("case", "variables"),
     [
-        ("exception", "exception", "ValueError", "labels out of range: got 12, expected < 10", "raise ValueError"),
-        ("recorded", "exception", "ValueError", "labels out of range: got 12, expected < 10", "raise ValueError"),
-        ("cleans_up_slowly", "exception", "ValueError", "bad sample 17", 'raise ValueError("bad'),
-        ("leaves_early", "exit", "", "ended with code 0 while other ranks still communicated with it", ""),
-        ("segfault", "signal", "", "killed by SIGSEGV", "ctypes.string_at"),
-        ("exit_code", "exit", "", "exited with code 3", ""),
-        ("memory", "out_of_memory", "RuntimeError", "out of memory: ", "torch.empty"),
+        *((case, {}) for case in FAULTS),
+        *((case, IN_A_NEW_INTERPRETER) for case in ("exception", "recorded", "cleans_up_slowly")),  # told from output and error file
     ],
 )
-def test_the_rank_at_fault_is_named_with_its_line(
-    stack: Stack, variables: dict[str, str], case: str, kind: str, exception: str, message: str, line: str
-) -> None:
+def test_the_rank_at_fault_is_named_with_its_line(stack: Stack, case: str, variables: dict[str, str]) -> None:
+    kind, exception, message, line = FAULTS[case]
     job = submit(stack, {"path": "failing.py", "args": [case]}, **variables)
     failure = wait_until("the culprit's word", lambda: (known := stack.job(job["id"])["failure"])["rank"] == 1 and known, CULPRIT_SECONDS)
     assert (failure["rank"], failure["kind"], failure["exception"]) == (1, kind, exception), failure

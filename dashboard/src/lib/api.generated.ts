@@ -2127,6 +2127,11 @@ export interface components {
              * @description null where the model's arithmetic or the device's peak is not known: see .../performance
              */
             mfu: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /**
+             * Not Finite Step
+             * @description the first step of this generation whose loss was NaN or infinite; null: none
+             */
+            not_finite_step: number | null;
             /** Samples Per Second */
             samples_per_second: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /**

@@ -8,7 +8,7 @@ export const me: Me = { user_id: "u1", name: "ada", role: "admin", members_may: 
 export function jobSummary(part: Partial<JobSummary> = {}): JobSummary {
   return {
     id: "job1", name: "gpt-stdlib", project: "default", priority: 50, labels: {}, state: "running", desired: "run", end_reason: null, pending: null,
-    progress: { step: 134, total_steps: 400, loss: 2.5, tokens_per_second: 12_400, samples_per_second: 97, mfu: null, eta_seconds: 75, last_checkpoint_step: 100, updated_at: NOW },
+    progress: { step: 134, total_steps: 400, loss: 2.5, tokens_per_second: 12_400, samples_per_second: 97, mfu: null, eta_seconds: 75, last_checkpoint_step: 100, not_finite_step: null, updated_at: NOW },
     world_size: 2, generation: 1, restarts: 0, strategy: "ddp", model: "gpt", created_by: "ada", created_by_id: "u1", created_at: NOW, started_at: NOW, ended_at: null, unreadable: null, ...part,
   };
 }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
+
+import httpx
 
 from api.deps import Services
 from api.services.progress import ProgressKeeper
@@ -46,3 +49,31 @@ async def test_late_news_of_an_older_generation_counts_up_to_where_the_newest_we
             progress = (await session.get_one(JobRow, job.id)).progress
             assert progress is not None
             assert progress["step"] == told
+
+
+async def test_a_loss_that_is_not_finite_is_told_once_with_its_first_step(services: Services, client: httpx.AsyncClient) -> None:
+    """A job of NaN completed without a word."""
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node)
+    keeper, now = ProgressKeeper(services), services.now().timestamp()
+    losses: list[tuple[int, Any]] = [(10, 1.0), (11, "NaN"), (12, "Infinity"), (13, 1.0)]
+    for step, loss in losses:
+        if step == 13:
+            keeper = ProgressKeeper(services)  # that of a coordinator started again
+        record = MetricRecord(seq=step, step=step, time=now, values={"loss": loss})
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=[record]))
+        await keeper.flush()
+    found = (await client.get(f"/api/v1/training/jobs/{job.id}")).json()
+    assert (found["progress"]["step"], found["progress"]["not_finite_step"]) == (13, 11)
+    events = (await client.get(f"/api/v1/training/jobs/{job.id}/events")).json()["items"]
+    assert [(event["type"], event["data"]["step"]) for event in events if "finite" in event["type"]] == [("job.loss_not_finite", 11)]
+
+
+async def test_a_new_generation_begins_with_a_clean_slate(services: Services, client: httpx.AsyncClient) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        gone = {"step": 20, "not_finite": {"step": 11, "generation": 1}}
+        job = await factories.create_running_job(session, node, progress=gone)
+        (await session.get_one(JobRow, job.id)).generation = 2
+    assert (await client.get(f"/api/v1/training/jobs/{job.id}")).json()["progress"]["not_finite_step"] is None

@@ -37,6 +37,24 @@ describe("the job page", () => {
     await waitFor(() => expect(seen.filter(({ path }) => path === "/api/v1/metrics/jobs/job1")).toHaveLength(before + 1));
   });
 
+  it("says at once that a loss is not finite, and what is kept", async () => {
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ progress: { ...job().progress, not_finite_step: 11 } })) });
+    renderApp("/jobs/job1");
+    const notice = await screen.findByRole("region", { name: "Loss not finite" });
+    expect(notice).toHaveTextContent("The loss is not finite since step 11");
+    expect(notice).toHaveTextContent("The last checkpoint from before it is kept");
+  });
+
+  it("names the way to curves on the page of a script that tells of no steps", async () => {
+    const script = { ...job().spec!, script: { path: "train.py" } };
+    mockApi({
+      "GET /api/v1/training/jobs/job1": () => ok(job({ spec: script, state: "completed" } as Partial<Job>)),
+      "GET /api/v1/metrics/jobs/job1": () => ok(metrics({ names: [], curves: [], first_step: null, last_step: null } as never)),
+    });
+    renderApp("/jobs/job1");
+    expect(await screen.findByText(/The script told of no step: paceline\.log\(step, loss=\.\.\.\) in it makes live curves/)).toBeVisible();
+  });
+
   it("asks for exactly the range in the URL", async () => {
     const seen = mockApi();
     renderApp("/jobs/job1?from=5&to=50");

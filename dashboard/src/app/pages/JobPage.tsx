@@ -11,6 +11,7 @@ import { IncidentNotice } from "@/features/incidents/components/IncidentNotice";
 import { IncidentsPanel } from "@/features/incidents/components/IncidentsPanel";
 import { faultBehind, headline, isOpen } from "@/features/incidents/incidents";
 import { jobQuery } from "@/features/jobs/api/jobs";
+import { NotFiniteNotice } from "@/features/jobs/components/NotFiniteNotice";
 import { DataRemovedNotice } from "@/features/jobs/components/DataRemovedNotice";
 import { FailurePanel } from "@/features/jobs/components/FailurePanel";
 import { SmallWorldNotice } from "@/features/jobs/components/SmallWorldNotice";
@@ -85,6 +86,7 @@ function Notices({ job, incidents, readAt }: { job: Job; incidents: readonly Inc
   return (
     <>
       <DataRemovedNotice job={job} />
+      <NotFiniteNotice job={job} />
       {failure && <FailurePanel failure={failure} ended={ended} outcome={last?.action === "gave_up" ? last.why : undefined} />}
       {underWay && <IncidentNotice incident={underWay} readAt={readAt} />}
       <UnreadableNotice job={job} />

@@ -74,7 +74,7 @@ function JobRow({ job, now, picked, full, onPick }: RowProps) {
         {job.state === "failed" && job.end_reason && <div className={classes.under}>{job.end_reason.replaceAll("_", " ")}</div>}
       </td>
       <td><ProgressCell job={job} /></td>
-      <td data-numeric data-wide="3">{measured(job.progress.loss)}</td>
+      <td data-numeric data-wide="3">{job.progress.not_finite_step == null ? measured(job.progress.loss) : <NotFinite step={job.progress.not_finite_step} />}</td>
       <td data-numeric data-wide="3">{isTerminal(job.state) ? MISSING : throughput(job)}</td>
       <td data-numeric data-wide="2">{isTerminal(job.state) ? MISSING : duration(job.progress.eta_seconds)}</td>
       <td data-numeric data-wide="1">{job.world_size}</td>
@@ -97,6 +97,11 @@ function ProgressCell({ job }: { job: JobSummary }) {
       </div>
     </div>
   );
+}
+
+/** In place of the loss, which may look well again. */
+function NotFinite({ step }: { step: number }) {
+  return <span className={classes.bad} title={`its loss is not finite since step ${step}`}>NaN</span>;
 }
 
 function throughput({ progress }: JobSummary): string {
