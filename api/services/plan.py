@@ -95,6 +95,7 @@ async def _estimates(planner: Planner, spec: JobSpec, kernels: Kernels) -> Estim
 def _told(resolved: Resolved, verdict: Verdict, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
     spec = resolved.spec
     shares = spec.training is not None and not spec.searches
+    placed = {each.node_id for each in verdict.placement or ()}
     memory = shown(estimates, spec, kernels_of(nodes)) if estimates else None
     return Plan(
         spec=spec,
@@ -112,7 +113,7 @@ def _told(resolved: Resolved, verdict: Verdict, nodes: Sequence[NodeRow], estima
         memory_per_rank=memory,
         placement=verdict.placement,
         pending=verdict.pending,
-        warnings=_warnings(spec, too_little_memory(memory, spec, nodes), shared_folder.warning(spec, nodes)),
+        warnings=_warnings(spec, too_little_memory(memory, spec, nodes), shared_folder.warning(spec, nodes, placed)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -48,10 +48,17 @@ def refuse_apart(spec: JobSpec, nodes: Sequence[NodeRow]) -> None:
     )
 
 
-def warning(spec: JobSpec, nodes: Sequence[NodeRow]) -> str | None:
-    """What a plan says about a job on several nodes that names no folder; None where all the nodes that are here share one."""
+def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = ()) -> str | None:
+    """What a plan says about a job on several nodes that names no folder; None where all the nodes that are here share one.
+
+    `placed` are the ids of the nodes that the job would run on now.
+    """
     if not _uses_default_folder(spec) or spec.resources.most_ranks <= spec.resources.slots_per_node:
         return None
+    chosen = [node for node in nodes if node.id in placed]
+    if len({disk for node in chosen if (disk := _disk(node))}) > 1:
+        names = ", ".join(node.name for node in chosen[:MOST_NAMED])
+        return f"it would run on {names}, which do not share their default folder for checkpoints, and fail there; {WAY_OUT}"
     kinds = _kinds(spec, nodes)
     enough = any(len(kind) >= spec.resources.nodes for kind in kinds)
     if enough and all(_disk(kind[0]) and len({_disk(node) for node in kind}) == 1 for kind in kinds):
