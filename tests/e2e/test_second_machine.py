@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -132,6 +133,8 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
             for path in hosts:
                 path.unlink(missing_ok=True)
                 path.parent.rmdir()
+            with contextlib.suppress(OSError):  # others' are in it, or it was not made
+                NETNS.rmdir()
 
 
 @pytest.fixture(scope="module")

@@ -150,6 +150,21 @@ def test_local_agents_of_an_open_stack_are_met_at_its_address(stranger: Paceline
     assert node["address"] == address
 
 
+def test_behind_tls_the_coordinator_stays_on_loopback(stranger: Paceline, layout: Layout, address: str) -> None:
+    port = free_port()
+    opened = up(stranger, "--port", str(port), "--host", address, "--public-url", "https://train.example/")
+    assert opened["login_link"].startswith("https://train.example/login?token=")
+    assert opened["join_command"].startswith("paceline worker --server https://train.example --token ")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address, port), timeout=WAIT_S)
+    by_proxy = {"Host": "train.example", "X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
+    key = json.loads(layout.credentials.read_text())["api_key"]
+    answer = httpx.get(f"{opened['server']}/api/v1/auth/me", headers=by_proxy | {"Authorization": f"Bearer {key}"}, timeout=WAIT_S)
+    assert answer.status_code == 200, answer.text
+    readable = by_proxy | {"X-Forwarded-Proto": "http"}
+    assert httpx.get(f"{opened['server']}/api/v1/auth/me", headers=readable, timeout=WAIT_S).json()["code"] == "insecure_transport"
+
+
 def test_a_running_stack_is_not_opened_behind_the_back_of_its_ranks(stranger: Paceline, layout: Layout, address: str) -> None:
     up(stranger, "--port", str(free_port()))
     done = stranger("up", *NO_AGENTS, "--host", address, "--insecure-public")
