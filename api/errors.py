@@ -67,6 +67,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "artifact_not_ready": Kind(409, "The file cannot be downloaded"),
     "cannot_choose": Kind(422, "There is no plan to choose"),
     "nothing_fits": Kind(422, "No plan fits into the slots' memory"),
+    "no_shared_folder": Kind(422, "The nodes share no folder for the job's checkpoints"),
     "plan_too_large": Kind(422, "The plan takes too long to make"),
     "plan_changed": Kind(409, "The plan would be another by now"),
     "job_not_ended": Kind(409, "The job has not ended"),

@@ -120,6 +120,12 @@ def child_environment(**changes: str) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
+def allowed_hosts(*names: str) -> str:
+    """PACELINE_ALLOWED_HOSTS of this environment, and these."""
+    set_already = os.environ.get("PACELINE_ALLOWED_HOSTS", "").split(",")
+    return ",".join(dict.fromkeys(name.strip() for name in (*set_already, *names) if name.strip()))
+
+
 def plain_output() -> bool:
     """NO_COLOR (any value), CI and TERM=dumb ask for text without colour or motion."""
     return bool(os.environ.get("NO_COLOR") or os.environ.get("CI")) or os.environ.get("TERM") == "dumb"

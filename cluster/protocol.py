@@ -51,6 +51,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     versions: dict[str, str] = {}  # python, torch, paceline, driver, cuda
     labels: dict[str, str] = {}
+    #: Of the agent's default folder for checkpoints, if it lies on a disk of this machine: another node with another one does not share it.
+    #: None: on a network file system, or from an agent that does not say.
+    checkpoint_disk: str | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):

@@ -1,7 +1,6 @@
 """Connections that cost something and say nothing: uvicorn has limits for the idle time between two requests, none for what comes before the first.
 
-`python -m uvicorn api.main:app --http api.middleware.connections:GuardedProtocol --limit-concurrency 4096`, as `paceline up` starts it. How long a
-body may take is the gate's to say, which knows the path.
+`python -m api.serve` uses it, with at most 4096 connections. How long a body may take is the gate's to say, which knows the path.
 """
 
 from __future__ import annotations

@@ -89,5 +89,8 @@ class NodeRequest(Schema):
 
 class NodeInvitation(Schema):
     token: str = Field(description="single-use; shown once")
-    command: str
+    command: str = Field(description="what to run on the new machine")
     expires_at: Timestamp
+    warning: str | None = Field(
+        None, description="why another machine cannot use the command, and the way out; null: it can, as far as we know"
+    )

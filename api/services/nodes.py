@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -121,7 +123,26 @@ async def invite(session: AsyncSession, actor: Actor, lifetime: timedelta, serve
     session.add(JoinTokenRow(hash=identity.hash_secret(token), expires_at=expires, used_at=None, created_by=actor.name))
     cause = f"{actor.name} asked for it"
     await events.record(session, type="node.invited", actor=actor, cause=cause, message="a node was invited to join", time=now)
-    return NodeInvitation(token=token, command=f"paceline worker --server {server} --token {token}", expires_at=expires)
+    command = f"paceline worker --server {server} --token {token}"
+    return NodeInvitation(token=token, command=command, expires_at=expires, warning=warning_of_loopback(server))
+
+
+def warning_of_loopback(server: str) -> str | None:
+    """Why no other machine can join at the URL `server`, with the way out; None: it is no loopback address."""
+    if not _is_loopback(urlsplit(server).hostname or ""):
+        return None
+    return (
+        f"{server} is this coordinator's own loopback address: the command joins agents of its own machine only. For other machines run "
+        "'paceline down', then 'paceline up --host ADDRESS', or set PACELINE_PUBLIC_URL to the address under which they reach it"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
 
 
 async def cordon(session: AsyncSession, node: NodeRow, actor: Actor, now: datetime) -> None:

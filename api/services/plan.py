@@ -13,6 +13,7 @@ from api.deps import Services
 from api.errors import ProblemError
 from api.schemas.common import Reason
 from api.schemas.jobs import Plan, PlannedStage, RankPlacement
+from api.services import shared_folder
 from api.services.job_views import node_views, request_of
 from api.services.job_words import place_in_mesh, reason_of, strategy_of
 from api.services.plan_auto import Resolved
@@ -51,6 +52,7 @@ async def plan(services: Services, resolved: Resolved) -> Plan:
     spec = resolved.spec
     async with services.control.read() as session:
         nodes = await node_rows.present(session)
+        shared_folder.refuse_apart(spec, nodes)
         verdict = await _verdict(session, spec, nodes, services.now())
     estimates = await _estimates(services.planner, spec, kernels_of(nodes))
     return _told(resolved, verdict, nodes, estimates)
@@ -93,6 +95,7 @@ async def _estimates(planner: Planner, spec: JobSpec, kernels: Kernels) -> Estim
 def _told(resolved: Resolved, verdict: Verdict, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
     spec = resolved.spec
     shares = spec.training is not None and not spec.searches
+    placed = {each.node_id for each in verdict.placement or ()}
     memory = shown(estimates, spec, kernels_of(nodes)) if estimates else None
     return Plan(
         spec=spec,
@@ -110,7 +113,7 @@ def _told(resolved: Resolved, verdict: Verdict, nodes: Sequence[NodeRow], estima
         memory_per_rank=memory,
         placement=verdict.placement,
         pending=verdict.pending,
-        warnings=_warnings(spec, too_little_memory(memory, spec, nodes)),
+        warnings=_warnings(spec, too_little_memory(memory, spec, nodes), shared_folder.warning(spec, nodes, placed)),
     )
 
 
@@ -157,7 +160,7 @@ def _stages(spec: JobSpec, estimates: Estimates | None) -> list[PlannedStage]:
     return [PlannedStage(place=setup_of(spec).schedule.rank_of(stage), layers=layers) for stage, layers in enumerate(estimates.stages)]
 
 
-def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:
+def _warnings(spec: JobSpec, about_memory: str | None, about_folder: str | None) -> list[str]:
     return [
         warning
         for warning in (
@@ -166,7 +169,7 @@ def _warnings(spec: JobSpec, about_memory: str | None) -> list[str]:
             _wide_bubble(spec),
             _no_checkpoint(spec),
             _no_evaluation(spec),
-            _several_roots(spec),
+            about_folder,
         )
         if warning
     ]
@@ -209,9 +212,3 @@ def _no_evaluation(spec: JobSpec) -> str | None:
     if not spec.checkpoint.metric.startswith("eval_"):
         return None
     return f"checkpoint.keep_best goes by {spec.checkpoint.metric}, but training.eval_every_steps is null: there will be no best checkpoint"
-
-
-def _several_roots(spec: JobSpec) -> str | None:
-    if spec.resources.nodes == 1 or spec.checkpoint.directory is not None or spec.script is not None:
-        return None
-    return "checkpoint.directory is not set: on several machines the agents' default folder must be one that they share"

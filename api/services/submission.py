@@ -10,7 +10,7 @@ from api.deps import Services
 from api.errors import ProblemError
 from api.schemas.common import Actor
 from api.schemas.jobs import Job
-from api.services import job_lifecycle, jobs, plan, plan_auto
+from api.services import job_lifecycle, jobs, plan, plan_auto, shared_folder
 from api.services.idempotency import OnceOnly
 from api.services.plan_auto import GroundMovedError, Resolved
 from training.spec.job import JobSpec
@@ -37,6 +37,7 @@ async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor
 async def _store(services: Services, session: AsyncSession, asked: JobSpec, resolved: Resolved, actor: Actor, plan_hash: str | None) -> Job:
     now = services.now()
     await plan_auto.check_ground(session, asked, resolved)
+    await shared_folder.check(session, resolved.spec)
     if plan_hash is not None:
         await plan.check_unchanged(session, resolved, plan_hash, now)
     job = await job_lifecycle.submit(session, resolved.spec, actor, now)

@@ -39,7 +39,11 @@ def add(session: Session, expires: Annotated[int, typer.Option(min=60, max=86400
     """Make a single-use join token and print the command to run on the new machine."""
     with session.client() as client:
         document = client.create("/cluster/nodes", {"provisioner": "manual", "expires_in_seconds": expires})
-    session.emit(document, lambda: fields([("run there", document["command"]), ("expires", document["expires_at"])]))
+    warning = document.get("warning")
+    where = "run on the coordinator's machine" if warning else "run there"
+    session.emit(document, lambda: fields([(where, document["command"]), ("expires", document["expires_at"])]))
+    if warning:
+        note(f"warning: {warning}")
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,15 @@ PassEnv = Annotated[
 ]
 
 
+Host = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="name or IPv4 address of this machine, under which other machines are to reach it")
+]
+PublicUrl = Annotated[str | None, typer.Option(metavar="URL", help="https address of the TLS proxy here that forwards to --port")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure-public", help="answer other machines over plain http: keys travel readable; for networks that you trust")
+]
+
+
 @command
 def up(
     port: Port = 8000,
@@ -30,19 +39,28 @@ def up(
     slots_per_agent: Slots = 1,
     data: Data = DATA,
     pass_env: PassEnv = None,
+    host: Host = None,
+    public_url: PublicUrl = None,
+    insecure_public: Insecure = False,
     json: Json = False,
 ) -> None:
     """Start a coordinator and local agents in the background; print a login link."""
+    from cli.local.exposure import asked_for
     from cli.local.layout import Layout
-    from cli.local.stack import Plan, bring_up, login_link
+    from cli.local.stack import Plan, bring_up, join_command, login_link
 
-    stack = bring_up(Layout.at(data), Plan(port, agents, slots_per_agent, tuple(pass_env or ())), note)
+    exposure = asked_for(host, public_url, insecure_public)
+    stack = bring_up(Layout.at(data), Plan(port, agents, slots_per_agent, tuple(pass_env or ()), exposure), note)
     with stack.client() as client:
         link = login_link(client)
+        join = join_command(client) if stack.exposure else ""
     if not stack.started:
         note("it is up already")
-    document = {"server": stack.url, "login_link": link, "started": list(stack.started), "data": str(stack.layout.data)}
+    document: dict[str, Any] = {"server": stack.url, "login_link": link, "started": list(stack.started), "data": str(stack.layout.data)}
     pairs = [("server", stack.url), ("login", f"{link} (works once)"), ("data", str(stack.layout.data))]
+    if stack.exposure is not None:
+        document |= {"public_url": stack.exposure.public_url(stack.port), "join_command": join}
+        pairs += [("open", stack.exposure.told(stack.port)), ("on another machine", f"{join} (works once, for an hour)")]
     emit(document, Format.JSON if json else Format.TABLE, lambda: fields(pairs))
     if not json:
         note(*_next_steps(data))

@@ -42,6 +42,11 @@ class Layout:
         return self.run / "server"
 
     @property
+    def exposure(self) -> Path:
+        """Holds the address under which other machines reach the running coordinator; absent: none."""
+        return self.run / "exposure"
+
+    @property
     def credentials(self) -> Path:
         return self.data / CREDENTIALS
 

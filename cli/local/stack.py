@@ -11,7 +11,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,23 +19,18 @@ from urllib.parse import urlsplit
 from cli.client import Client
 from cli.errors import CliError, ProblemError, StackError
 from cli.local.admin import ask_admin
+from cli.local.exposure import LOOPBACK, Exposure, own_address, remember, remembered
 from cli.local.layout import Layout
 from cli.local.processes import Program, alive, find, log_tail, recorded, start, stop, sweep
 from cli.settings import JOIN_TOKEN, Setting, Settings, store, write_private
 from cli.views import Node, view
 
 COORDINATOR = "coordinator"
-HOST = "127.0.0.1"
 PORTS_TRIED = 50
 READY_TIMEOUT_S = 60.0
 AGENTS_TIMEOUT_S = 90.0
 LOCK_TIMEOUT_S = 60.0
 POLL_S = 0.05
-GRACEFUL_SHUTDOWN_S = 5
-#: Time-outs and limits for what a peer leaves undone, which uvicorn itself does not have.
-GUARD = "api.middleware.connections:GuardedProtocol"
-CONNECTIONS = 4096
-KEEP_ALIVE_S = 5
 READY_STATES = ("ready", "cordoned")
 
 Say = Callable[[str], None]
@@ -49,6 +44,7 @@ class Plan:
     agents: int = 2
     slots_per_agent: int = 1
     pass_environment: tuple[str, ...] = ()  # further variables that ranks get, each NAME or NAME,NAME
+    exposure: Exposure | None = None  # None: as it is, which at first is to this machine alone
 
     @property
     def agent_names(self) -> list[str]:
@@ -62,10 +58,15 @@ class Stack:
     layout: Layout
     settings: Settings
     started: tuple[str, ...]  # by this call; empty: it was up already
+    exposure: Exposure | None = None  # None: only this machine reaches it
 
     @property
     def url(self) -> str:
         return self.settings.url
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 80
 
     def client(self) -> Client:
         return Client(self.settings)
@@ -80,7 +81,7 @@ def bring_up(layout: Layout, plan: Plan, say: Say) -> Stack:
         started = _ensure_coordinator(layout, plan, say)
         settings = _ensure_credentials(layout, say)
         started += _ensure_agents(layout, plan, settings, say)
-    return Stack(layout, settings, tuple(started))
+        return Stack(layout, settings, tuple(started), remembered(layout))
 
 
 def take_down(layout: Layout, say: Say) -> int:
@@ -95,6 +96,7 @@ def take_down(layout: Layout, say: Say) -> int:
         stop(layout, [record for record in records if record.name == COORDINATOR])
         swept = sweep(layout)
         layout.server.unlink(missing_ok=True)
+        remember(layout, None)
     return running + swept
 
 
@@ -125,39 +127,65 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def free_port(wanted: int) -> int:
-    """`wanted`, or the next port above it that nobody listens on."""
+def join_command(client: Client) -> str:
+    """The command line that another machine joins with. Its token works once, for an hour."""
+    return str(client.create("/cluster/nodes", {})["command"])
+
+
+def free_port(wanted: int, hosts: Sequence[str] = (LOOPBACK,)) -> int:
+    """`wanted`, or the next port above it that nobody listens on at any of these addresses."""
     for port in range(wanted, wanted + PORTS_TRIED):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((HOST, port))
+        if all(_is_free(host, port) for host in hosts):
             return port
     raise StackError(f"ports {wanted} to {wanted + PORTS_TRIED - 1} are all used", "name a free one with --port")
 
 
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
 def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
+    kept = remembered(layout)
+    exposure = plan.exposure or kept
     if is_up(layout):
+        if exposure != kept:
+            raise _runs_otherwise(kept)
         return []
+    if exposure:
+        own_address(exposure.address)  # refused where the machine has moved to another network since
+    hosts = exposure.listens_on if exposure else (LOOPBACK,)
     wanted = _previous_port(layout) or plan.port
-    port = free_port(wanted)
+    port = free_port(wanted, hosts)
     if port != wanted:
         say(f"port {wanted} is used; taking {port}")
-        stop(layout, recorded(layout))  # agents of a coordinator that died would go on calling the old address
-    url = f"http://{HOST}:{port}"
-    say(f"starting the coordinator on {url}")
-    arguments = ["-m", "uvicorn", "api.main:app", "--host", HOST, "--port", str(port)]
-    arguments += ["--http", GUARD, "--limit-concurrency", str(CONNECTIONS), "--timeout-keep-alive", str(KEEP_ALIVE_S)]
-    arguments += ["--timeout-graceful-shutdown", str(GRACEFUL_SHUTDOWN_S), "--no-access-log"]
-    arguments += [
-        "--ws-per-message-deflate",
-        "false",
-    ]  # compressing each small message for each of a thousand sockets costs more than it saves
-    environment = {"PACELINE_DATA": str(layout.data), "PACELINE_PRINT_LOGIN_LINK": "false"}  # `up` prints one that no log keeps
-    start(layout, Program(COORDINATOR, arguments, environment, umask=0o077))
-    layout.server.write_text(url)
+    if port != wanted or exposure != kept:
+        stop(layout, recorded(layout))  # agents of a coordinator that died would go on with the old addresses, its and their own
+    say(f"starting the coordinator on {', '.join(f'http://{host}:{port}' for host in hosts)}")
+    start(layout, _coordinator(layout, hosts, port, exposure))
+    layout.server.write_text(f"http://{LOOPBACK}:{port}")
+    remember(layout, exposure)
     with Client(_settings(layout, None)) as client:
         _await(layout, COORDINATOR, client.ready, READY_TIMEOUT_S)
     return [COORDINATOR]
+
+
+def _coordinator(layout: Layout, hosts: Sequence[str], port: int, exposure: Exposure | None) -> Program:
+    arguments = ["-m", "api.serve", "--port", str(port), *(word for host in hosts for word in ("--host", host))]
+    environment = {"PACELINE_DATA": str(layout.data), "PACELINE_PRINT_LOGIN_LINK": "false"}  # `up` prints one that no log keeps
+    return Program(COORDINATOR, arguments, environment | (exposure.environment(port) if exposure else {}), umask=0o077)
+
+
+def _runs_otherwise(kept: Exposure | None) -> StackError:
+    how = f"is open at {kept.address}{f' behind {kept.tls_url}' if kept.tls_url else ' over plain http'}" if kept else "is on loopback only"
+    return StackError(
+        f"the coordinator runs already, and {how}", "'paceline down' ends it and its ranks; then say 'paceline up --host' again"
+    )
 
 
 def _ensure_credentials(layout: Layout, say: Say) -> Settings:
@@ -205,6 +233,8 @@ def _agent(layout: Layout, plan: Plan, client: Client, name: str) -> Program:
     arguments = ["-m", "cluster.agent.main", "--server", client.settings.url, "--name", name]
     arguments += ["--slots", str(plan.slots_per_agent), "--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
     arguments += [word for names in plan.pass_environment for word in ("--pass-env", names)]
+    exposure = remembered(layout)
+    arguments += ["--address", exposure.address] if exposure else []  # gangs over several machines meet there
     known = _follow_coordinator(layout.agent(name) / "credential.json", client.settings.url)
     return Program(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
 

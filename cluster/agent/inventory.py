@@ -15,7 +15,7 @@ from monitoring.gpu import GpuSampler
 _PACKAGES = ("torch", "paceline")
 
 
-def take_inventory(gpus: GpuSampler | None, cpu_slots: int | None, labels: dict[str, str]) -> Inventory:
+def take_inventory(gpus: GpuSampler | None, cpu_slots: int | None, labels: dict[str, str], checkpoint_disk: str | None = None) -> Inventory:
     """A slot is a GPU; on a machine without, a CPU slot."""
     cpus = len(os.sched_getaffinity(0))
     return Inventory(
@@ -28,6 +28,7 @@ def take_inventory(gpus: GpuSampler | None, cpu_slots: int | None, labels: dict[
         platform=platform.platform(),
         versions=_versions() | (gpus.versions if gpus else {}),
         labels=labels,
+        checkpoint_disk=checkpoint_disk,
     )
 
 

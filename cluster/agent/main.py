@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.agent.account import ENTERED_BY_ALL, find_account
+from cluster.agent.disks import disk_of
 from cluster.agent.errors import AgentError, DataFolderInUseError, NoPortError
 from cluster.agent.folders import AgentFolder, lock
 from cluster.agent.inventory import address_towards, interface_of, take_inventory
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = AgentFolder(settings.data)
     try:
         folder.create()
+        prepare_checkpoints(settings)
         prepare_account(settings, folder)
         settings = prepare_memory_limit(settings)
         held = lock(folder.agent_lock)
@@ -68,6 +70,19 @@ def keep_apart(settings: AgentSettings) -> AgentSettings:
     spare_from_memory_killer()
     umask = os.umask(PRIVATE_UMASK)
     return replace(settings, confinement=replace(settings.confinement, umask=umask))
+
+
+def prepare_checkpoints(settings: AgentSettings) -> None:
+    """Make the default folder for checkpoints, as a rank would: the coordinator is told which folder it is. Ranks try again, and say why not."""
+    if settings.confinement.run_as is not None:
+        return  # the folder is made for that user
+    umask = os.umask(settings.confinement.umask)
+    try:
+        settings.checkpoints.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        log.warning("the folder for checkpoints cannot be made: %s", error)
+    finally:
+        os.umask(umask)
 
 
 def prepare_account(settings: AgentSettings, folder: AgentFolder) -> None:
@@ -100,7 +115,7 @@ async def serve(settings: AgentSettings, folder: AgentFolder) -> None:
     try:
         address = settings.address or await _own_address(settings)
         site = Site(
-            inventory=take_inventory(gpus, settings.slots, settings.labels),
+            inventory=take_inventory(gpus, settings.slots, settings.labels, disk_of(settings.checkpoints)),
             address=address,
             interface=interface_of(address),
             store_port=await _start_store(store, address, folder, settings.ports),

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from api.deps import Services
+from api.main import create_app
+from api.settings import Settings
 from cluster.states import NodeState
 from db.models.nodes import NodeRow
 from tests import factories
@@ -99,6 +101,33 @@ async def test_adding_a_node_gives_a_token_that_works_once(client: httpx.AsyncCl
         first, second = [await agent.post("/api/v1/agents/join", json=join) for _ in range(2)]
     assert (first.status_code, second.status_code, second.json()["code"]) == (201, 401, "invalid_join_token")
     assert [(node["name"], node["state"]) for node in (await client.get(NODES)).json()["items"]] == [("new", "joining")]
+
+
+@pytest.mark.parametrize(
+    ("public_url", "told"),
+    [
+        ("", True),
+        ("http://localhost:8000", True),
+        ("http://127.0.1.1:8000", True),
+        ("http://[::1]:8000", True),
+        ("http://10.0.0.5:8000", False),
+        ("https://train.example", False),
+    ],
+)
+async def test_an_invitation_to_a_loopback_address_says_so(settings: Settings, public_url: str, told: bool) -> None:
+    """`BASE_URL`, by which the client comes, is loopback, too: it counts where there is no public URL."""
+    app = create_app(settings.model_copy(update={"public_url": public_url}), with_loops=False)
+    async with app.router.lifespan_context(app):
+        async with app.state.services.write() as session:
+            _, key = await factories.create_user(session, name="admin", role="admin")
+        async with Connect(app)(key) as client:
+            invitation = (await client.post(NODES, json={})).json()
+    assert (public_url or "http://127.0.0.1:8000") in invitation["command"]
+    if told:
+        assert "'paceline up --host ADDRESS'" in invitation["warning"]
+        assert "PACELINE_PUBLIC_URL" in invitation["warning"]
+    else:
+        assert invitation["warning"] is None
 
 
 async def test_a_replayed_invitation_does_not_show_its_secret_again(client: httpx.AsyncClient) -> None:

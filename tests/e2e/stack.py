@@ -85,7 +85,7 @@ class Stack:
         return mine
 
     def coordinator(self) -> psutil.Process:
-        return next(p for p in self.processes() if "api.main:app" in " ".join(p.cmdline()))
+        return next(p for p in self.processes() if "api.serve" in " ".join(p.cmdline()))
 
     def kill_coordinator(self) -> None:
         process = self.coordinator()

@@ -2581,7 +2581,10 @@ export interface components {
         };
         /** NodeInvitation */
         NodeInvitation: {
-            /** Command */
+            /**
+             * Command
+             * @description what to run on the new machine
+             */
             command: string;
             /**
              * Expires At
@@ -2593,6 +2596,11 @@ export interface components {
              * @description single-use; shown once
              */
             token: string;
+            /**
+             * Warning
+             * @description why another machine cannot use the command, and the way out; null: it can, as far as we know
+             */
+            warning: string | null;
         };
         /**
          * NodeRequest

@@ -46,6 +46,16 @@ def test_add_prints_the_command_once(paceline: Paceline, coordinator: FakeCoordi
     assert "paceline worker --token t" in paceline("nodes", "add").stdout
 
 
+def test_add_does_not_offer_a_loopback_address_to_another_machine(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    answer = {"token": "t", "command": "paceline worker --token t", "expires_at": "2026-11-20T13:00:00Z", "warning": "use up --host"}
+    coordinator.on("POST", "/cluster/nodes", Answer(201, answer))
+    done = paceline("nodes", "add")
+    assert "run on the coordinator's machine" in done.stdout
+    assert "run there" not in done.stdout
+    assert "warning: use up --host" in done.stderr
+    assert json.loads(paceline("nodes", "add", "--json").stdout) == answer
+
+
 def test_login_stores_a_key_that_works(stranger: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", "/auth/me", Answer(200, {"user_id": "U", "name": "ada", "role": "admin"}))
     listed(coordinator, node())

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
+from cli.local.exposure import addresses
 from cli.local.layout import Layout
 from cli.local.processes import find, marked, recorded
 from tests.cli.conftest import ROOT, Paceline
@@ -108,6 +110,67 @@ def test_key_of_a_forgotten_database_is_replaced(stranger: Paceline, layout: Lay
         database.unlink()
     up(stranger, "--port", str(free_port()))
     assert stranger("jobs").returncode == 0
+
+
+@pytest.fixture
+def address() -> str:
+    """Under which other machines would reach this one."""
+    found = addresses()
+    if not found:
+        pytest.skip("this machine has no network besides loopback")
+    return found[0]
+
+
+def test_up_with_a_host_is_open_there_and_heals_so(stranger: Paceline, layout: Layout, address: str) -> None:
+    port = free_port()
+    first = up(stranger, "--port", str(port), "--host", address, "--insecure-public")
+    public = f"http://{address}:{port}"
+    assert (first["server"], first["public_url"]) == (f"http://127.0.0.1:{port}", public)
+    assert first["login_link"].startswith(f"{public}/login?token=")
+    assert first["join_command"].startswith(f"paceline worker --server {public} --token ")
+    assert json.loads(stranger("nodes", "add", "--json").stdout)["command"].startswith(f"paceline worker --server {public} ")
+    (record,) = recorded(layout)
+    coordinator = find(record)
+    assert coordinator is not None
+    listening = {(each.laddr.ip, each.laddr.port) for each in coordinator.net_connections("tcp4") if each.status == psutil.CONN_LISTEN}
+    assert listening == {("127.0.0.1", port), (address, port)}
+    coordinator.send_signal(signal.SIGKILL)
+    coordinator.wait(WAIT_S)
+    assert up(stranger)["public_url"] == public  # healed as it was
+    assert httpx.get(f"{public}/login", timeout=WAIT_S).status_code != 403
+    stranger("down")
+    assert "public_url" not in up(stranger, "--port", str(free_port()))
+
+
+def test_local_agents_of_an_open_stack_are_met_at_its_address(stranger: Paceline, layout: Layout, address: str) -> None:
+    done = stranger("up", "--agents", "1", "--port", str(free_port()), "--host", address, "--insecure-public")
+    assert done.returncode == 0, done.stderr
+    assert "plain http: keys travel readable" in done.stdout
+    (node,) = json.loads(stranger("nodes", "--json").stdout)
+    assert node["address"] == address
+
+
+def test_behind_tls_the_coordinator_stays_on_loopback(stranger: Paceline, layout: Layout, address: str) -> None:
+    port = free_port()
+    opened = up(stranger, "--port", str(port), "--host", address, "--public-url", "https://train.example/")
+    assert opened["login_link"].startswith("https://train.example/login?token=")
+    assert opened["join_command"].startswith("paceline worker --server https://train.example --token ")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address, port), timeout=WAIT_S)
+    by_proxy = {"Host": "train.example", "X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
+    key = json.loads(layout.credentials.read_text())["api_key"]
+    answer = httpx.get(f"{opened['server']}/api/v1/auth/me", headers=by_proxy | {"Authorization": f"Bearer {key}"}, timeout=WAIT_S)
+    assert answer.status_code == 200, answer.text
+    readable = by_proxy | {"X-Forwarded-Proto": "http"}
+    assert httpx.get(f"{opened['server']}/api/v1/auth/me", headers=readable, timeout=WAIT_S).json()["code"] == "insecure_transport"
+
+
+def test_a_running_stack_is_not_opened_behind_the_back_of_its_ranks(stranger: Paceline, layout: Layout, address: str) -> None:
+    up(stranger, "--port", str(free_port()))
+    done = stranger("up", *NO_AGENTS, "--host", address, "--insecure-public")
+    assert done.returncode == 1
+    assert "runs already, and is on loopback only" in done.stderr
+    assert "paceline down" in done.stderr
 
 
 def test_coordinator_that_cannot_start_shows_why(stranger: Paceline, layout: Layout) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from cluster.agent.disks import disk_of
 from cluster.agent.rendezvous import free_port
 from cluster.protocol import Refused
 from cluster.states import RankState
@@ -45,6 +47,20 @@ async def test_the_credential_is_private_and_makes_the_token_needless(agent: Age
     agent.start(token="")
     await coordinator.until(lambda c: len(c.hellos) == 2)
     assert coordinator.hellos[0].boot_id != coordinator.hellos[1].boot_id
+    await agent.end()
+
+
+async def test_hello_says_which_folder_the_checkpoints_are_in(agent: AgentProcess, coordinator: Coordinator) -> None:
+    """Made before it is told of, as a rank would make it: a folder that appears later would be another one by then."""
+    umask = os.umask(0o027)
+    try:
+        agent.start()
+    finally:
+        os.umask(umask)
+    await coordinator.until(lambda c: c.hellos)
+    folder = agent.data.parent / "checkpoints"
+    assert folder.stat().st_mode & 0o777 == 0o750
+    assert coordinator.hellos[0].inventory.checkpoint_disk == disk_of(folder)
     await agent.end()
 
 

@@ -7,7 +7,8 @@ import { job, node, page } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
-const invite = () => ok({ token: "t", command: "paceline worker --token t", expires_at: "2026-11-20T10:00:00Z" }, 201);
+const invitation = { token: "t", command: "paceline worker --token t", expires_at: "2026-11-20T10:00:00Z", warning: null };
+const invite = () => ok(invitation, 201);
 
 describe("adding a node", () => {
   it("waits for a new one, not for one that was there, and says when it joined", async () => {
@@ -22,6 +23,15 @@ describe("adding a node", () => {
     nodes = [node(), node({ id: "n2", name: "node-b" })];
     await act(() => client.invalidateQueries({ queryKey: keys.nodes }));
     expect(await screen.findByText(/joined with 1 slot\./)).toHaveTextContent("node-b");
+  });
+
+  it("does not offer a loopback address to another machine", async () => {
+    const warning = "http://127.0.0.1:8000 is this coordinator's own loopback address";
+    mockApi({ "POST /api/v1/cluster/nodes": () => ok({ ...invitation, warning }, 201) });
+    renderApp("/cluster?add=true");
+    expect(await screen.findByRole("alert")).toHaveTextContent(warning);
+    expect(screen.getByText(/Run this on the coordinator's own machine/)).toBeVisible();
+    expect(screen.queryByText(/Run this on the new machine/)).toBeNull();
   });
 
   it("offers nothing that changes the cluster to a viewer", async () => {

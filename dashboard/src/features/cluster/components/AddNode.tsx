@@ -1,5 +1,5 @@
 import { Loader, Modal } from "@mantine/core";
-import { IconCircleCheck } from "@tabler/icons-react";
+import { IconAlertTriangle, IconCircleCheck } from "@tabler/icons-react";
 import { useEffect, useState } from "react";
 import { CopyBox } from "@/components/ui/CopyBox";
 import { ErrorState, LoadingState } from "@/components/ui/Panel";
@@ -20,7 +20,15 @@ export function AddNode({ known, onClose }: { known: readonly Node[]; onClose():
       {!data && !error && <LoadingState rows={2} what="a join token" />}
       {data && (
         <div className="stack">
-          <p className={classes.step}>Run this on the new machine. The token is single-use, shown once, and ends at {clock(data.expires_at)}.</p>
+          {data.warning && (
+            <p className={classes.step} role="alert">
+              <IconAlertTriangle size={16} color="var(--warn)" aria-hidden /> <strong>No other machine can use this command.</strong> {data.warning}
+            </p>
+          )}
+          <p className={classes.step}>
+            Run this on the {data.warning ? "coordinator's own" : "new"} machine. The token is single-use, shown once, and ends at{" "}
+            {clock(data.expires_at)}.
+          </p>
           <CopyBox value={data.command} />
           <p className={classes.step} role="status" aria-live="polite">
             <Progress node={joined} />

@@ -1,0 +1,67 @@
+"""`python -m api.serve --port PORT [--host ADDRESS ...]`: the coordinator on one port of each address, as `paceline up` starts it.
+
+uvicorn's own command listens on one address or on all of them. Here it can be loopback and one more, and no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+
+LOOPBACK = "127.0.0.1"
+APP = "api.main:app"
+#: Time-outs and limits for what a peer leaves undone, which uvicorn itself does not have.
+GUARD = "api.middleware.connections:GuardedProtocol"
+CONNECTIONS = 4096
+KEEP_ALIVE_S = 5
+GRACEFUL_SHUTDOWN_S = 5
+#: What uvicorn's own command ends with when the application does not start.
+NOT_STARTED = 3
+
+
+def configuration() -> uvicorn.Config:
+    return uvicorn.Config(
+        APP,
+        http=GUARD,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+        access_log=False,
+        ws_per_message_deflate=False,  # compressing each small message for each of a thousand sockets costs more than it saves
+    )
+
+
+def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
+    """One listening socket for each IPv4 address. Raises OSError where an address is not this machine's, or its port is used."""
+    sockets: list[socket.socket] = []
+    try:
+        for host in dict.fromkeys(hosts):
+            sockets.append(socket.create_server((host, port)))
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port} ({error.strerror}); use another --host or --port") from error
+    return sockets
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m api.serve", description="Run the coordinator.")
+    parser.add_argument("--host", action="append", metavar="ADDRESS", help=f"IPv4 address to listen on; repeatable (default: {LOOPBACK})")
+    parser.add_argument("--port", type=int, default=8000, help="the same on each address (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        sockets = listen(options.host or [LOOPBACK], options.port)
+    except OSError as error:
+        print(f"error: {error.strerror}", file=sys.stderr)
+        return 1
+    server = uvicorn.Server(configuration())
+    server.run(sockets=sockets)
+    return 0 if server.started else NOT_STARTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

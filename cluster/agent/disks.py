@@ -1,0 +1,35 @@
+"""Which folder of which machine a path is, so that the coordinator can tell whether two nodes share it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import psutil
+
+#: File systems on disks of one machine. What is on any other may be seen by several machines.
+LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"})
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def disk_of(folder: Path, boot_id: Path = BOOT_ID) -> str | None:
+    """The identity of a folder on a disk of this machine: equal for two paths to it, different for any other folder here or elsewhere.
+
+    None where another machine may see the same folder, and where that cannot be told. The kernel's boot id stands for the machine: containers
+    on it share it, while copies of a virtual machine, which have the same /etc/machine-id, do not.
+    """
+    try:
+        path = folder.resolve(strict=True)
+        found = path.stat()
+        if file_system_of(path) not in LOCAL:
+            return None
+        machine = boot_id.read_text().strip()
+    except OSError:
+        return None
+    return hashlib.sha256(f"{machine}:{found.st_dev}:{found.st_ino}".encode()).hexdigest()[:32] if machine else None
+
+
+def file_system_of(path: Path) -> str:
+    """The type of the file system that an absolute path lies on; empty where it is not known."""
+    mounts = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=True)}  # the last one covers those before
+    return next((mounts[str(place)] for place in (path, *path.parents) if str(place) in mounts), "")

@@ -1,0 +1,103 @@
+"""What `up --host` takes, and what it refuses with a way out."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import Path
+
+import pytest
+
+from cli.errors import CliError, UsageProblem
+from cli.local import exposure
+from cli.local.exposure import Exposure, addresses, asked_for, own_address, remember, remembered
+from cli.local.layout import Layout
+
+OWN = "192.0.2.5"
+
+
+@pytest.fixture
+def one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposure, "addresses", lambda: [OWN])
+
+
+def test_nothing_asked_for_is_loopback_only() -> None:
+    assert asked_for(None, None, insecure=False) is None
+
+
+def test_plain_http_needs_to_be_said(one_address: None) -> None:
+    with pytest.raises(
+        UsageProblem, match=r"--host 192.0.2.5 answers other machines over plain http: keys, .* would travel readable"
+    ) as refused:
+        asked_for(OWN, None, insecure=False)
+    assert "--insecure-public" in str(refused.value.hint)
+    assert f"--public-url https://{OWN}" in str(refused.value.hint)
+    assert asked_for(OWN, None, insecure=True) == Exposure(OWN, OWN)
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "insecure", "words"),
+    [
+        (OWN, "https://train.example", True, "for TLS in front, --insecure-public for none"),
+        (OWN, "http://train.example", False, "--public-url http://train.example is not an https address"),
+        (None, "https://train.example", False, "there is no --host"),
+        (None, None, True, "there is no --host"),
+        ("127.0.0.1", None, True, "127.0.0.1 is no address under which other machines reach this one"),
+        ("localhost", None, True, r"localhost \(127.0.0.1\) is no address"),
+        ("0.0.0.0", None, True, "0.0.0.0 is no address"),
+        ("198.51.100.7", None, True, "198.51.100.7: no network interface of this machine has this address"),
+        ("no-such-name.invalid", None, True, "no-such-name.invalid has no IPv4 address here"),
+    ],
+)
+def test_what_cannot_work_is_refused(one_address: None, host: str | None, url: str | None, insecure: bool, words: str) -> None:
+    with pytest.raises(UsageProblem, match=words) as refused:
+        asked_for(host, url, insecure)
+    assert refused.value.hint
+
+
+def test_refusals_name_the_addresses_that_there_are(one_address: None) -> None:
+    with pytest.raises(UsageProblem) as refused:
+        own_address("127.0.0.1")
+    assert refused.value.hint == f"name an address of this machine with --host: {OWN}"
+
+
+def test_addresses_are_this_machines_and_not_loopback() -> None:
+    for address in addresses():
+        assert not ipaddress.ip_address(address).is_loopback
+        with socket.socket() as probe:
+            probe.bind((address, 0))
+
+
+def test_plain_http_listens_on_loopback_and_one_address_and_no_other() -> None:
+    plain = Exposure("head.lan", OWN)
+    assert plain.listens_on == ("127.0.0.1", OWN)
+    assert plain.environment(8000) == {
+        "PACELINE_ALLOWED_HOSTS": f"head.lan,{OWN}",
+        "PACELINE_PUBLIC_URL": "http://head.lan:8000",
+        "PACELINE_INSECURE_PUBLIC": "true",
+    }
+    assert "192.0.2.5 port 8000, plain http: keys travel readable" in plain.told(8000)
+
+
+def test_behind_tls_only_loopback_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_ALLOWED_HOSTS", "old.example, train.example")
+    behind = Exposure(OWN, OWN, "https://train.example")
+    assert behind.listens_on == ("127.0.0.1",)
+    assert behind.environment(8000) == {
+        "PACELINE_ALLOWED_HOSTS": f"old.example,train.example,{OWN}",
+        "PACELINE_PUBLIC_URL": "https://train.example",
+        "PACELINE_INSECURE_PUBLIC": "false",
+    }
+
+
+def test_it_is_remembered_until_down(tmp_path: Path) -> None:
+    layout = Layout.at(tmp_path)
+    layout.create()
+    assert remembered(layout) is None
+    remember(layout, Exposure("head.lan", OWN))
+    assert remembered(layout) == Exposure("head.lan", OWN)
+    layout.exposure.write_text("{")
+    with pytest.raises(CliError, match="is damaged"):
+        remembered(layout)
+    remember(layout, None)
+    assert remembered(layout) is None

@@ -1,0 +1,52 @@
+"""Two paths to one folder have one identity, and no other folder has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.agent import disks
+from cluster.agent.disks import disk_of, file_system_of
+
+
+@pytest.fixture
+def boot_id(tmp_path: Path) -> Path:
+    path = tmp_path / "boot_id"
+    path.write_text("machine-1\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def local_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the tests run."""
+    monkeypatch.setattr(disks, "file_system_of", lambda path: "ext4")
+
+
+def test_paths_to_one_folder_are_equal_and_others_are_not(tmp_path: Path, boot_id: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    one = disk_of(tmp_path / "one", boot_id)
+    assert one
+    assert disk_of(tmp_path / "link", boot_id) == one
+    assert disk_of(tmp_path / "other", boot_id) != one
+
+
+def test_the_same_path_on_another_machine_is_another_folder(tmp_path: Path, boot_id: Path) -> None:
+    here = disk_of(tmp_path, boot_id)
+    boot_id.write_text("machine-2\n")
+    assert disk_of(tmp_path, boot_id) != here
+
+
+def test_what_others_may_see_and_what_is_not_known_is_not_told(tmp_path: Path, boot_id: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert disk_of(tmp_path / "missing", boot_id) is None
+    assert disk_of(tmp_path, tmp_path / "no-boot-id") is None
+    for shared in ("nfs4", "ceph", "fuse.sshfs", ""):
+        monkeypatch.setattr(disks, "file_system_of", lambda path, kind=shared: kind)
+        assert disk_of(tmp_path, boot_id) is None
+
+
+def test_the_file_system_is_that_of_the_nearest_mount() -> None:
+    assert file_system_of(Path("/proc/self")) == "proc"
+    assert file_system_of(Path("/")) != "proc"
