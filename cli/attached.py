@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cli.commands.jobs import change_job
 from cli.commands.logs import printed_line
-from cli.errors import CliError, ProblemError
-from cli.follow import LogFilter, follow_log
+from cli.errors import CliError, ProblemError, UnreachableError
+from cli.follow import RETRIES, LogFilter, follow_log
 from cli.interrupts import deferred
 from cli.output import note, say
 from cli.views import Job, view
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cli.client import Client
 
 WAIT_POLL_S = 0.2
+#: Of a coordinator that nobody starts again.
+PRIVATE_RETRIES = 2
 _NEVER_FITS = "cluster_too_small"
 
 
@@ -65,16 +67,25 @@ class AttachedJob:
             job = self._client.job(job.id)
 
     def _print_log(self, job: Job) -> None:
-        for entry in follow_log(self._client, job.id, self._printed, self._only):
+        for entry in follow_log(self._client, job.id, self._printed, self._only, PRIVATE_RETRIES if self._private else RETRIES):
             self._printed = entry.seq
             self._show(printed_line(entry))
 
     def _cancel(self, job: Job) -> None:
-        """Cancel the job, and print what its ranks still say. A second Ctrl-C ends this wait."""
+        """Cancel the job, and print what its ranks still say. A second Ctrl-C ends this wait, and so does the end of a private coordinator:
+        Slurm sends SIGTERM to all processes at once."""
         note("", f"cancelling {job.name}; Ctrl-C again does not wait for its end")
+        try:
+            self._ask_to_cancel(job)
+            self._print_log(job)
+        except UnreachableError:
+            if not self._private:
+                raise
+            raise KeyboardInterrupt from None
+
+    def _ask_to_cancel(self, job: Job) -> None:
         try:
             change_job(self._client, job.id, "cancel")
         except ProblemError:
             if not self._client.job(job.id).ended:
                 raise
-        self._print_log(job)
