@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cli.local.private import SHORT_PLACE
 from tests.e2e.stack import ROOT
 from tests.waiting import wait_until
 
@@ -44,14 +46,11 @@ class Laptop:
     """A home, a folder for temporary files and a project, all of this test's own; no coordinator is configured."""
 
     place: Path
+    temporary: Path  # short enough for sockets to lie in it
 
     @property
     def project(self) -> Path:
         return self.place / "my project"
-
-    @property
-    def temporary(self) -> Path:
-        return self.place / "tmp"
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "SLURM_", "XDG_"))}
@@ -80,13 +79,13 @@ class Laptop:
 
 @pytest.fixture
 def laptop(tmp_path: Path) -> Iterator[Laptop]:
-    laptop = Laptop(tmp_path)
-    (laptop.project / "src").mkdir(parents=True)
-    laptop.temporary.mkdir()
-    (laptop.project / "src" / "train.py").write_text(SCRIPT)
-    (laptop.project / "src" / "beside.py").write_text("word = 'sum'\n")
-    yield laptop
-    assert laptop.left() == []
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE, prefix="t-") as temporary:
+        laptop = Laptop(tmp_path, Path(temporary))
+        (laptop.project / "src").mkdir(parents=True)
+        (laptop.project / "src" / "train.py").write_text(SCRIPT)
+        (laptop.project / "src" / "beside.py").write_text("word = 'sum'\n")
+        yield laptop
+        assert laptop.left() == []
 
 
 def test_two_ranks_of_a_script_run_to_their_end(laptop: Laptop) -> None:
