@@ -32,7 +32,7 @@ MEANINGS = {
     ExitCode.JOB_FAILED: "the followed job failed",
     ExitCode.JOB_CANCELLED: "the followed job was cancelled",
     ExitCode.OUTCOME_UNKNOWN: "sent, but the outcome is unknown",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C (a followed job goes on)",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C (a followed job goes on; one that 'run' launched is cancelled)",
 }
 
 

@@ -45,12 +45,12 @@ def read_page(client: Client, job_id: str, after: int, only: LogFilter, **option
     return view(document, LogPage)
 
 
-def follow_log(client: Client, job_id: str, after: int, only: LogFilter) -> Iterator[LogEntry]:
-    """Every matching line after the cursor, until the log is complete. A coordinator that is away for a while is waited for."""
+def follow_log(client: Client, job_id: str, after: int, only: LogFilter, retries: int = RETRIES) -> Iterator[LogEntry]:
+    """Every matching line after the cursor, until the log is complete. A coordinator that is away is asked again `retries` times."""
     news = _News(client, job_id)
     with contextlib.closing(news):
         while True:
-            page = _patient_page(client, job_id, after, only)
+            page = _patient_page(client, job_id, after, only, retries)
             yield from page.items
             after = max(after, page.next_after)
             if page.complete and len(page.items) == 0:
@@ -59,8 +59,8 @@ def follow_log(client: Client, job_id: str, after: int, only: LogFilter) -> Iter
                 news.wait(after)
 
 
-def _patient_page(client: Client, job_id: str, after: int, only: LogFilter) -> LogPage:
-    for _ in range(RETRIES):
+def _patient_page(client: Client, job_id: str, after: int, only: LogFilter, retries: int) -> LogPage:
+    for _ in range(retries):
         try:
             return read_page(client, job_id, after, only, limit=PAGE)
         except UnreachableError:

@@ -18,6 +18,7 @@ from cli.commands import (
     logs,
     nodes,
     plan,
+    run,
     stack,
     storage,
     submit,
@@ -36,6 +37,9 @@ app = typer.Typer(
 
 HERE, JOBS, CLUSTER, ACCESS = "This machine", "Jobs", "Cluster", "Access"
 
+#: Of commands that read their words in a way of their own.
+CLASSES = {"run": run.LaunchCommand}
+
 for panel, name, function in (
     (HERE, "up", stack.up),
     (HERE, "down", stack.down),
@@ -43,6 +47,7 @@ for panel, name, function in (
     (HERE, "worker", worker.worker),
     (HERE, "backup", backup.backup),
     (JOBS, "submit", submit.submit),
+    (JOBS, "run", run.run),
     (JOBS, "plan", plan.plan),
     (JOBS, "jobs", jobs.jobs),
     (JOBS, "show", jobs.show),
@@ -66,7 +71,7 @@ for panel, name, function in (
     (ACCESS, "login", identity.login),
     (ACCESS, "login-link", identity.login_link),
 ):
-    app.command(name, rich_help_panel=panel)(function)
+    app.command(name, rich_help_panel=panel, cls=CLASSES.get(name))(function)
 
 app.add_typer(backup.app, name="db", rich_help_panel=HERE)
 app.add_typer(data.app, name="data", rich_help_panel=JOBS)

@@ -22,6 +22,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8000"
 JOIN_TOKEN = "PACELINE_JOIN_TOKEN"
 PROJECT_FOLDER = ".paceline"
 PROJECT = "project"
+DEFAULT = "default"
 CREDENTIALS = "credentials.json"
 
 
@@ -46,6 +47,16 @@ class Settings:
     @property
     def key(self) -> str | None:
         return self.api_key.value
+
+    @property
+    def name_a_coordinator(self) -> bool:
+        """Whether anybody said which coordinator to use. A key alone says it too: it is for the default one."""
+        return self.server.source != DEFAULT or self.key is not None
+
+    @property
+    def name_it_here_and_now(self) -> bool:
+        """Whether the coordinator was named by a flag or by the environment, not by a file of an earlier day."""
+        return self.server.source.startswith(("flag", "environment"))
 
 
 def resolve(server: str | None = None, api_key: str | None = None, start: Path | None = None) -> Settings:
@@ -126,6 +137,22 @@ def allowed_hosts(*names: str) -> str:
     return ",".join(dict.fromkeys(name.strip() for name in (*set_already, *names) if name.strip()))
 
 
+#: What a coordinator of this machine reads that only says where things are.
+_HARMLESS_TO_SHARE = ("PACELINE_DASHBOARD", "PACELINE_CACHE")
+
+
+def shell_variables() -> dict[str, str]:
+    """A copy of the variables of the shell that the command was typed in."""
+    return dict(os.environ)
+
+
+def forget_other_coordinators() -> None:
+    """Remove the variables that configure a coordinator, or name its databases, from this process and from what it starts."""
+    named = [name for name in os.environ if name.startswith("PACELINE_") and name not in _HARMLESS_TO_SHARE]
+    for name in (*named, "DATABASE_URL", "REDIS_URL"):
+        os.environ.pop(name, None)
+
+
 def plain_output() -> bool:
     """NO_COLOR (any value), CI and TERM=dumb ask for text without colour or motion."""
     return bool(os.environ.get("NO_COLOR") or os.environ.get("CI")) or os.environ.get("TERM") == "dumb"
@@ -134,7 +161,7 @@ def plain_output() -> bool:
 def _choose(flag: str | None, variable: str | None, files: list[tuple[str, str | None]], default: str | None) -> Setting:
     """`variable`: None where the environment has no say."""
     candidates = [("flag", flag), (f"environment {variable}", os.environ.get(variable) if variable else None), *files]
-    return next((Setting(value, source) for source, value in candidates if value), Setting(default, "default"))
+    return next((Setting(value, source) for source, value in candidates if value), Setting(default, DEFAULT))
 
 
 def _same(stored: str | None, chosen: str | None) -> bool:

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +19,7 @@ from cli.commands.jobs import change_job
 from cli.commands.stack import Agents, Data, Port, Slots
 from cli.commands.submit import ending
 from cli.errors import StackError
+from cli.interrupts import ignore_from_now_on, interruptible
 from cli.output import note, say
 from cli.session import command
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path("examples/gpt_stdlib.yaml")
 PR_SET_PDEATHSIG = 1
-ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 LABEL, LABEL_VALUE = "started-by", "demo"
 HOLDING_STATES = "queued,starting,running,recovering,resizing,stopping"
 
@@ -49,7 +48,7 @@ def demo(
 
     if die_with_parent:
         _end_with_parent()
-    with _interruptible(), _owned_stack(data, Plan(port, agents, slots_per_agent)) as stack:
+    with interruptible(), _owned_stack(data, Plan(port, agents, slots_per_agent)) as stack:
         job = _train(stack, file)
         if sys.stdout.isatty():
             _look_around()
@@ -106,30 +105,9 @@ def _owned_stack(data: Path, plan: Plan) -> Iterator[Stack]:
     try:
         yield bring_up(layout, plan, note)
     finally:
-        _ignore_signals()
+        ignore_from_now_on()
         note("stopping everything")
         watchdog.release()
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind like Ctrl-C."""
-    for number in ENDING_SIGNALS:
-        signal.signal(number, _interrupt)
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise typer.Exit(exits.ExitCode.INTERRUPTED) from None
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _ignore_signals() -> None:
-    """The clean-up runs to its end, whatever is pressed meanwhile."""
-    for number in (signal.SIGINT, *ENDING_SIGNALS):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _end_with_parent() -> None:

@@ -82,7 +82,7 @@ def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:
     show = note if to_stderr else say
     if to_stderr or form is Format.TABLE:
         for entry in entries:
-            show(_line(entry))
+            show(printed_line(entry))
         return
     import msgspec
 
@@ -95,7 +95,7 @@ def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:
     emit([msgspec.to_builtins(entry) for entry in entries], form, str)
 
 
-def _line(entry: LogEntry) -> str:
+def printed_line(entry: LogEntry) -> str:
     level = entry.level.upper()
     mark = "" if level == "INFO" or entry.text.startswith(level) else f"{level} "
     return f"{entry.time:%H:%M:%S} [{entry.rank}] {mark}{entry.text}"

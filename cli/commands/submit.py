@@ -35,7 +35,7 @@ def submit(
         document = client.create("/training/jobs", spec, plan_hash=plan_hash)
         job = view(document, Job)
         if not follow:
-            session.emit(document, lambda: fields(_summary(job)))
+            session.emit(document, lambda: fields(summary(job)))
             session.next_steps(f"paceline logs -f {job.name}", f"paceline show {job.name}")
             return
         note(f"submitted {job.name} ({job.id}); Ctrl-C stops following, not the job")
@@ -68,6 +68,6 @@ def ending(job: Job) -> str:
     return f"{job.name} {job.state}{reason} at step {job.progress.step}"
 
 
-def _summary(job: Job) -> list[tuple[str, str]]:
+def summary(job: Job) -> list[tuple[str, str]]:
     pairs = [("job", job.id), ("name", job.name), ("state", job.state), ("world", str(job.world_size)), *chosen(job.choice)]
     return [*pairs, ("waiting", job.pending.text)] if job.pending else pairs

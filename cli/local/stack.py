@@ -42,7 +42,7 @@ class Plan:
 
     port: int = 8000
     agents: int = 2
-    slots_per_agent: int = 1
+    slots_per_agent: int | None = 1  # None: one a GPU, else one a CPU
     pass_environment: tuple[str, ...] = ()  # further variables that ranks get, each NAME or NAME,NAME
     exposure: Exposure | None = None  # None: as it is, which at first is to this machine alone
 
@@ -150,6 +150,13 @@ def _is_free(host: str, port: int) -> bool:
         return True
 
 
+def unused_port() -> int:
+    """One that the system chose, so that several stacks may start at once."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
 def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
     kept = remembered(layout)
     exposure = plan.exposure or kept
@@ -231,7 +238,8 @@ def _ensure_agents(layout: Layout, plan: Plan, settings: Settings, say: Say) -> 
 def _agent(layout: Layout, plan: Plan, client: Client, name: str) -> Program:
     """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
     arguments = ["-m", "cluster.agent.main", "--server", client.settings.url, "--name", name]
-    arguments += ["--slots", str(plan.slots_per_agent), "--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
+    arguments += ["--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
+    arguments += ["--slots", str(plan.slots_per_agent)] if plan.slots_per_agent is not None else []
     arguments += [word for names in plan.pass_environment for word in ("--pass-env", names)]
     exposure = remembered(layout)
     arguments += ["--address", exposure.address] if exposure else []  # gangs over several machines meet there

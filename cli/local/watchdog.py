@@ -7,6 +7,7 @@ kernel closes the pipe, the read ends, and what the owner had started is stopped
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,14 +18,16 @@ from cli.local.processes import CODE
 from cli.local.stack import take_down
 
 END_TIMEOUT_S = 60.0
+FORGET = "--forget"
 
 
 class Watchdog:
     """The owner's side."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, forget: bool = False) -> None:
+        """`forget`: the stack's data folder is removed, too."""
         read, self._write = os.pipe()  # not inheritable: no child of the owner keeps it open
-        command = [sys.executable, "-m", "cli.local.watchdog", str(layout.data)]
+        command = [sys.executable, "-m", "cli.local.watchdog", str(layout.data), *([FORGET] if forget else [])]
         self._process = subprocess.Popen(command, cwd=CODE, stdin=read, start_new_session=True)
         os.close(read)
 
@@ -35,11 +38,16 @@ class Watchdog:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # Slurm sends SIGTERM to the owner and to everything else of its job
         signal.signal(number, signal.SIG_IGN)
     while os.read(sys.stdin.fileno(), 1):
         pass  # the owner never writes: only the end of the pipe counts
-    take_down(Layout.at(Path(sys.argv[1])), _quiet)
+    layout = Layout.at(Path(sys.argv[1]))
+    try:
+        take_down(layout, _quiet)
+    finally:
+        if FORGET in sys.argv:
+            shutil.rmtree(layout.data, ignore_errors=True)
 
 
 def _quiet(message: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import UsageProblem
-from cli.settings import DEFAULT_SERVER, resolve, store, user_file, write_private
+from cli.settings import DEFAULT_SERVER, forget_other_coordinators, resolve, shell_variables, store, user_file, write_private
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +115,10 @@ def test_a_working_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: p
     gone.rmdir()
     with pytest.raises(UsageProblem, match="the working directory is gone"):
         resolve()
+
+
+def test_a_private_coordinator_sees_nothing_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("PACELINE_SERVER", "PACELINE_MEMBERS_MAY", "DATABASE_URL", "REDIS_URL", "PACELINE_DASHBOARD", "MY_OWN")
+    monkeypatch.setattr(os, "environ", dict.fromkeys(names, "x"))
+    forget_other_coordinators()
+    assert shell_variables() == {"PACELINE_DASHBOARD": "x", "MY_OWN": "x"}

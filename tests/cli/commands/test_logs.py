@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.commands.logs import _line
+from cli.commands.logs import printed_line
 from cli.views import LogEntry
 
 
@@ -20,4 +20,4 @@ from cli.views import LogEntry
 )
 def test_level_is_said_once(level: str, text: str, printed: str) -> None:
     entry = LogEntry(seq=1, time=datetime(2026, 1, 1, tzinfo=UTC), rank=0, level=level, text=text)
-    assert _line(entry) == f"00:00:00 {printed}"
+    assert printed_line(entry) == f"00:00:00 {printed}"

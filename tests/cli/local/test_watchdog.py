@@ -19,7 +19,7 @@ from cli.local.processes import Program, start
 from cli.local.watchdog import Watchdog
 
 layout = Layout.at(Path(sys.argv[1]))
-watchdog = Watchdog(layout)
+watchdog = Watchdog(layout, forget=sys.argv[2] == "forget")
 start(layout, Program("one", ["-c", "import time; time.sleep(600)"], {}))
 print("started", flush=True)
 if sys.argv[2] == "release":
@@ -54,3 +54,12 @@ def test_release_returns_when_everything_has_ended(tmp_path: Path) -> None:
     process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
     assert marked(Layout.at(tmp_path)) == []
+
+
+def test_a_stack_that_is_to_be_forgotten_leaves_no_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    process = owner(data, "forget")
+    process.kill()
+    process.communicate(timeout=WAIT_S)
+    wait_until(lambda: not data.exists(), "the removal of its folder", seconds=WAIT_S)
+    assert marked(Layout.at(data)) == []

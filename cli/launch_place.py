@@ -1,0 +1,88 @@
+"""Whether `paceline run` finds a coordinator, and what keeps a launch from running where it was typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from urllib.parse import urlsplit
+
+from cli.errors import UnreachableError, UsageProblem
+from cli.launch_arguments import Launch
+from cli.output import note
+from cli.session import Session
+from cli.views import Node
+
+_OF_A_SHELL = (".sh", ".bash", ".zsh")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_SEVERAL_NODES = (
+    "start one with 'paceline up', join each machine with 'paceline worker' (in a Slurm job: srun paceline worker --server URL --token TOKEN),"
+    " and name it with --server"
+)
+
+
+def coordinator_answers(session: Session) -> bool:
+    """Whether there is a coordinator to submit to; False: none is configured, or this machine's own stack is down.
+
+    Raises UnreachableError where one was named on purpose, or is another machine's: the job was meant to run there, not here."""
+    settings = session.settings
+    if not settings.name_a_coordinator:
+        return False
+    with session.client() as client:
+        try:
+            client.get("/auth/me")
+        except UnreachableError as error:
+            if settings.name_it_here_and_now or urlsplit(settings.url).hostname not in _LOOPBACK:
+                raise UnreachableError(error.message, "to train on this machine alone: paceline run --private ...") from error
+            note(f"note: {settings.url} (from {settings.server.source}) does not answer")
+            return False
+    return True
+
+
+def require_program(launch: Launch, folder: Path) -> None:
+    """Refuse a script that is not there, or that Python cannot run. `folder` is where it was typed."""
+    if launch.form != "path":
+        return
+    if PurePath(launch.target).suffix in _OF_A_SHELL:
+        raise UsageProblem(f"{launch.target} is no Python script", f"write --no-python bash {launch.target}")
+    if not (folder / launch.target).exists():
+        raise UsageProblem(
+            f"there is no script {launch.target}, seen from {folder}",
+            "one that only the nodes have: paceline submit, with script.path; a module: -m",
+        )
+
+
+def require_one_call(launch: Launch, variables: Mapping[str, str]) -> None:
+    """Refuse to launch the same nodes a second time, from the second task of a Slurm step."""
+    task = variables.get("SLURM_PROCID", "0")
+    if launch.nodes > 1 and task not in ("", "0"):
+        raise UsageProblem(
+            f"this is task {task} of a Slurm step, and 'paceline run' starts the ranks of all {launch.nodes} nodes",
+            "type it once, without srun",
+        )
+
+
+def require_one_machine(launch: Launch, variables: Mapping[str, str]) -> None:
+    """Refuse what a private coordinator on this machine cannot do."""
+    nodes = variables.get("SLURM_NNODES", "1")
+    if launch.nodes > 1:
+        slurm = f" (this Slurm job has {nodes} nodes)" if nodes != "1" else ""
+        raise UsageProblem(f"--nnodes {launch.nodes} needs a coordinator, and there is none{slurm}", _SEVERAL_NODES)
+    if launch.log_files:
+        raise UsageProblem(
+            f"{', '.join(launch.log_files)}: a run without a coordinator that stays leaves no log files behind",
+            "leave it out and keep the output with: paceline run ... 2>&1 | tee FILE; or start a coordinator that stays: paceline up",
+        )
+    if nodes != "1":
+        note(f"note: this Slurm job has {nodes} nodes; this run uses one of them")
+
+
+def require_free_choice_of_gpus(node: Node, ranks: int, variables: Mapping[str, str]) -> None:
+    """Refuse CUDA_VISIBLE_DEVICES other than the first GPUs: the agent gives its ranks those of the machine, in order."""
+    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    if node.device != "cuda" or visible is None:
+        return
+    if visible.split(",")[:ranks] != [str(index) for index in range(ranks)]:
+        raise UsageProblem(
+            f"CUDA_VISIBLE_DEVICES={visible}: a run without a coordinator uses the first GPUs of this machine, here {ranks}",
+            "unset it where these GPUs are yours; else use torchrun, or a coordinator whose agent has the right GPUs",
+        )
