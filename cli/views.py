@@ -114,6 +114,7 @@ class Job(msgspec.Struct, frozen=True):
     restarts: int
     created_at: datetime
     strategy: str
+    model: str = ""
     project: str = ""
     end_reason: str | None = None
     pending: Reason | None = None

@@ -65,7 +65,8 @@ def ending(job: Job) -> str:
         failure = job.failure
         return f"{job.name} failed: {failure.what} on rank {failure.rank} ({failure.node_name}): {failure.said}"
     reason = f" ({job.end_reason})" if job.end_reason and job.end_reason != job.state else ""
-    return f"{job.name} {job.state}{reason} at step {job.progress.step}"
+    step = f" at step {job.progress.step}" if job.progress.step or job.model != "script" else ""  # a script need not tell of steps
+    return f"{job.name} {job.state}{reason}{step}"
 
 
 def summary(job: Job) -> list[tuple[str, str]]:
