@@ -33,6 +33,8 @@ from training.spec.clashes import OURS, importable
 #: Where Paceline's packages lie: a checkout, or `site-packages`.
 ROOT = Path(__file__).parents[1]
 INTERRUPTED_EXIT_CODE = 130
+#: The spawner's working directory, which `python -m` has put first on its path.
+_OF_SPAWNER = sys.path[0] if sys.path[:1] == [os.getcwd()] else None
 #: Variables that act as an interpreter or a library starts, by how they begin. OMP_NUM_THREADS is set again for what is loaded.
 ACTS_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH", "ATEN_")
 _ACTS_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "TORCHELASTIC_RUN_ID"})
@@ -115,7 +117,7 @@ def run(program: Program, report: Callable[[BaseException], None]) -> int:
 def _become_new(program: Program) -> None:
     for name in [name for name in sys.modules if _is_ours(name)]:
         del sys.modules[name]
-    installed = [entry for entry in sys.path if entry and entry not in env.python_path() and not _is_checkout(entry)]
+    installed = [entry for entry in sys.path if entry and entry not in (*env.python_path(), _OF_SPAWNER) and not _is_checkout(entry)]
     sys.path[:] = [program.first_on_path, *env.python_path(), *installed]
     if not is_installed():
         sys.path.append(str(ROOT))  # for `import paceline`, behind everything else

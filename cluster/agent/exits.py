@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from cluster.agent.ranks import Ending
 from cluster.agent.spawner_link import ExitStatus
 from monitoring.files import UnfitFileError, open_file, read_file, write_durably
 from training.link import FailureReport, RankFolder, Result
-from training.reporting.telltales import in_words, kind_of_words
+from training.reporting.telltales import MAX_TRACEBACK_CHARACTERS, encodable, in_words, kind_of_words, shortened, without_middle
 from training.reporting.users_code import innermost, line_of_crash
 
 LAST_LINES = 30
@@ -87,7 +88,7 @@ def read_error(folder: RankFolder, rank: int) -> FailureReport | None:
     except (OSError, ValueError):
         return None
     exception, _, message = content.message.partition(": ")
-    return _exception(exception, message or exception, content.extra.py_callstack, rank, when)
+    return _exception(exception, message or exception, content.extra.py_callstack, rank, when if math.isfinite(when) else 0.0)
 
 
 class _ErrorInfo(msgspec.Struct, frozen=True):
@@ -111,9 +112,9 @@ def _exception(exception: str, message: str, traceback: str, rank: int, when: fl
     return FailureReport(
         kind=kind,
         rank=rank,
-        message=in_words(kind, message),
-        exception=exception,
-        traceback=traceback,
+        message=shortened(encodable(in_words(kind, message))),
+        exception=shortened(encodable(exception)),
+        traceback=without_middle(encodable(traceback), MAX_TRACEBACK_CHARACTERS),
         where=innermost(traceback),
         time=when,
     )

@@ -19,16 +19,22 @@ from parallelism.pipelines.step import BoundaryMismatchError
 from parallelism.plan import WorldSizeMismatchError
 from training.errors import AbandonedError, CheckpointError, CheckpointUnreachableError, InvalidInputError
 from training.link import FailureReport
-from training.reporting.telltales import OUT_OF_MEMORY, PEER_LOST, in_words, kind_of_words
+from training.reporting.telltales import (
+    MAX_TRACEBACK_CHARACTERS,
+    OUT_OF_MEMORY,
+    PEER_LOST,
+    encodable,
+    in_words,
+    kind_of_words,
+    shortened,
+    without_middle,
+)
 from training.reporting.users_code import innermost
 
 Kind = Literal["exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
 
 #: What does not fit the plan, and would not on any other rank either.
 UNFIT = WorldSizeMismatchError | CannotCutError | UncuttableModelError | TooFewUnitsError | BoundaryMismatchError
-
-MAX_MESSAGE_CHARACTERS = 4_000
-MAX_TRACEBACK_CHARACTERS = 16_000
 
 
 def describe(error: BaseException, rank: int, step: int) -> FailureReport:
@@ -47,7 +53,7 @@ def _report(error: BaseException, kind: Kind, rank: int, step: int) -> FailureRe
     return FailureReport(
         kind=kind,
         rank=rank,
-        message=message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]} …",
+        message=shortened(message),
         exception=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
         traceback=without_middle(traceback_text, MAX_TRACEBACK_CHARACTERS),
         where=innermost(traceback_text),
@@ -99,20 +105,6 @@ def message_of(error: BaseException, kind: Kind) -> str:
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return f"sys.exit with code {exit_code_of(error)} before it had finished"
     return in_words(kind, text)
-
-
-def encodable(text: str) -> str:
-    """An exception may quote bytes that are no text (lone surrogates), and nothing can carry those further."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\ufffd")
-
-
-def without_middle(text: str, limit: int) -> str:
-    """At most about `limit` characters: head and tail, with a line that says what is missing between them."""
-    missing = len(text) - limit
-    if missing <= 0:
-        return text
-    head, tail = text[: limit // 2], text[-(limit - limit // 2) :]
-    return f"{head}\n… ({missing} characters left out) …\n{tail}"
 
 
 def is_the_users(report: FailureReport) -> bool:

@@ -23,6 +23,9 @@ _OF_CONNECTIONS = frozenset(
 
 Kind = Literal["exception", "out_of_memory", "peer_lost"]
 
+MAX_MESSAGE_CHARACTERS = 4_000
+MAX_TRACEBACK_CHARACTERS = 16_000
+
 
 def kind_of_words(exception: str, message: str) -> Kind:
     """`exception`: the name of its class, with or without its module."""
@@ -42,3 +45,22 @@ def in_words(kind: str, message: str) -> str:
     if kind == "out_of_memory":
         return f"out of memory: {first}; use a smaller micro-batch or model"
     return message
+
+
+def shortened(message: str) -> str:
+    """Its first MAX_MESSAGE_CHARACTERS."""
+    return message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]} …"
+
+
+def encodable(text: str) -> str:
+    """An exception may quote bytes that are no text (lone surrogates), and nothing can carry those further."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\ufffd")
+
+
+def without_middle(text: str, limit: int) -> str:
+    """At most about `limit` characters: head and tail, with a line that says what is missing between them."""
+    missing = len(text) - limit
+    if missing <= 0:
+        return text
+    head, tail = text[: limit // 2], text[-(limit - limit // 2) :]
+    return f"{head}\n… ({missing} characters left out) …\n{tail}"

@@ -150,6 +150,21 @@ def test_what_torchs_record_has_written_is_the_failure(tmp_path: Path) -> None:
     assert (failure.where, failure.time, failure.traceback) == ("train.py:3", 1.7e9, text)
 
 
+@pytest.mark.parametrize("timestamp", ["nan", "-inf", "1e400"])
+def test_a_time_that_is_no_number_does_not_reach_the_coordinator(tmp_path: Path, timestamp: str) -> None:
+    """JSON has none: the coordinator would not have understood anything that this node says."""
+    about = {"message": "ValueError: x", "extraInfo": {"timestamp": timestamp}}
+    assert recorded(RankFolder.at(tmp_path), msgspec.json.encode({"message": about})).time in (0.0, 100.0)
+
+
+def test_what_a_script_puts_into_its_error_file_is_cut_and_can_be_stored(tmp_path: Path) -> None:
+    about = {"message": "Own\0: " + "x" * 10_000, "extraInfo": {"py_callstack": "y\0" * 50_000, "timestamp": "-1"}}
+    failure = recorded(RankFolder.at(tmp_path), msgspec.json.encode({"message": about}))
+    assert "\0" not in failure.exception + failure.message + failure.traceback
+    assert len(failure.message) < 5_000
+    assert len(failure.traceback) < 20_000
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"message": 3}', b'{"message": {"message": "x", "extraInfo": {"timestamp": "soon"}}}'])
 def test_an_error_file_that_cannot_be_read_leaves_the_exit_to_speak(tmp_path: Path, content: bytes) -> None:
     failure = recorded(RankFolder.at(tmp_path), content)

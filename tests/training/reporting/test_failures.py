@@ -17,7 +17,8 @@ from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.waiting import wait_until
 from training.link import Broken, FailureReport
-from training.reporting.failures import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS, describe, kind_of
+from training.reporting.failures import describe, kind_of
+from training.reporting.telltales import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS
 
 STEPPING_TIMEOUT_SECONDS = 30.0
 
