@@ -20,8 +20,19 @@ PARTIAL_LINE_SECONDS = 1.0
 _CHUNK_BYTES = 1 << 20
 _TRIM_BYTES = 8 << 20  # so much is given back to the file system at once
 _CUT_NOTE = " … (line over 16 KiB, continued)"
-_LEVEL = re.compile(r"[\[\s]*(DEBUG|WARNING|WARN|ERROR|CRITICAL|FATAL|Traceback \(most recent call last\))")
-_LEVELS: dict[str, Literal["debug", "warning"]] = {"DEBUG": "debug", "WARNING": "warning", "WARN": "warning"}
+_NAMES = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
+#: What a line says of its level: a word that it begins with, also behind torch's `[rank1]: `; the word that `logging` puts behind date and time;
+#: the letter before them, as glog and torch's C++ code have it.
+_LEVEL = re.compile(
+    rf"(?:\[rank\d+\]: ?)?(?:[\[\s]*({_NAMES}|Traceback \(most recent call last\))"
+    rf"|[\[(]?\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d\S*[\])]?\s.{{0,80}}?(?<![\w.])({_NAMES})(?![\w.])"
+    rf"|\[?(?:rank\d+\]:\[)?([DIWEF])\d{{4}} \d\d:\d\d:\d\d)"
+)
+_LEVELS: dict[str, Literal["debug", "info", "warning"]] = {
+    **dict.fromkeys(("DEBUG", "D"), "debug"),
+    **dict.fromkeys(("INFO", "I"), "info"),
+    **dict.fromkeys(("WARNING", "WARN", "W"), "warning"),
+}
 
 log = logging.getLogger(__name__)
 
@@ -195,6 +206,6 @@ def log_line(seq: int, piece: Piece, now: float) -> LogLine:
 
 
 def level_of(text: str) -> Literal["debug", "info", "warning", "error"]:
-    """From the word that a line begins with."""
+    """By what it says of itself; `info` where it says nothing."""
     found = _LEVEL.match(text)
-    return _LEVELS.get(found.group(1), "error") if found else "info"
+    return _LEVELS.get(next(filter(None, found.groups())), "error") if found else "info"

@@ -128,6 +128,30 @@ def test_levels_are_the_word_a_line_begins_with(text: str, level: str) -> None:
     assert level_of(text) == level
 
 
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("2026-11-23 10:00:00,123 - mylog - ERROR - no data", "error"),  # logging's usual forms
+        ("2026-11-23T10:00:00Z WARNING root: low disk", "warning"),
+        ("[2026-11-23 10:00:00] [DEBUG] x", "debug"),
+        ("2026-11-23 10:00:00 INFO there was an ERROR before", "info"),
+        ("2026-11-23 10:00:00 loaded ERROR.log", "info"),
+        ("2026-11-23 10:00:00 TERRORS seen", "info"),
+        ("[rank1]: Traceback (most recent call last):", "error"),  # torch's, in a process group
+        ("[rank1]: ERROR x", "error"),
+        ("[W1123 10:00:00.123 socket.cpp:767] [c10d] retrying", "warning"),
+        ("[rank0]:[W1123 10:00:00.123 ProcessGroup.cpp:1] not destroyed", "warning"),
+        ("E1123 10:00:00.123 x.cc:1] no card", "error"),
+        ("I1123 10:00:00.123 x.cc:1] fine", "info"),
+        ("step 10 ERROR rate 0.1", "info"),
+        ("W and E are letters", "info"),
+        ("2026-11-23 nothing follows", "info"),
+    ],
+)
+def test_levels_of_the_usual_loggers_are_recognised(text: str, level: str) -> None:
+    assert level_of(text) == level
+
+
 @given(
     content=st.text(alphabet="ab\n", max_size=300).map(str.encode),
     steps=st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.booleans(), st.integers(1, 5)), max_size=30),
