@@ -70,7 +70,16 @@ def test_ranks_with_the_same_failure_are_told_together(stack: Stack) -> None:
     assert [victim["share"] for victim in failure["victims"]] == ["same"]
 
 
-MEET = "import torch.distributed as dist, sys; dist.init_process_group('gloo'); print(dist.get_world_size(), sys.argv[1:]); dist.destroy_process_group()"
+#: The barrier: rank 0 serves the store in which the others still are.
+MEET = """
+import sys
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print(dist.get_world_size(), sys.argv[1:])
+dist.barrier()
+dist.destroy_process_group()
+"""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Literal
 #: gloo and NCCL raise plain RuntimeErrors; their words for a peer that is gone.
 PEER_LOST = re.compile(
     r"gloo/|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Socket closed"
-    r"|Timed out waiting|NCCL (remote|communicator)|Read error|Application timeout caused pair closure",
+    r"|Connection was likely closed|Timed out waiting|NCCL (remote|communicator)|Read error|Application timeout caused pair closure",
     re.IGNORECASE,
 )
 #: gloo's words for a call that was wrong from the start.

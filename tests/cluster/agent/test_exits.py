@@ -108,6 +108,7 @@ def test_an_exception_in_a_process_group_is_told_by_name_and_line() -> None:
     [
         ("RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:6259", "peer_lost"),
         ("torch.distributed.DistBackendError: NCCL error: remote process exited; NCCL remote error", "peer_lost"),
+        ("torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.", "peer_lost"),
         ("RuntimeError: [enforce fail at gloo/context.cc:23] rank < size. 2 vs 2", "exception"),
         ("ValueError: Connection closed by peer", "exception"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "out_of_memory"),

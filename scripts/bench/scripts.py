@@ -1,0 +1,141 @@
+"""Scripts under Paceline beside the same file under torchrun: start, speed, restart, and who is blamed for a failure.
+
+Two ranks on this machine; a stack of two agents that has run a script before. Each pair is run back to back, in turns of order.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cli.client import Client
+from cli.views import Job
+from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.first_step import stack
+from scripts.steps import ROOT, say
+
+PROGRAM = Path(__file__).with_name("script_program.py")
+STEPS = 200
+PAIRS = 5
+FAULTS = ("exception", "early", "exit", "segfault", "memory")
+REPEATS = 10
+TIMEOUT_S = 120.0
+POLL_S = 0.05
+#: What torchrun's report names as the first failure.
+_ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
+Launch = Callable[..., str]
+
+
+def under_torchrun(*arguments: str, restarts: int = 0) -> str:
+    """Everything that it prints, to its end."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
+    done = subprocess.run(
+        [*command, str(PROGRAM), *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return done.stdout
+
+
+def under_paceline(client: Client, *arguments: str, restarts: int = 0) -> str:
+    job = ended(client, arguments, restarts)
+    return "\n".join(line["text"] for line in client.get(f"/training/jobs/{job.id}/logs", limit=1000)["items"])
+
+
+def ended(client: Client, arguments: tuple[str, ...], restarts: int = 0) -> Job:
+    spec: dict[str, Any] = {
+        "name": "bench",
+        "script": {"path": str(PROGRAM), "args": list(arguments)},
+        "resources": {"nodes": 2},
+        "fault_tolerance": {"max_restarts": restarts},
+    }
+    job_id = client.create("/training/jobs", spec)["id"]
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (job := client.job(job_id)).ended:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{job_id} is still {job.state} after {TIMEOUT_S:g} s")
+        threading.Event().wait(POLL_S)
+    return job
+
+
+def number(pattern: str, text: str, which: int = 0) -> float:
+    found = re.findall(pattern, text)
+    if len(found) <= which:
+        raise RuntimeError(f"nothing like {pattern!r} in what the program printed:\n{text}")
+    return float(found[which])
+
+
+def first_step(launch: Launch) -> float:
+    began = time.time()
+    return number(r"first step at (\S+)", launch("1")) - began
+
+
+def steps_seconds(launch: Launch) -> float:
+    return number(r"steps in (\S+) s", launch(str(STEPS)))
+
+
+def restart(launch: Launch) -> float:
+    """From the kill of a rank to the first step of the next attempt."""
+    text = launch("20", "killed", restarts=1)
+    return number(r"first step at (\S+)", text, which=1) - number(r"killed at (\S+)", text)
+
+
+def pairs(measure_one: Callable[[Launch], float], ours: Launch) -> tuple[list[float], list[float]]:
+    """(ours, torchrun's)."""
+    found: dict[Launch, list[float]] = {ours: [], under_torchrun: []}
+    for turn in range(PAIRS):
+        for launch in (ours, under_torchrun) if turn % 2 else (under_torchrun, ours):
+            found[launch].append(measure_one(launch))
+    return found[ours], found[under_torchrun]
+
+
+def culprits(client: Client) -> list[Figure]:
+    """The share of failures in which rank 1, which is at fault, is named."""
+    ours, theirs = [], []
+    for fault in FAULTS:
+        for _ in range(REPEATS):
+            failure = ended(client, ("100", fault)).failure
+            ours.append(float(failure is not None and failure.rank == 1))
+        for _ in range(REPEATS // 5):
+            named = _ROOT_CAUSE.search(under_torchrun("100", fault))
+            theirs.append(float(named is not None and named[1] == "1"))
+    beside = f"of {', '.join(FAULTS)}; torchrun names it in {sum(theirs) / len(theirs):.0%} of {len(theirs)}; goal 0.99"
+    return [Figure("culprit_right", "1", sum(ours) / len(ours), min(ours), len(ours), beside)]
+
+
+def measure() -> list[Figure]:
+    with stack() as client:
+
+        def ours(*arguments: str, restarts: int = 0) -> str:
+            return under_paceline(client, *arguments, restarts=restarts)
+
+        ours("1")
+        say("first step")
+        starts, their_starts = pairs(first_step, ours)
+        say("speed")
+        seconds, their_seconds = pairs(steps_seconds, ours)
+        say("restart")
+        restarts, their_restarts = pairs(restart, ours)
+        say("culprits")
+        blamed = culprits(client)
+    ratios = [theirs / mine for mine, theirs in zip(seconds, their_seconds, strict=True)]
+    return [
+        summarize("script_first_step_s", "s", starts, f"torchrun {summarize('', '', their_starts, '').median:.2f} s; goal 1.5 s"),
+        summarize("script_vs_torchrun", "1", ratios, f"steps per second over torchrun's, {STEPS} steps of DDP; goal 1.00"),
+        summarize("script_restart_s", "s", restarts, f"torchrun {summarize('', '', their_restarts, '').median:.2f} s; goal 1.0 s"),
+        *blamed,
+    ]
+
+
+if __name__ == "__main__":
+    run(measure, __doc__)
