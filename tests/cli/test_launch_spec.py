@@ -57,7 +57,8 @@ def test_the_job_is_named_after_the_script(form: Any, target: str, name: str) ->
 
 @given(st.text(min_size=1))
 def test_every_script_has_a_valid_name(target: str) -> None:
-    JobSpec.model_validate({"name": job_name(Launch("path", target, ())), "script": {"path": "x.py"}})
+    name = job_name(Launch("path", target, ()))
+    assert JobSpec.model_validate({"name": name, "script": {"path": "x.py"}}).name == name
 
 
 def test_named_variables_come_from_the_shell_or_from_the_command_line() -> None:
