@@ -85,21 +85,19 @@ class ProgressKeeper:
         """Remember what this batch says about its job. Late news of an older generation says nothing."""
         if batch.rank != 0:
             return
-        earliest = next((record for record in batch.metrics if refusal(record) is None), None)
-        if earliest is None:
+        records = [record for record in batch.metrics if refusal(record) is None]
+        if not records:
             return
+        earliest = records[0]
         track = self._tracks.get(batch.job_id)
         if track is None or batch.generation > track.generation:
             track = self._tracks[batch.job_id] = JobTrack(batch.generation, earliest=(earliest.step, earliest.time))
         if batch.generation < track.generation:
             return
-        for record in batch.metrics[-SPEED_WINDOW_STEPS:]:
-            if refusal(record) is None:
-                track.add(record)
-        if not track.steps:
-            track.add(earliest)
+        for record in records[-SPEED_WINDOW_STEPS:]:
+            track.add(record)
         if track.not_finite_step is None:
-            track.not_finite_step = first_not_finite(batch.metrics)
+            track.not_finite_step = first_not_finite(records)
         self._dirty.add(batch.job_id)
         self._work.set()
 
