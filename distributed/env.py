@@ -47,16 +47,16 @@ class ScriptLaunch:
 
     run_id: str
     max_restarts: int
-    master_port: int  # free on the gang's first node, where the script's rank 0 listens
+    master_port: int  # of the gang's first node
     error_file: Path  # where `torch.distributed.elastic.multiprocessing.errors.record` leaves an exception
+    store_is_served: bool = False  # at that port, by the node; else the port is free, and the script's rank 0 serves the store
     interface: str | None = None  # the node's, for gloo and NCCL
 
 
 def script_environment(place: Place, launch: ScriptLaunch) -> dict[str, str]:
     """The variables that torchrun gives its workers, with torchrun's meaning, and the network interface of this node.
 
-    Every node runs the role `default`. Rank 0 serves the store (`TORCHELASTIC_USE_AGENT_STORE` is False), where under torchrun the launcher
-    may. `OMP_NUM_THREADS` is 1 where several ranks share the machine, as torchrun sets it, and unset for a rank that has it for itself.
+    Every node runs the role `default`. `OMP_NUM_THREADS` is 1 where several ranks share the machine, as torchrun sets it, and unset for a rank that has it for itself.
     Source: `torch/distributed/elastic/agent/server/local_elastic_agent.py` and `torch/distributed/run.py` of torch 2.13.
     """
     environment = rank_environment(place) | {
@@ -69,7 +69,7 @@ def script_environment(place: Place, launch: ScriptLaunch) -> dict[str, str]:
         "TORCHELASTIC_RUN_ID": launch.run_id,
         "TORCHELASTIC_RESTART_COUNT": str(max(0, place.generation - 1)),
         "TORCHELASTIC_MAX_RESTARTS": str(launch.max_restarts),
-        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_USE_AGENT_STORE": str(launch.store_is_served),
         "TORCHELASTIC_ERROR_FILE": str(launch.error_file),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "PYTHONFAULTHANDLER": "1",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from distributed.script_store import serve_store as serve_store  # called by the spawner, in a process that it forks
 from monitoring.files import write_durably
 from training.life import Life
 from training.link import RankFolder, RankOrder, Result

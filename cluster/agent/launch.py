@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,14 @@ import msgspec
 
 from cluster.agent.account import Account
 from cluster.agent.folders import AgentFolder
-from cluster.agent.rendezvous import master_port
+from cluster.agent.rendezvous import MeetingPoint, meeting_point
 from cluster.agent.spawner_link import Spawn
 from cluster.protocol import Desired
 from distributed.env import RANK_FOLDER, ScriptLaunch, commands_of, rank_environment, script_environment
 from monitoring.files import write_durably
 from training.link import RankFolder, RankOrder, World
 from training.spec.job import JobSpec
+from training.spec.script import Script
 from training.warm_start import acts_at_start
 
 
@@ -41,8 +44,8 @@ def keep(order: RankOrder, account: Account | None = None) -> None:
     write_durably(folder.order, msgspec.json.encode(order), mode=0o600)  # the job's variables and its store's token
 
 
-async def prepare(order: RankOrder, local_slots: tuple[int, ...], ports: range | None = None) -> Spawn:
-    """`local_slots`: those of this generation's ranks on this node, by local rank. `ports`: of which a script's rendezvous is one.
+async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callable[[World, Script], Awaitable[MeetingPoint]]) -> Spawn:
+    """`local_slots`: those of this generation's ranks on this node, by local rank. `choose`: where the ranks of a script meet, if this node decides.
 
     Raises one of `distributed.errors`."""
     spec, world = JobSpec.model_validate(order.spec), order.world
@@ -51,10 +54,12 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], ports: range |
     fresh = any(map(acts_at_start, variables))
     if spec.script is None:
         return Spawn(order=order, environment=variables | mark, fresh=fresh, working_directory=directory)
+    point = await meeting_point(world, partial(choose, world, spec.script))
     known = ScriptLaunch(
         run_id=world.job_id,
         max_restarts=spec.fault_tolerance.max_restarts,
-        master_port=await master_port(world, ports),
+        master_port=point.port,
+        store_is_served=point.served,
         error_file=RankFolder.at(Path(order.folder)).error,
         interface=world.interface,
     )

@@ -39,7 +39,7 @@ from cluster.agent.reconcile import (
     store_namespaces,
 )
 from cluster.agent.settings import AgentSettings
-from cluster.agent.spawner_link import key_of
+from cluster.agent.spawner_link import GenerationKey, key_of
 from cluster.agent.vitals import Vitals
 from cluster.protocol import PROTOCOL_VERSION, Desired, Heartbeat, Hello, Inventory, Leaving, Observed, Welcome
 from distributed.store_server import StoreServer
@@ -160,6 +160,7 @@ class Agent:
             if old not in namespaces:
                 await self._store.retire(old.job_id, old.generation)
         self._namespaces = namespaces
+        self._ranks.serve_stores_of({GenerationKey(each.job_id, each.generation) for each in namespaces})
 
     async def _beat(self) -> None:
         while True:

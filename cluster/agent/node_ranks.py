@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 import httpx
@@ -22,8 +22,9 @@ from cluster.agent.isolation import Isolation
 from cluster.agent.rank_link import RankLink, Said
 from cluster.agent.rank_table import RankTable
 from cluster.agent.ranks import Phase, Rank
+from cluster.agent.served_stores import ServedStores
 from cluster.agent.settings import AgentSettings
-from cluster.agent.spawner_link import Move, RankKey, Roster, Spawn, Terminate, key_of
+from cluster.agent.spawner_link import GenerationKey, Move, RankKey, Roster, Spawn, Terminate, key_of
 from cluster.agent.spool import RankSpool
 from cluster.agent.supervisor import Supervisor
 from cluster.agent.uploader import Uploader
@@ -43,7 +44,7 @@ class NodeRanks:
     def __init__(
         self, settings: AgentSettings, folder: AgentFolder, http: httpx.AsyncClient, isolation: Isolation, on_change: Callable[[], None]
     ) -> None:
-        self._isolation, self._ports, self._output_cap = isolation, settings.ports, settings.output_cap
+        self._isolation, self._output_cap = isolation, settings.output_cap
         self._on_change = on_change
         self._folder, run_as = folder, settings.confinement.run_as
         self._account = None if run_as is None else find_account(run_as)
@@ -53,6 +54,7 @@ class NodeRanks:
         self._uploader = Uploader(http, self._on_drained, isolation)
         self._artifacts = ArtifactUploader(http, folder.jobs)
         self._supervisor = Supervisor(folder, settings.trainer, settings.orphan_seconds, settings.confinement, self._on_roster)
+        self._stores = ServedStores(self._supervisor.send, settings.ports)
         self._link = RankLink(folder.agent_socket, self._on_message)
         self._spawner_is_warm = asyncio.Event()
         self._launches: dict[RankKey, asyncio.Task[None]] = {}
@@ -152,7 +154,7 @@ class NodeRanks:
         try:
             launch.keep(order, self._account)
             self._untidy.set()  # the generation before this one is no longer the last
-            spawn = await launch.prepare(order, local_slots, self._ports)
+            spawn = await launch.prepare(order, local_slots, self._stores.choose)
         except Exception as error:  # noqa: BLE001 - whatever keeps this rank from starting is told as its end
             self._table.refuse(key, f"cannot start: {error or type(error).__name__}")
             return self._on_change()
@@ -182,6 +184,10 @@ class NodeRanks:
     def bury(self, key: RankKey | None, order: RankOrder) -> None:
         self._table.bury(key, order)
         self._on_change()
+
+    def serve_stores_of(self, generations: Collection[GenerationKey]) -> None:
+        """End those of all other ones."""
+        self._stores.keep(generations)
 
     def pause(self, key: RankKey) -> None:
         self._link.ask(self.ranks[key].birth, PauseRequest())
@@ -218,6 +224,7 @@ class NodeRanks:
 
     def _on_roster(self, roster: Roster, first: bool) -> None:
         self._spawner_is_warm.set()
+        self._stores.apply(roster, first=first)
         for key in self._table.apply(roster, first=first):
             for life in (key, *self._table.earlier(key)):
                 self._uploader.exited(life)

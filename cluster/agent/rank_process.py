@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -19,15 +20,13 @@ import msgspec
 
 from cluster.agent import memory_groups
 from cluster.agent.account import Account
-from cluster.agent.processes import PR_SET_PDEATHSIG, offer_to_memory_killer, prctl
+from cluster.agent.children import FAILED_EXIT_CODE, detach, die_with
+from cluster.agent.processes import offer_to_memory_killer
 from cluster.agent.spawner_link import Spawn
 from distributed import env
 from monitoring.files import write_durably
 from training.link import FailureReport, RankFolder, RankOrder, Result
 from training.warm_start import ROOT, exit_code_of, is_installed
-
-FAILED_EXIT_CODE = 1
-_RESET_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Trainer(Protocol):
@@ -43,6 +42,9 @@ class Trainer(Protocol):
 
     def run_script(self, order: RankOrder, command: Sequence[str]) -> int | None:
         """Be a rank of the script with this command line. None: nothing was done, since it needs an interpreter of its own."""
+
+    def serve_store(self, host: str, listener: socket.socket) -> object:
+        """Serve a TCPStore for the ranks of a script at a socket that listens, for as long as what is returned is kept."""
 
     def main(self) -> int:
         """Be a rank in an interpreter of its own, with its order as standard input; the exit code."""
@@ -62,7 +64,7 @@ def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int, limits: Limits
     """Called in the child right after the fork; never comes back."""
     code = FAILED_EXIT_CODE
     try:
-        _detach(spawner_pid)
+        detach(spawner_pid)
         offer_to_memory_killer(limits.score)
         if limits.group is not None:
             memory_groups.enter(limits.group)
@@ -70,7 +72,7 @@ def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int, limits: Limits
         os.umask(limits.umask)
         if limits.account is not None:
             limits.account.become()
-            _die_with(spawner_pid)  # the kernel forgets that with each change of user
+            die_with(spawner_pid)
         code = _work(spawn, trainer)
     except SystemExit as end:
         code = exit_code_of(end)
@@ -81,21 +83,6 @@ def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int, limits: Limits
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-
-def _detach(spawner_pid: int) -> None:
-    """A session of its own, and death with the spawner, which alone could tell how it ended."""
-    signal.set_wakeup_fd(-1)
-    for number in _RESET_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-    os.setsid()
-    _die_with(spawner_pid)
-
-
-def _die_with(spawner_pid: int) -> None:
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != spawner_pid:  # it died between fork and prctl
-        os._exit(FAILED_EXIT_CODE)
 
 
 def _redirect(folder: Path) -> None:

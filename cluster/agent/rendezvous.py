@@ -1,36 +1,45 @@
-"""Where a script's ranks meet: the first node's agent picks a free port and tells the others through the gang's store."""
+"""Where a script's ranks meet: the first node's agent decides and tells the others through the gang's store."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-import socket
+from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from distributed.errors import StoreRefusedError, StoreTimeoutError, StoreUnreachableError
 from distributed.store_wire import LENGTH, Get, Hello, Ok, Refused, Reply, Request, Set, check_length, decode_reply, encode
 from training.link import World
 
-MASTER_PORT_KEY = "master_port"
-MASTER_PORT_TIMEOUT_SECONDS = 60.0
+MEETING_POINT_KEY = "meeting_point"
+MEETING_POINT_TIMEOUT_SECONDS = 60.0
 CONNECT_RETRY_SECONDS = 0.1
 
 
-async def master_port(world: World, ports: range | None = None) -> int:
-    """The same port on every node of this generation, of `ports` if there is such a range. Raises one of `distributed.errors`."""
+class MeetingPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of the gang's first node: that of a store which its agent serves, or a free one on which the script's rank 0 serves its own."""
+
+    port: int
+    served: bool
+
+
+async def meeting_point(world: World, choose: Callable[[], Awaitable[MeetingPoint]]) -> MeetingPoint:
+    """The same on every node of this generation: what `choose` gives on its first one. Raises one of `distributed.errors`, and what
+    `choose` raises."""
     try:
-        async with asyncio.timeout(MASTER_PORT_TIMEOUT_SECONDS):
+        async with asyncio.timeout(MEETING_POINT_TIMEOUT_SECONDS):
             reader, writer = await _connect(world)
             try:
-                return await _agree(world, ports, reader, writer)
+                return await _agree(world, choose, reader, writer)
             finally:
                 writer.close()
     except TimeoutError:
         where = f"{world.store_host}:{world.store_port}"
         raise StoreTimeoutError(
-            f"no {MASTER_PORT_KEY} from the rendezvous store at {where} after {MASTER_PORT_TIMEOUT_SECONDS:g} s"
+            f"no {MEETING_POINT_KEY} from the rendezvous store at {where} after {MEETING_POINT_TIMEOUT_SECONDS:g} s"
         ) from None
-    except (OSError, asyncio.IncompleteReadError) as error:
+    except (ConnectionError, asyncio.IncompleteReadError) as error:
         raise StoreUnreachableError(f"the rendezvous store at {world.store_host}:{world.store_port} went away: {error}") from error
 
 
@@ -42,14 +51,16 @@ async def _connect(world: World) -> tuple[asyncio.StreamReader, asyncio.StreamWr
             await asyncio.sleep(CONNECT_RETRY_SECONDS * random.uniform(0.5, 1.5))
 
 
-async def _agree(world: World, ports: range | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-    timeout = MASTER_PORT_TIMEOUT_SECONDS
+async def _agree(
+    world: World, choose: Callable[[], Awaitable[MeetingPoint]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> MeetingPoint:
+    timeout = MEETING_POINT_TIMEOUT_SECONDS
     await _ask(Hello(world.job_id, world.generation, world.store_token, timeout), reader, writer)
     if world.node_rank == 0 and world.local_rank == 0:
-        await _ask(Set(MASTER_PORT_KEY, str(free_port(world.store_host, ports)).encode()), reader, writer)
-    value = await _ask(Get(MASTER_PORT_KEY, timeout), reader, writer)
+        await _ask(Set(MEETING_POINT_KEY, msgspec.json.encode(await choose())), reader, writer)
+    value = await _ask(Get(MEETING_POINT_KEY, timeout), reader, writer)
     assert isinstance(value, bytes)
-    return int(value)
+    return msgspec.json.decode(value, type=MeetingPoint)
 
 
 async def _ask(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | int | bool | None:
@@ -67,19 +78,3 @@ def _content(reply: Reply) -> bytes | int | bool | None:
             raise StoreRefusedError(message)
         case _:
             raise StoreTimeoutError(reply.message)
-
-
-def free_port(host: str, ports: range | None = None) -> int:
-    """Free now; whoever binds it first has it. Raises OSError where none of `ports` is."""
-    if ports is None:
-        return _bind(host, 0)
-    for port in random.sample(ports, len(ports)):  # gangs that start at the same moment should not all take the first
-        with contextlib.suppress(OSError):
-            return _bind(host, port)
-    raise OSError(f"none of ports {ports.start}-{ports.stop - 1} of {host} is free; widen --port-range")
-
-
-def _bind(host: str, port: int) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, port))
-        return int(probe.getsockname()[1])

@@ -28,16 +28,19 @@ from typing import cast
 import msgspec
 
 from cluster.agent.account import find_account
+from cluster.agent.complaints import Complaints, say
 from cluster.agent.exits import read_exit_status
 from cluster.agent.folders import AgentFolder, listen, lock, regain, set_aside
 from cluster.agent.memory_groups import MemoryGroups
 from cluster.agent.processes import PR_SET_CHILD_SUBREAPER, RANK_SCORES, kill_strays, members, out_of_memory_kills, prctl, send_signal
 from cluster.agent.rank_process import Limits, Trainer, become_rank
 from cluster.agent.spawner_link import (
+    EndStore,
     ExitStatus,
     Move,
     RankKey,
     Roster,
+    ServeStore,
     Shutdown,
     Spawn,
     Terminate,
@@ -46,6 +49,7 @@ from cluster.agent.spawner_link import (
     encode_line,
     key_of,
 )
+from cluster.agent.store_processes import StoreProcesses
 from monitoring.files import write_durably
 from training.link import RankFolder, RankOrder
 
@@ -56,8 +60,6 @@ STOP_SIGNAL_GRACE_SECONDS = 3.0
 RECORD_RETRY_SECONDS = 1.0
 #: After something was raised in the loop, which may be so at every turn.
 FAILURE_REST_SECONDS = 0.1
-#: Complaints that are remembered, so that each is made once.
-MOST_TOLD = 1_000
 #: A process that ends by one of these has broken by itself, whatever else it was told: it may take long to dump its core.
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS})
 
@@ -94,6 +96,7 @@ class Spawner:
         self._orphan_seconds = orphan_seconds
         self._limits = limits  # of each rank, but for what is its own
         self._groups = groups
+        self._stores = StoreProcesses(trainer.serve_store, limits.account)
         self._ranks: dict[RankKey, LiveRank] = {}
         self._ended: dict[RankKey, End] = {}
         self._agent: socket.socket | None = None
@@ -102,7 +105,7 @@ class Spawner:
         self._ending = False
         self._memory_kills = out_of_memory_kills()
         self._selector = selectors.DefaultSelector()
-        self._told: set[str] = set()
+        self._complaints = Complaints()
 
     def run(self) -> None:
         """Serve until shut down, orphaned for too long, or stopped by SIGTERM, and the last rank is gone."""
@@ -120,16 +123,8 @@ class Spawner:
         try:
             work()
         except Exception:  # noqa: BLE001 - we are the parent of all ranks
-            self._tell_once(traceback.format_exc())
+            self._complaints.say_once(traceback.format_exc())
             time.sleep(FAILURE_REST_SECONDS)
-
-    def _tell_once(self, text: str) -> None:
-        if text in self._told:
-            return
-        say(text)
-        if len(self._told) >= MOST_TOLD:
-            self._told.clear()
-        self._told.add(text)
 
     def _wake_on_signals(self) -> socket.socket:
         receiver, sender = socket.socketpair()
@@ -193,6 +188,7 @@ class Spawner:
             spawner_pid=os.getpid(),
             ranks=tuple((key, rank.pid) for key, rank in (self._ranks | self._ended).items()),
             suspended=tuple(key for key, rank in self._ranks.items() if rank.suspended),
+            stores=self._stores.stores(),
         )
         if self._agent is not None:
             try:
@@ -208,6 +204,12 @@ class Spawner:
                 self._move(message)
             case Terminate(key=key, grace_seconds=grace):
                 self._terminate(key, grace)
+            case ServeStore():
+                self._stores.start(message)
+                self._announce()
+            case EndStore(key=generation):
+                if self._stores.end(generation):
+                    self._announce()
             case Shutdown(grace_seconds=grace):
                 self._shut_down(grace)
 
@@ -283,12 +285,18 @@ class Spawner:
     def _heed(self, pid: int, status: int) -> None:
         key = next((key for key, rank in self._ranks.items() if rank.pid == pid), None)
         if key is None:
-            return  # a stray that had become our child
+            self._bury_other(pid, status)
+            return
         if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
             self._ranks[key].suspended = os.WIFSTOPPED(status)
             self._announce()
         else:
             self._bury(key, pid, status)
+
+    def _bury_other(self, pid: int, status: int) -> None:
+        """The process of a store, or a stray that had become our child."""
+        if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status) and self._stores.bury(pid):
+            self._announce()
 
     def _bury(self, key: RankKey, pid: int, status: int) -> None:
         rank = self._ranks.pop(key)
@@ -312,7 +320,7 @@ class Spawner:
                 set_aside(path, "a folder, not a file")
             write_durably(path, msgspec.json.encode(end.status))
         except OSError as error:
-            self._tell_once(f"cannot write {path}: {error.strerror}; trying again")
+            self._complaints.say_once(f"cannot write {path}: {error.strerror}; trying again")
             return False
         return True
 
@@ -345,12 +353,6 @@ def processes_of(rank: LiveRank) -> list[int]:
     """Its own first: one that is stopped right after the fork leads no session and carries no mark yet, but until it is reaped its
     pid is nobody else's."""
     return [rank.pid, *(pid for pid in members(rank.pid, rank.mark, rank.score) if pid != rank.pid)]
-
-
-def say(text: str) -> None:
-    """In our log, without a buffer that ranks would inherit. What a full disk does not take is lost."""
-    with contextlib.suppress(OSError):
-        os.write(1, f"{text}\n".encode(errors="backslashreplace"))
 
 
 def load_trainer(module: str) -> Trainer:

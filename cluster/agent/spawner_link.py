@@ -1,6 +1,6 @@
 """What an agent and its spawner say to each other over DATA's `spawner.sock`, one JSON object a line.
 
-    agent -> spawner:   Spawn, Move, Terminate, Shutdown
+    agent -> spawner:   Spawn, Move, Terminate, ServeStore, EndStore, Shutdown
     spawner -> agent:   Roster, on connection and whenever it changes
 
 A rank that has left the roster has its `exit.json`: the spawner writes it first.
@@ -21,6 +21,13 @@ class RankKey(NamedTuple):
     job_id: str
     generation: int
     rank: int
+
+
+class GenerationKey(NamedTuple):
+    """One generation of a job."""
+
+    job_id: str
+    generation: int
 
 
 def key_of(world: World) -> RankKey:
@@ -59,10 +66,32 @@ class Terminate(msgspec.Struct, frozen=True, kw_only=True, tag="terminate"):
     grace_seconds: float
 
 
+class ServeStore(msgspec.Struct, frozen=True, kw_only=True, tag="serve_store"):
+    """Serve the store in which a script's ranks meet; the roster tells its port. Harmless the second time."""
+
+    key: GenerationKey
+    host: str
+    ports: tuple[int, int] | None = None  # the range, its end not included, of which one is taken
+
+
+class EndStore(msgspec.Struct, frozen=True, kw_only=True, tag="end_store"):
+    """At once. Harmless the second time."""
+
+    key: GenerationKey
+
+
 class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown"):
     """Terminate all ranks, then exit."""
 
     grace_seconds: float
+
+
+class ServedStore(msgspec.Struct, frozen=True, kw_only=True):
+    """The store of a script's ranks, or why it cannot be served."""
+
+    key: GenerationKey
+    port: int | None = None
+    error: str = ""
 
 
 class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
@@ -71,6 +100,7 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
     spawner_pid: int
     ranks: tuple[tuple[RankKey, int], ...]  # key, pid
     suspended: tuple[RankKey, ...] = ()  # those whose process is stopped by a signal
+    stores: tuple[ServedStore, ...] | None = None  # None: of a spawner that knows no ServeStore
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +115,7 @@ class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: bool = False  # the agent's word: it ended, and what waitpid said of it was damaged
 
 
-ToSpawner = Spawn | Move | Terminate | Shutdown
+ToSpawner = Spawn | Move | Terminate | ServeStore | EndStore | Shutdown
 
 _encoder = msgspec.json.Encoder()
 _to_spawner: msgspec.json.Decoder[ToSpawner] = msgspec.json.Decoder(ToSpawner)

@@ -20,7 +20,7 @@ from cluster.agent.confinement import Confinement, rank_environment
 from cluster.agent.errors import SpawnerStartError
 from cluster.agent.folders import AgentFolder
 from cluster.agent.processes import AGENT_DATA_VARIABLE
-from cluster.agent.spawner_link import Move, Roster, Shutdown, Spawn, Terminate, decode_roster, encode_line
+from cluster.agent.spawner_link import Roster, Shutdown, ToSpawner, decode_roster, encode_line
 
 START_TIMEOUT_SECONDS = 120.0  # importing torch from a cold disk
 CONNECT_POLL_SECONDS = 0.02
@@ -57,7 +57,7 @@ class Supervisor:
         self._ending = asyncio.Event()
         self._ended = asyncio.Event()
 
-    def send(self, message: Spawn | Move | Terminate) -> bool:
+    def send(self, message: ToSpawner) -> bool:
         """False while there is no spawner to hear it: send it again after its next first roster."""
         if self._writer is None or self._writer.is_closing():
             return False

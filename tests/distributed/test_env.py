@@ -65,13 +65,9 @@ def test_torchrun_sets_no_variable_that_a_script_does_not_get_here(tmp_path: Pat
     )
     theirs = json.loads((tmp_path / "1").read_text())
     world = make_world(1, 2, 0, Path("/checkpoints"), local_rank=1, local_world_size=2, node_rank=0, store_host="127.0.0.1")
-    ours = env.script_environment(world, replace(LAUNCH, interface=None))
+    ours = env.script_environment(world, replace(LAUNCH, interface=None, store_is_served=True))
     assert set(theirs) - set(clean) - {"TORCHELASTIC_SIGNALS_TO_HANDLE"} <= set(ours)  # which speaks to torchrun's own children only
-    assert (
-        theirs["TORCHELASTIC_USE_AGENT_STORE"] == "True"
-    )  # torchrun itself serves the store; here rank 0 does, as env:// has it otherwise
     of_its_own = {
-        "TORCHELASTIC_USE_AGENT_STORE",
         "MASTER_ADDR",
         "MASTER_PORT",
         "TORCHELASTIC_ERROR_FILE",

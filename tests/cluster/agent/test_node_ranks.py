@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -255,12 +256,16 @@ sys.exit(7 * rank)
 """
 
 
-async def test_scripts_get_torchruns_variables_and_a_port_to_meet_on(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+async def test_commands_get_torchruns_variables_and_a_port_to_meet_on(
+    agent: AgentProcess, coordinator: Coordinator, tmp_path: Path
+) -> None:
     agent.start()
     await coordinator.until(lambda c: c.hellos)
     port = coordinator.hellos[0].store_port
     worlds = [world("job", rank, 2, generation=3, store_port=port) for rank in (0, 1)]
-    await coordinator.desire(assignment("job", *worlds, spec=script_job(tmp_path / "train.py", SCRIPT, "argument", slots=2)))
+    spec = script_job(tmp_path / "train.py", SCRIPT, slots=2)
+    command = [sys.executable, str(tmp_path / "train.py"), "argument"]
+    await coordinator.desire(assignment("job", *worlds, spec=spec | {"script": {"command": command}}))
     await coordinator.until(lambda c: drained("job", 0, 3)(c) and drained("job", 1, 3)(c))
     assert coordinator.of("job", 0, 3).text == ["0 2 0 2 0 127.0.0.1 2 argument"]
     assert coordinator.of("job", 1, 3).text == ["1 2 1 2 0 127.0.0.1 2 argument", "met"]

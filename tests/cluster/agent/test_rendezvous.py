@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from cluster.agent.rendezvous import free_port, master_port
+from cluster.agent.ports import free_port
+from cluster.agent.rendezvous import MeetingPoint, meeting_point
 from distributed.errors import StoreRefusedError
 from distributed.store_server import StoreServer
 from tests.cluster.agent.conftest import world
@@ -27,14 +27,23 @@ def member(port: int, node_rank: int, generation: int = 2) -> World:
     return world("job", rank=node_rank, world_size=2, generation=generation, store_port=port, node_rank=node_rank, local_rank=0)
 
 
+POINT = MeetingPoint(port=29500, served=True)
+
+
+async def choose() -> MeetingPoint:
+    return POINT
+
+
+async def never() -> MeetingPoint:
+    raise AssertionError("only the first node decides")
+
+
 async def test_all_nodes_agree_on_the_first_nodes_choice(store: StoreServer) -> None:
     port = await store.start("127.0.0.1")
-    later = asyncio.create_task(master_port(member(port, 1)))
+    later = asyncio.create_task(meeting_point(member(port, 1), never))
     await store.admit("job", 2, "token")
-    first = await master_port(member(port, 0))
-    assert await later == first
-    with socket.create_server(("127.0.0.1", first)):
-        pass
+    assert await meeting_point(member(port, 0), choose) == POINT
+    assert await later == POINT
 
 
 async def test_an_older_generation_gets_none(store: StoreServer) -> None:
@@ -42,7 +51,7 @@ async def test_an_older_generation_gets_none(store: StoreServer) -> None:
     await store.admit("job", 1, "token")
     await store.admit("job", 2, "token")
     with pytest.raises(StoreRefusedError, match="stale generation 1"):
-        await master_port(member(port, 0, generation=1))
+        await meeting_point(member(port, 0, generation=1), choose)
 
 
 async def test_a_store_that_comes_later_is_waited_for(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,17 +65,18 @@ async def test_a_store_that_comes_later_is_waited_for(store: StoreServer, monkey
             raise
 
     monkeypatch.setattr(asyncio, "open_connection", notice_refusals)
-    waiting = asyncio.create_task(master_port(member(port, 0)))
+    waiting = asyncio.create_task(meeting_point(member(port, 0), choose))
     await store.admit("job", 2, "token")
     await asyncio.wait_for(refused.wait(), TIMEOUT_SECONDS)
     await store.start("127.0.0.1", port)
-    assert await waiting > 0
+    assert await waiting == POINT
 
 
-def test_a_port_range_is_kept_to_and_what_is_used_in_it_passed_over() -> None:
-    first = free_port("127.0.0.1")
-    with socket.create_server(("127.0.0.1", first)):
-        ports = range(first, first + 2)
-        with pytest.raises(OSError, match=f"none of ports {first}-{first} of"):
-            free_port("127.0.0.1", range(first, first + 1))
-        assert free_port("127.0.0.1", ports) == first + 1
+async def test_a_first_node_that_cannot_decide_says_why(store: StoreServer) -> None:
+    async def refuse() -> MeetingPoint:
+        raise OSError("none of ports 1-2 of 127.0.0.1 is free")
+
+    port = await store.start("127.0.0.1")
+    await store.admit("job", 2, "token")
+    with pytest.raises(OSError, match="none of ports 1-2"):
+        await meeting_point(member(port, 0), refuse)

@@ -106,7 +106,7 @@ def test_a_rank_that_is_stopped_is_in_the_roster_as_such_until_it_goes_on(node: 
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     os.kill(pid, signal.SIGSTOP)
-    assert node.agent.read() == Roster(spawner_pid=node.agent.roster.spawner_pid, ranks=((key, pid),), suspended=(key,))
+    assert node.agent.read() == Roster(spawner_pid=node.agent.roster.spawner_pid, ranks=((key, pid),), suspended=(key,), stores=())
     successor = Agent(node.folder)
     assert successor.roster.suspended == (key,)
     os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,65 @@
+"""The stores of scripts that this node serves, on the agent's side: asked of the spawner, and ended with their generations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from cluster.agent.ports import free_port
+from cluster.agent.rendezvous import MeetingPoint
+from cluster.agent.spawner_link import EndStore, GenerationKey, Roster, ServedStore, ServeStore
+from training.link import World
+from training.spec.script import Script
+
+
+class ServedStores:
+    """`send` passes a message on to the spawner; one that is lost on its way is sent again to the next spawner."""
+
+    def __init__(self, send: Callable[[ServeStore | EndStore], bool], ports: range | None) -> None:
+        self._send = send
+        self._ports = ports
+        self._limits = None if ports is None else (ports.start, ports.stop)
+        self._asked: dict[GenerationKey, ServeStore] = {}
+        self._served: dict[GenerationKey, ServedStore] = {}
+        self._supported = True
+        self._news = asyncio.Event()
+
+    async def choose(self, world: World, script: Script) -> MeetingPoint:
+        """Where the ranks of a script meet. A command may be a launcher, which serves a store of its own: it gets a port that is free.
+
+        Raises OSError where none is."""
+        served = None if script.command is not None else await self._port_of_store(world)
+        if served is None:
+            return MeetingPoint(port=free_port(world.store_host, self._ports), served=False)
+        return MeetingPoint(port=served, served=True)
+
+    async def _port_of_store(self, world: World) -> int | None:
+        """None: the spawner was started by an older version, which serves none."""
+        key = GenerationKey(world.job_id, world.generation)
+        self._asked[key] = ask = ServeStore(key=key, host=world.store_host, ports=self._limits)
+        if self._supported:
+            self._send(ask)
+        try:
+            while self._supported and key not in self._served:
+                self._news.clear()
+                await self._news.wait()
+        finally:
+            del self._asked[key]
+        found = self._served.get(key)
+        if found is not None and found.port is None:
+            raise OSError(f"the store in which the script's ranks meet cannot be served at {world.store_host}: {found.error}")
+        return None if found is None else found.port
+
+    def apply(self, roster: Roster, *, first: bool) -> None:
+        """`first`: of a connection, whose spawner may not have heard what the one before was asked."""
+        self._supported = roster.stores is not None
+        self._served = {store.key: store for store in roster.stores or ()}
+        if first and self._supported:
+            for ask in self._asked.values():
+                self._send(ask)
+        self._news.set()
+
+    def keep(self, generations: Collection[GenerationKey]) -> None:
+        """End the stores of all other ones. Harmless the second time."""
+        for key in self._served.keys() - set(generations):
+            self._send(EndStore(key=key))

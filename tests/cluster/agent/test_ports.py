@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from cluster.agent.ports import free_port, listen
+
+
+def test_a_port_that_listens_is_kept() -> None:
+    with listen("127.0.0.1") as listener, socket.create_connection(listener.getsockname()):
+        port = listener.getsockname()[1]
+        with pytest.raises(OSError, match=f"none of ports {port}-{port} of"):
+            listen("127.0.0.1", range(port, port + 1))
+
+
+def test_a_port_range_is_kept_to_and_what_is_used_in_it_passed_over() -> None:
+    first = free_port("127.0.0.1")
+    with socket.create_server(("127.0.0.1", first)):
+        ports = range(first, first + 2)
+        with pytest.raises(OSError, match=f"none of ports {first}-{first} of"):
+            free_port("127.0.0.1", range(first, first + 1))
+        assert free_port("127.0.0.1", ports) == first + 1
