@@ -1,9 +1,9 @@
 """Runs everything: checks, the dashboard's tests, then pytest, whose summary comes last.
 
-    scripts/test [PYTEST ARGUMENTS]
+    scripts/test [--all | PYTEST ARGUMENTS]
 
-Two processes of pytest share the tests out, but for those of whole gangs of ranks, which come after them one by one. With arguments, pytest
-runs once, with these.
+Without `--all`, tests that are marked `release` are left out: full products of plans, and the longest stories of faults. Two processes of pytest
+share the tests out, but for those of whole gangs of ranks, which come after them one by one. With other arguments, pytest runs once, with these.
 With CI=true a missing PostgreSQL, Redis or Chromium is a failure instead of a skip.
 """
 
@@ -24,6 +24,7 @@ TESTS = ROOT / "tests"
 #: Folders of tests that start gangs of up to eight ranks. Two gangs at once on two cores wait for each other longer than they compute.
 GANGS = ("parallelism", "training")
 PYTEST = (sys.executable, "-m", "pytest", "--durations", "20")
+EVERYTHING = "--all"
 SHARED = ("-n", "2", "--dist", "loadscope")
 
 
@@ -68,10 +69,14 @@ def _parts(environment: dict[str, str], arguments: list[str]) -> list[tuple[str,
 
 def _pytest_runs(arguments: list[str]) -> list[tuple[str, list[str]]]:
     """(name, arguments) of each."""
-    if arguments:
+    if arguments and arguments != [EVERYTHING]:
         return [("pytest", arguments)]
+    chosen = () if arguments else ("-m", "not release")
     gangs = [str(TESTS / name) for name in GANGS]
-    return [("pytest", [*SHARED, *(f"--ignore={folder}" for folder in gangs)]), ("pytest: gangs of ranks", gangs)]
+    return [
+        ("pytest", [*SHARED, *chosen, *(f"--ignore={folder}" for folder in gangs)]),
+        ("pytest: gangs of ranks", [*chosen, *gangs]),
+    ]
 
 
 def _run(name: str, command: list[str], folder: Path, environment: dict[str, str]) -> bool:

@@ -13,7 +13,7 @@ from scripts.chaos.campaign import chaos
 from scripts.chaos.run import Run
 from scripts.chaos.verdict import Verdict, judge
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.release]
 
 SEED = 2026
 FAULTS = 6

@@ -63,8 +63,10 @@ def newest_step(stack: Site, machine: str, job_id: str, generation: int, rank: i
     return newest
 
 
-@pytest.mark.parametrize("victim", [0, 2])
-@pytest.mark.parametrize("cables", [("data", "control"), ("data",)], ids=["all", "data-only"])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.release), 2])
+@pytest.mark.parametrize(
+    "cables", [pytest.param(("data", "control"), id="all", marks=pytest.mark.release), pytest.param(("data",), id="data-only")]
+)
 def test_who_is_cut_off_is_left_behind_and_comes_back_with_empty_hands(
     three_machines: Site, tmp_path: Path, victim: int, cables: tuple[Cable, ...]
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_coordinator_that_lost_its_metrics_is_given_them_again(stack: Stack) -
     assert records(stack, job_id) == once(300)
 
 
+@pytest.mark.release
 def test_a_rank_killed_at_any_moment_leaves_a_usable_newest_checkpoint(stack: Stack) -> None:
     """With a checkpoint at every other step, most kills strike while one is being saved."""
     chance = random.Random(SEED)
@@ -131,6 +132,7 @@ def stepping(stack: Stack, job_id: str, generation: int) -> dict[str, Any] | Non
     return job if running and job["progress"]["step"] > (job["generations"][-1]["start_step"] or 0) else None
 
 
+@pytest.mark.release
 def test_a_run_paused_twice_draws_the_same_curve_to_the_last_bit(stack: Stack) -> None:
     spec = tiny_gpt("even", steps=200, nodes=1)
     spec["model"]["dropout"] = 0.1

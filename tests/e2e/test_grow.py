@@ -175,6 +175,7 @@ def test_resized_up_and_down_while_it_trains(three: Stack, tmp_path: Path, undis
     gang.finish(undisturbed)
 
 
+@pytest.mark.release
 def test_a_joiner_that_is_killed_while_it_warms_up_is_tried_again(
     three: Stack, tmp_path: Path, undisturbed: list[tuple[int, float]]
 ) -> None:
@@ -213,6 +214,7 @@ def test_a_rank_that_dies_while_a_change_is_pending(three: Stack, tmp_path: Path
     gang.finish(undisturbed)
 
 
+@pytest.mark.release
 def test_an_agent_that_is_killed_while_a_change_is_pending(
     three: Stack, port: int, tmp_path: Path, undisturbed: list[tuple[int, float]]
 ) -> None:
@@ -231,6 +233,7 @@ def test_an_agent_that_is_killed_while_a_change_is_pending(
     gang.finish(undisturbed)
 
 
+@pytest.mark.release
 def test_a_drained_nodes_rank_moves_elsewhere(three: Stack, tmp_path: Path, undisturbed: list[tuple[int, float]]) -> None:
     """Last: the node does not come back."""
     gang = Gang(three, tmp_path / "code", 2)

@@ -64,8 +64,8 @@ def assert_gone(pid: int) -> None:
     wait_until(f"the end of process {pid}", lambda: not psutil.pid_exists(pid), NOTICE_SECONDS)
 
 
-@pytest.mark.parametrize("moment", ["loss", "update"])
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("moment", ["loss", pytest.param("update", marks=pytest.mark.release)])
+@pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.release)])
 def test_a_stopped_rank_is_left_behind(three_agents: Stack, tmp_path: Path, victim: int, moment: Any) -> None:
     stack, fault = three_agents, Fault(victim, FAULT_STEP, "SIGSTOP", moment)
     job_id = submit(stack, tmp_path / "code", fault)
@@ -79,6 +79,7 @@ def test_a_rank_in_an_endless_loop_is_left_behind_and_its_line_is_named(three_ag
     assert_closed_up(three_agents, job_id, 1, "rank 1 is in forward", "faulty_task.py", "wait(s) in call")
 
 
+@pytest.mark.release
 def test_a_rank_that_is_stuck_with_the_interpreters_lock_is_left_behind(three_agents: Stack, tmp_path: Path) -> None:
     job_id = submit(three_agents, tmp_path / "code", Fault(1, FAULT_STEP, "native"), **IMPATIENT)
     assert_closed_up(three_agents, job_id, 1, "rank 1 is not heard of", "wait(s) in call")
@@ -117,6 +118,7 @@ def test_a_job_of_one_rank_waits_while_it_is_stopped(three_agents: Stack, tmp_pa
     assert (ended["state"], ended["generation"]) == ("completed", 1), ended
 
 
+@pytest.mark.release
 def test_a_rank_that_is_stopped_when_a_pause_is_asked_for_ends_in_a_pause(three_agents: Stack, tmp_path: Path) -> None:
     stack, done = three_agents, tmp_path / "code" / f"fault.1.{FAULT_STEP}.SIGSTOP.done"
     job_id = submit(stack, tmp_path / "code", Fault(1, FAULT_STEP, "SIGSTOP"), max_restarts=1, recovery="restart")

@@ -20,6 +20,8 @@ TIMEOUT_SECONDS = 60
 ROW_TIMEOUT_SECONDS = 180
 #: Compiling takes a minute, and has tests of its own.
 SLOW = {"compile"}
+#: One of each way in which a row is checked.
+SAMPLE = {"group_of_one", "abort", "single", "ddp", "memory_estimate", "telemetry"}
 #: What a machine of two CPU ranks has not: the beginning of the reason.
 LACKING = {"hsdp": "needs 4", "readings": "this machine has no nvidia-smi"}
 
@@ -28,7 +30,10 @@ no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has 
 
 @no_gpu
 @pytest.mark.timeout(ROW_TIMEOUT_SECONDS)
-@pytest.mark.parametrize("name", [name for name in ROWS if name not in SLOW | LACKING.keys()])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.release) for name in ROWS if name not in SLOW | LACKING.keys()],
+)
 def test_row_on_cpu(name: str) -> None:
     outcome = outcome_of(name, MACHINE)
     assert outcome.status == "ok" or outcome.text.startswith("not in this version: "), outcome.text
