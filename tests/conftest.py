@@ -22,7 +22,7 @@ from api.main import create_app
 from api.settings import Settings
 from db.migrate import upgrade_all
 from db.session import open_databases
-from tests import factories, published_parity
+from tests import factories, published_parity, release_only
 from tests.private_redis import PrivateRedis
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ BASE_URL = "http://127.0.0.1:8000"
 
 def pytest_configure(config: pytest.Config) -> None:
     published_parity.register(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    release_only.mark(items)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,0 +1,22 @@
+"""What is left to `make test-all` is there, and `make test` has something of each of its modules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.release_only import PATTERNS
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_each_pattern_names_a_test_of_a_module(pattern: str) -> None:
+    module, _, test = pattern.partition("::")
+    source = (HERE / module).read_text()
+    name = test.partition("[")[0].rstrip("*")
+    if name.startswith("test_"):
+        assert re.search(rf"^def {name}", source, re.MULTILINE), f"{module} has no {name}"
+    assert len(re.findall(r"^def test_", source, re.MULTILINE)) > 1
