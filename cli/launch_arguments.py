@@ -15,6 +15,7 @@ from typing import Literal
 from cli.errors import UsageProblem
 
 MOST_RESTARTS = 1000
+LONGEST_GRACE_SECONDS = 3600
 PRESET = "PET_"
 #: Forms of --nproc-per-node that ask for as many ranks as a node has slots.
 DEVICES = ("auto", "cpu", "gpu", "xpu")
@@ -72,7 +73,7 @@ OPTIONS = (
     Option("monitor-interval", _OURS),
     Option("start-method", _OURS),
     Option("signals-to-handle", _NO_EFFECT, "ranks are always ended with SIGTERM"),
-    Option("shutdown-timeout", _NO_EFFECT, "ranks have 3 s to end after SIGTERM"),
+    Option("shutdown-timeout", _HONOURED),
     Option("event-log-handler", _NO_EFFECT, "'paceline show JOB' has the history of a job", default="null"),
     Option("numa-binding", _NO_EFFECT, "ranks are not bound to CPUs; bind them in the script where it matters"),
     Option("role", _NO_EFFECT, "ROLE_NAME is 'default' for every rank", default="default"),
@@ -102,6 +103,7 @@ class Launch:
     nodes: int = 1
     ranks_per_node: int | str = 1  # a number, or one of DEVICES
     max_restarts: int = 0
+    grace_seconds: int | None = None  # between SIGTERM and SIGKILL; None: as torchrun's own default
     local_ranks: tuple[int, ...] = ()  # whose output is printed; empty: that of all
     log_files: tuple[str, ...] = ()  # options that ask for files, as they were typed
     notes: tuple[str, ...] = ()
@@ -159,6 +161,7 @@ def _launch(given: _Given, target: str, arguments: tuple[str, ...]) -> Launch:
         nodes=_nodes(given),
         ranks_per_node=_ranks_per_node(given),
         max_restarts=_whole(given, "max-restarts", 0, at_least=0, at_most=MOST_RESTARTS),
+        grace_seconds=_grace(given),
         local_ranks=_local_ranks(given),
         log_files=tuple(spelled for _, spelled in _with_treatment(given, Treatment.FILES)),
         notes=tuple(_notes(given)),
@@ -205,6 +208,12 @@ def _nodes(given: _Given) -> int:
             f"write --nnodes {counts[-1]}; models and entrypoints can (paceline submit, resources.min_nodes)",
         )
     return counts[0]
+
+
+def _grace(given: _Given) -> int | None:
+    if "shutdown-timeout" not in given:
+        return None
+    return _whole(given, "shutdown-timeout", 30, at_least=1, at_most=LONGEST_GRACE_SECONDS)
 
 
 def _ranks_per_node(given: _Given) -> int | str:

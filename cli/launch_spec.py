@@ -37,7 +37,11 @@ _READY = "ready"
 def spec_of(launch: Launch, ranks_per_node: int, folder: Path, variables: Mapping[str, str]) -> dict[str, Any]:
     """The job spec, which the coordinator validates. `folder` is where the script runs."""
     program = [launch.target, *launch.arguments]
-    script = {"command": program} if launch.form == "command" else {launch.form: launch.target, "args": list(launch.arguments)}
+    script: dict[str, Any] = (
+        {"command": program} if launch.form == "command" else {launch.form: launch.target, "args": list(launch.arguments)}
+    )
+    if launch.grace_seconds is not None:
+        script["grace_seconds"] = launch.grace_seconds
     return {
         "name": job_name(launch),
         "script": script,

@@ -9,11 +9,11 @@ Deadlines, by state (in each the job leaves by itself or by the rule named here)
     starting    START_SECONDS until every rank has joined, then a restart
     running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.hangs`) ends it;
                 BROKEN_SECONDS for a broken group of which every rank lives
-    recovering  STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for what they saved; then none while waiting for slots; then START_SECONDS. A job
+    recovering  their grace and STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for what they saved; then none while waiting for slots; then START_SECONDS. A job
                 that closes up skips the first two: its survivors are the next generation
     resizing    none while its members train on towards the step at which they change; ENTER_SECONDS from then on, after
                  which they go on without whoever has not come
-    stopping    PAUSE_SECONDS for a save, then the ranks are killed; STOP_SECONDS for everything else. A job that closes up
+    stopping    PAUSE_SECONDS for a save, then the ranks are killed; their grace and STOP_SECONDS for everything else. A job that closes up
                 does so in a save too, and pauses afterwards
     paused      none: it is the user's turn
 """
@@ -87,11 +87,12 @@ def _stopping(view: JobView, now: datetime) -> Decision | None:
         return _saving(view, now)
     if view.settled(now):
         return _conclude(view, "all its ranks are gone")
-    if view.in_state_longer_than(STOP_SECONDS, now):
+    patience = view.grace_seconds + STOP_SECONDS
+    if view.in_state_longer_than(patience, now):
         alive = sum(not rank.stopped for rank in view.ranks)
         return _conclude(
             view,
-            f"{alive} of {len(view.ranks)} ranks did not confirm their end within {STOP_SECONDS:.0f} s; their slots stay taken until they do",
+            f"{alive} of {len(view.ranks)} ranks did not confirm their end within {patience:.0f} s; their slots stay taken until they do",
         )
     return None
 
@@ -157,7 +158,7 @@ def _joined(view: JobView) -> Decision | None:
 def _finished(view: JobView) -> Decision | None:
     if view.all_exited_with("completed"):
         return Decision(JobState.STOPPING, EndReason.COMPLETED, f"all {len(view.ranks)} ranks have completed")
-    if view.ranks and all(rank.state is RankState.EXITED and not rank.failed for rank in view.ranks):
+    if view.ranks and not view.is_script and all(rank.state is RankState.EXITED and not rank.failed for rank in view.ranks):
         return Decision(JobState.STOPPING, EndReason.PAUSED, "its ranks have saved and exited")
     return None
 
@@ -171,11 +172,11 @@ def _start_overdue(view: JobView, now: datetime) -> Decision | None:
 
 
 def _old_ranks_overdue(view: JobView, now: datetime) -> Decision | None:
-    ended = view.generation_ended_at
-    if view.settled(now) or ended is None or now - ended < timedelta(seconds=STOP_SECONDS):
+    ended, patience = view.generation_ended_at, view.grace_seconds + STOP_SECONDS
+    if view.settled(now) or ended is None or now - ended < timedelta(seconds=patience):
         return None
     alive = [rank for rank in view.ranks if not rank.stopped]
-    why = f"rank {listed(alive)} of generation {view.generation} did not end within {STOP_SECONDS:.0f} s"
+    why = f"rank {listed(alive)} of generation {view.generation} did not end within {patience:.0f} s"
     return Decision(JobState.STOPPING, EndReason.STOP_TIMEOUT, why)
 
 

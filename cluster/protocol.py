@@ -105,7 +105,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True, tag="leaving"):
-    """This agent was told to end (SIGTERM): it ends its ranks now, takes no new ones, and sends no heartbeat any more."""
+    """This agent was told to end (SIGTERM): it ends its ranks now and takes no new ones. Said in place of heartbeats until they have ended."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):

@@ -26,14 +26,15 @@ PERMANENT_REASONS = frozenset({EndReason.INVALID_INPUT, EndReason.CHECKPOINT_FAI
 def failed(view: JobView) -> Decision | None:
     """The first who answers decides: a rank that failed, an agent that is away along with a peer's word, a hang (`cluster.hangs`)."""
     counts = True
-    if any(rank.failed for rank in view.ranks):
-        counts = not (sent_home := _sent_home(view))
-        reason, what = (EndReason.NODE_LOST, _left(sent_home)) if sent_home else diagnose(view)
+    if sent_home := _sent_home(view):
+        counts, reason, what = False, EndReason.NODE_LOST, _left(sent_home)
+    elif any(rank.failed for rank in view.ranks):
+        reason, what = diagnose(view)
     elif silent := _silent(view):
         reason, what = EndReason.NODE_LOST, f"the agent of rank {listed(silent)} is gone, and other ranks have lost their connection to it"
     else:
         return _hung(view)
-    if _ending(view) and not any(rank.failed and not rank.newcomer for rank in view.ranks):
+    if _ending(view) and not sent_home and not any(rank.failed and not rank.newcomer for rank in view.ranks):
         return None  # the others have got to the end without it
     return _close_up(view, reason, what) or restart_or_give_up(view, reason, what, counts=counts)
 
@@ -89,11 +90,13 @@ def diagnose(view: JobView) -> tuple[EndReason, str]:
 
 
 def _sent_home(view: JobView) -> list[RankView]:
-    """Ranks that their agents ended, since these were told to end themselves; empty where something else is to blame. No fault of the job's."""
+    """Ranks that their agents ended, since these were told to end themselves; empty where something else is to blame. No fault of the job's. A
+    script's may have ended well then, which is not its completion."""
     failed = [rank for rank in view.ranks if rank.failed]
     if not all(rank.failure is not None and is_victim(rank.failure) for rank in failed):
         return []
-    return [rank for rank in failed if rank.failure is not None and rank.failure.ordered]
+    obeyed = [rank for rank in view.ranks if view.is_script and rank.outcome == "paused"]
+    return obeyed + [rank for rank in failed if rank.failure is not None and rank.failure.ordered]
 
 
 def _left(ranks: Sequence[RankView]) -> str:

@@ -83,7 +83,9 @@ class JobView:
     plan: Parallelism = REPLICAS  # how its world is cut: which sizes it may have, and which rank holds what
     target: int | None = None  # how many members it should have; None: as many as it has
     slow_is_hung: bool = False  # the user has said how long a step may take
-    saves: bool = True  # its ranks can be asked to save and exit; not those of a script
+    is_script: bool = False  # its ranks are told to end by SIGTERM alone
+    saves: bool = True  # its ranks save when they are told to end; not those of a script that does not say so
+    grace_seconds: float = 0.0  # how long its ranks may take to end once they are told to
 
     @property
     def generation_ended(self) -> bool:

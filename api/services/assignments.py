@@ -22,9 +22,9 @@ from db.repositories import jobs as job_rows
 from db.repositories import nodes as node_rows
 from db.repositories.nodes import Address
 from training.link import Birth, World
+from training.spec.script import grace_of
 
 Action = Literal["run", "pause", "release", "stop"]
-GRACE_SECONDS = 3.0
 
 
 class Place(Protocol):
@@ -169,7 +169,7 @@ async def _assignments(
             job_id=job.id,
             generation=number,
             action=action,
-            grace_seconds=GRACE_SECONDS,
+            grace_seconds=grace_of(job.spec),
             spec=job.spec,
             worlds=tuple(world for what, world in worlds if what == action),
             profile=profile if action == "run" else None,

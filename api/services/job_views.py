@@ -19,6 +19,7 @@ from cluster.views import JobView, RankView
 from db.models.jobs import GenerationRow, JobRow, RankRow
 from db.models.nodes import NodeRow
 from training.link import FailureReport, Outcome, Stalled
+from training.spec.script import grace_of
 from training.spec.strategy import REPLICAS
 
 #: A rank that ends sooner than this after it got a place, and before it has taken so many steps there, did not work there.
@@ -64,7 +65,9 @@ def job_view(
         plan=spec.parallelism if spec else REPLICAS,
         slow_is_hung=spec is not None and spec.fault_tolerance.hang_seconds is not None,
         target=job.world_size,
+        is_script=spec is not None and spec.script is not None,
         saves=spec is not None and spec.script is None,
+        grace_seconds=grace_of(job.spec),
     )
 
 

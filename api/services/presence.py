@@ -141,9 +141,14 @@ class Heartbeats:
 
 
 async def leave(session: AsyncSession, node_id: str, channel_id: str, now: datetime) -> None:
-    """The agent ends in good order: nothing is placed on its node until it is back. It still tells how its ranks end."""
+    """The agent ends in good order: nothing is placed on its node until it is back. It still tells how its ranks end, and says this again
+    for as long as they take to save."""
     node = await node_rows.get(session, node_id)
-    if node is None or node.channel_id != channel_id or node.state not in _PRESENT:
+    if node is None or node.channel_id != channel_id:
+        return
+    node.heartbeat_at = now
+    await session.flush()
+    if node.state not in _PRESENT:
         return
     why = "its agent was told to end"
     await node_lifecycle.move(session, node, NodeState.UNREACHABLE, node_actor(node), why, now, state_before_unreachable=node.state)

@@ -61,6 +61,10 @@ class Layout:
     def agent(self, name: str) -> Path:
         return self.data / "agents" / name
 
+    def leaving(self, name: str) -> Path:
+        """Where an agent that ends says until when its ranks may take."""
+        return self.agent(name) / "leaving"
+
     def record(self, name: str) -> Path:
         return self.run / f"{name}.json"
 

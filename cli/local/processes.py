@@ -103,9 +103,11 @@ def alive(layout: Layout, name: str) -> bool:
 
 
 def stop(layout: Layout, records: Iterable[Record]) -> None:
-    """Ask all of them to end, together; kill those that have not after STOP_GRACE_S; forget them."""
+    """Ask all of them to end, together; kill those that have not after STOP_GRACE_S, which begins once the last rank had its time to save; forget
+    them."""
     chosen = list(records)
-    _end([process for record in chosen if (process := find(record)) is not None], STOP_GRACE_S)
+    notes = [layout.leaving(record.name) for record in chosen]
+    _end([process for record in chosen if (process := find(record)) is not None], STOP_GRACE_S, notes)
     for record in chosen:
         layout.record(record.name).unlink(missing_ok=True)
 
@@ -135,10 +137,12 @@ def _has_mark(process: psutil.Process, mark: str) -> bool:
         return False  # gone meanwhile, or another user's, which is not ours to end
 
 
-def _end(processes: list[psutil.Process], grace: float) -> None:
+def _end(processes: list[psutil.Process], grace: float, notes: Sequence[Path] = ()) -> None:
     for process in processes:
         _signal(process, kill=False)
     stubborn = _outliving(processes, grace)
+    while stubborn and (left := max(map(_noted_time, notes), default=0.0) + grace - time.time()) > 0:
+        stubborn = _outliving(stubborn, left)
     for process in stubborn:
         _signal(process, kill=True)
     _outliving(stubborn, SWEEP_GRACE_S)
@@ -150,6 +154,14 @@ def _outliving(processes: list[psutil.Process], seconds: float) -> list[psutil.P
     while (left := [process for process in processes if _lives(process)]) and time.monotonic() < deadline:
         threading.Event().wait(POLL_S)
     return left
+
+
+def _noted_time(note: Path) -> float:
+    """Until when an agent's ranks may take to end, in its own words; 0: it says nothing."""
+    try:
+        return float(note.read_text())
+    except (FileNotFoundError, ValueError):
+        return 0.0
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -91,7 +91,7 @@ def take_down(layout: Layout, say: Say) -> int:
         running = sum(find(record) is not None for record in records)
         agents = [record for record in records if record.name != COORDINATOR]
         if agents:
-            say(f"stopping {len(agents)} agents and their ranks")
+            say(f"stopping {len(agents)} agents and their ranks; scripts have the time to save that their jobs give them")
         stop(layout, agents)
         stop(layout, [record for record in records if record.name == COORDINATOR])
         swept = sweep(layout)

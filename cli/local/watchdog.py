@@ -17,7 +17,8 @@ from cli.local.layout import Layout
 from cli.local.processes import CODE
 from cli.local.stack import take_down
 
-END_TIMEOUT_S = 60.0
+#: The longest that a script may take to save, and a minute for the rest.
+END_TIMEOUT_S = 3660.0
 FORGET = "--forget"
 
 

@@ -50,10 +50,11 @@ def has_spoken(folder: RankFolder) -> bool:
 
 
 def conclude(status: ExitStatus, result: Result | None, lines: tuple[str, ...], *, rank: int, is_script: bool, step: int) -> Ending:
-    """The outcome of an exit. A script's is its exit code's; what it raised says why."""
+    """The outcome of an exit. A script's is its exit code's; what it raised says why. One that ends well since it was told to end has not
+    completed."""
     step = result.step if result and not is_script else step
     if is_script and status.exit_code == 0:
-        return Ending(outcome="completed", exit_code=0, step=step, time=status.time)
+        return Ending(outcome="paused" if status.ordered else "completed", exit_code=0, step=step, time=status.time)
     if result is not None and result.outcome != "failed" and not is_script:
         return Ending(outcome=result.outcome, exit_code=status.exit_code, signal=status.signal, step=step, time=status.time)
     failure = (result.failure if result else None) or _from_exit(status, lines, rank, step)
@@ -137,7 +138,10 @@ def _from_exit(status: ExitStatus, lines: Sequence[str], rank: int, step: int) -
     uncaught = raised(lines) if status.exit_code == UNCAUGHT else _raised_before_order(status, lines)
     if status.signal is not None and uncaught is None:
         where = line_of_crash("\n".join(lines))
-        return FailureReport(kind="signal", rank=rank, message=f"killed by {status.signal}", where=where, step=step, time=status.time)
+        message = f"killed by {status.signal}"
+        if status.killed_after is not None:
+            message = f"did not end within {status.killed_after:g} s of SIGTERM, and was killed"
+        return FailureReport(kind="signal", rank=rank, message=message, where=where, step=step, time=status.time)
     if uncaught is not None:
         exception, text = uncaught
         shown = "\n".join(_OF_RANK.sub("", line) for line in lines)

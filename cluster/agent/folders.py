@@ -57,6 +57,10 @@ class AgentFolder:
         return self.path / "store_port"
 
     @property
+    def leaving(self) -> Path:  # while the agent ends its ranks: until when they may take, in seconds since the epoch
+        return self.path / "leaving"
+
+    @property
     def agent_socket(self) -> Path:
         return self._sockets() / "agent.sock"
 

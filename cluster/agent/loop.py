@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -46,7 +47,8 @@ from distributed.store_server import StoreServer
 from training.link import RankOrder, World
 
 TICK_SECONDS = 0.5
-LEAVE_GRACE_SECONDS = 3.0
+#: Of ranks on a node that was removed by force: their jobs are started elsewhere already.
+REMOVED_GRACE_SECONDS = 3.0
 WARM_UP_SECONDS = 30.0
 DELETE_RETRY_SECONDS = 60.0
 
@@ -85,9 +87,11 @@ class Agent:
         self._welcomed = asyncio.Event()
         self._leave = asyncio.Event()
         self._going = False
+        self._left_at = 0.0  # monotonic: when the coordinator was last told that we leave
 
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event) -> None:
         """Until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator sends us away."""
+        self._folder.leaving.unlink(missing_ok=True)
         await self._ranks.open()
         keep_running = self._isolation.keep_running
         reconciling = asyncio.create_task(keep_running("reconciling", self._reconcile_forever))
@@ -99,7 +103,8 @@ class Agent:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             refusal = _refusal(done)
             if not abandon.is_set() and (refusal is None or refusal.removed):
-                await self._end_everything(reconciling)
+                removed = refusal is not None or self._leave.is_set()
+                await self._end_everything(reconciling, REMOVED_GRACE_SECONDS if removed else math.inf)
             if refusal is not None:
                 raise refusal
         finally:
@@ -112,13 +117,24 @@ class Agent:
         await self._ranks.until_warm(WARM_UP_SECONDS)
         await self._channel.run()
 
-    async def _end_everything(self, reconciling: asyncio.Task[None]) -> None:
-        log.info("leaving: ending ranks and spawner")
+    async def _end_everything(self, reconciling: asyncio.Task[None], most_seconds: float) -> None:
+        """Each rank has its own grace, of at most so many seconds. The coordinator is told all the while: a node that saves is not lost."""
+        grace = min(most_seconds, self._ranks.longest_grace())
+        log.info("leaving: ending ranks and spawner; ranks have up to %g s", grace)
         self._going = True
+        with self._isolation.of(f"{self._folder.leaving}, for whoever waits"):
+            self._folder.leaving.write_text(f"{time.time() + grace:.3f}")
         await self._channel.send(Leaving())
         await _cancel([reconciling])
-        await self._ranks.end_all(LEAVE_GRACE_SECONDS)
+        ending = asyncio.create_task(self._ranks.end_all(grace))
+        while not ending.done():
+            await asyncio.wait([ending], timeout=TICK_SECONDS)
+            await self._report()
+            if time.monotonic() - self._left_at >= self._heartbeat_seconds and await self._channel.send(Leaving()):
+                self._left_at = time.monotonic()
+        await ending
         await self._channel.send(self._observation())
+        self._folder.leaving.unlink(missing_ok=True)
 
     # -- the coordinator (client.Loop)
 

@@ -29,6 +29,7 @@ from cluster.agent.spool import RankSpool
 from cluster.agent.supervisor import Supervisor
 from cluster.agent.uploader import Uploader
 from training.link import PauseRequest, ProfileRequest, RankFolder, RankHello, RankOrder, Reform, Release
+from training.spec.script import grace_of
 
 END_TIMEOUT_SECONDS = 10.0  # for the spawner to end, after the grace
 LAST_UPLOAD_SECONDS = 3.0
@@ -121,12 +122,18 @@ class NodeRanks:
         self._uploader.save()
         await self._link.close()
 
-    async def end_all(self, grace_seconds: float) -> None:
-        """Every rank, then the spawner; what they left is uploaded if the coordinator takes it, else stays on disk."""
+    def longest_grace(self) -> float:
+        """Seconds that the living ranks may take to end."""
+        return max((grace_of(rank.order.spec) for rank in self.ranks.values() if rank.phase is Phase.ALIVE), default=0.0)
+
+    async def end_all(self, most_seconds: float) -> None:
+        """Every rank within its grace, of at most so many seconds, then the spawner; what they left is uploaded if the coordinator takes it,
+        else stays on disk."""
         await self._cancel_launches()
+        grace = min(self.longest_grace(), most_seconds)
         try:
-            async with asyncio.timeout(grace_seconds + END_TIMEOUT_SECONDS):
-                await self._supervisor.shut_down(grace_seconds)
+            async with asyncio.timeout(grace + END_TIMEOUT_SECONDS):
+                await self._supervisor.shut_down(grace)
         except TimeoutError:
             log.error("the spawner does not end; killing it, and with it its ranks")
             self._supervisor.kill()

@@ -12,7 +12,7 @@ import ctypes
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from distributed.env import RANK_FOLDER
@@ -60,10 +60,52 @@ def members(leader: int, folder: str, score: int | None = None) -> list[int]:
     return found + [pid for pid in _descendants(os.getpid()) if pid not in found and _score(pid) == score and _session(pid) is not None]
 
 
-def _descendants(ancestor: int) -> list[int]:
+def session_of(leader: int) -> list[int]:
+    """Every living process in the session of the rank with pid `leader`, which may itself have ended."""
+    return [pid for pid in _processes() if _session(pid) == leader]
+
+
+def programs_of(leader: int) -> list[int]:
+    """The processes in a rank's session that are to hear of its end: the rank, and every program that it has started there.
+
+    Left out are the helpers of a Python program, which end with it: what it has forked, and what `multiprocessing` has started. A worker of a
+    DataLoader that ends before its program does raises in the middle of what that saves. A program in a session of its own is left to
+    whoever started it there: torchrun passes SIGTERM on to its workers, and a second one would break into what they do at the first.
+    """
+    session = set(session_of(leader))
+    children = _children(session)
+    heads = [pid for pid in session if pid == leader or _parent(pid) not in session]
+    found = sorted(heads, key=lambda pid: pid != leader)
+    for pid in found:  # grows while it is walked
+        found += [child for child in children.get(pid, []) if not _is_helper(child, pid)]
+    return found
+
+
+def _is_helper(pid: int, parent: int) -> bool:
+    program, command = _executable(pid), _read(Path(f"/proc/{pid}/cmdline"))
+    if not program.rpartition("/")[2].startswith("python") or program != _executable(parent):
+        return False
+    return command == _read(Path(f"/proc/{parent}/cmdline")) or b"from multiprocessing." in command
+
+
+def _executable(pid: int) -> str:
+    """The file that the process runs; empty for one that is gone, or another user's."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
+def _children(pids: Iterable[int]) -> dict[int, list[int]]:
+    """Of these processes, by their parent."""
     children: dict[int, list[int]] = {}
-    for pid in _processes():
+    for pid in pids:
         children.setdefault(_parent(pid), []).append(pid)
+    return children
+
+
+def _descendants(ancestor: int) -> list[int]:
+    children = _children(_processes())
     found = list(children.get(ancestor, []))
     for pid in found:  # grows while it is walked
         found += children.get(pid, [])

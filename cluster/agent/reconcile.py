@@ -11,9 +11,8 @@ from cluster.agent.spawner_link import RankKey, birth_of, key_of
 from cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, Observed, ObservedAssignment, ObservedRank
 from cluster.states import RankState
 from training.link import ProfileRequest, World
+from training.spec.script import grace_of
 
-#: For ranks that are no longer desired at all, so that no grace is given with them.
-UNDESIRED_GRACE_SECONDS = 3.0
 #: What an exited rank left behind is given up this long after, if the coordinator will not have it.
 UNCLAIMED_SECONDS = 24 * 3600.0
 
@@ -128,7 +127,7 @@ def _dismiss(rank: Rank, now: float) -> list[Action]:
     if rank.phase is Phase.MOVED:
         return [ForgetRank(rank.key)] if rank.drained else []
     if rank.ending is None:
-        return [] if rank.stopping else [TerminateRank(rank.key, UNDESIRED_GRACE_SECONDS)]
+        return [] if rank.stopping else [TerminateRank(rank.key, grace_of(rank.order.spec))]
     if rank.drained or now - rank.ending.time > UNCLAIMED_SECONDS:
         return [ForgetRank(rank.key)]
     return []

@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import gc
 import importlib
+import math
 import os
 import selectors
 import signal
@@ -21,7 +22,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -31,8 +32,16 @@ from cluster.agent.account import find_account
 from cluster.agent.complaints import Complaints, say
 from cluster.agent.exits import read_exit_status
 from cluster.agent.folders import AgentFolder, listen, lock, regain, set_aside
+from cluster.agent.live_rank import CRASHES, End, LiveRank
 from cluster.agent.memory_groups import MemoryGroups
-from cluster.agent.processes import PR_SET_CHILD_SUBREAPER, RANK_SCORES, kill_strays, members, out_of_memory_kills, prctl, send_signal
+from cluster.agent.processes import (
+    PR_SET_CHILD_SUBREAPER,
+    RANK_SCORES,
+    kill_strays,
+    out_of_memory_kills,
+    prctl,
+    send_signal,
+)
 from cluster.agent.rank_process import Limits, Trainer, become_rank
 from cluster.agent.spawner_link import (
     EndStore,
@@ -51,40 +60,15 @@ from cluster.agent.spawner_link import (
 )
 from cluster.agent.store_processes import StoreProcesses
 from monitoring.files import write_durably
-from training.link import RankFolder, RankOrder
+from training.link import RankFolder
 
 DEFAULT_TRAINER = "training.main"
 DEFAULT_ORPHAN_SECONDS = 900.0
-ORPHAN_GRACE_SECONDS = 10.0
-STOP_SIGNAL_GRACE_SECONDS = 3.0
+#: How often it is looked whether a rank that has ended upon SIGTERM has left anybody who still saves: their end need not wake us.
+LINGER_SECONDS = 0.1
 RECORD_RETRY_SECONDS = 1.0
 #: After something was raised in the loop, which may be so at every turn.
 FAILURE_REST_SECONDS = 0.1
-#: A process that ends by one of these has broken by itself, whatever else it was told: it may take long to dump its core.
-CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS})
-
-
-@dataclass
-class LiveRank:
-    """A rank between fork and waitpid."""
-
-    pid: int
-    order: RankOrder
-    mark: str  # the folder in its environment, and so in that of whatever it starts
-    score: int | None  # its own one for the memory killer, which whatever it starts inherits; None: all were taken
-    group: Path | None = None  # its control group, if there is one
-    kill_at: float | None = None  # monotonic: SIGTERM was sent, SIGKILL follows
-    killed: bool = False  # by us
-    suspended: bool = False  # stopped by a signal, and not yet continued
-
-
-@dataclass(frozen=True)
-class End:
-    """A rank between waitpid and its `exit.json`."""
-
-    pid: int
-    order: RankOrder
-    status: ExitStatus
 
 
 class Spawner:
@@ -114,7 +98,7 @@ class Spawner:
         while not self._ending or self._ranks or self._ended:
             for key, _ in self._selector.select(self._seconds_to_next_deadline()):
                 self._surely(key.data)
-            for duty in (self._reap, self._record_ends, self._kill_overdue, self._end_when_orphaned):
+            for duty in (self._reap, self._kill_overdue, self._bury_lingering, self._record_ends, self._end_when_orphaned):
                 self._surely(duty)
         wakeup.close()
 
@@ -132,7 +116,7 @@ class Spawner:
         sender.setblocking(False)
         signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler must exist for the wake-up to be written
-        signal.signal(signal.SIGTERM, lambda *_: self._shut_down(STOP_SIGNAL_GRACE_SECONDS))
+        signal.signal(signal.SIGTERM, lambda *_: self._shut_down(math.inf))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._selector.register(receiver, selectors.EVENT_READ, lambda: receiver.recv(4096))
@@ -144,6 +128,8 @@ class Spawner:
             deadlines.append(self._agent_left_at + self._orphan_seconds)
         if self._ended:
             deadlines.append(time.monotonic() + RECORD_RETRY_SECONDS)
+        if any(rank.status is not None for rank in self._ranks.values()):
+            deadlines.append(time.monotonic() + LINGER_SECONDS)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     # -- the agent's connection
@@ -267,7 +253,10 @@ class Spawner:
             return
         deadline = time.monotonic() + grace_seconds
         if rank.kill_at is None:
-            send_signal(processes_of(rank), signal.SIGTERM)
+            send_signal(rank.programs(), signal.SIGTERM)
+            rank.grace = grace_seconds
+            if rank.suspended and rank.is_script:
+                send_signal(rank.processes(), signal.SIGCONT)  # or it could not save
         rank.kill_at = deadline if rank.kill_at is None else min(rank.kill_at, deadline)
 
     def _kill_overdue(self) -> None:
@@ -275,7 +264,13 @@ class Spawner:
         for rank in self._ranks.values():
             if rank.kill_at is not None and rank.kill_at <= now and not rank.killed:
                 rank.killed = True
-                send_signal(processes_of(rank), signal.SIGKILL)
+                send_signal(rank.processes(), signal.SIGKILL)
+
+    def _bury_lingering(self) -> None:
+        """Ranks that have ended upon SIGTERM, and whose programs have ended too, or had to."""
+        for key, rank in list(self._ranks.items()):
+            if rank.status is not None and (rank.killed or not rank.lingers()):
+                self._bury(key, rank.pid, rank.status)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):  # no child is left
@@ -290,6 +285,8 @@ class Spawner:
         if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
             self._ranks[key].suspended = os.WIFSTOPPED(status)
             self._announce()
+        elif self._ranks[key].kill_at is not None and not self._ranks[key].killed:
+            self._ranks[key].status = status  # a shell ends at once, and what it runs may be saving
         else:
             self._bury(key, pid, status)
 
@@ -334,25 +331,21 @@ class Spawner:
             time=time.time(),
             ordered=rank.kill_at is not None and -code not in CRASHES,
             out_of_memory=code == -signal.SIGKILL and not rank.killed and (limit_struck or kills > before),
+            killed_after=rank.grace if rank.killed else None,
         )
 
     # -- the end
 
-    def _shut_down(self, grace_seconds: float) -> None:
+    def _shut_down(self, most_seconds: float) -> None:
+        """Each rank has its own grace, of at most so many seconds."""
         self._ending = True
-        for key in self._ranks:
-            self._terminate(key, grace_seconds)
+        for key, rank in self._ranks.items():
+            self._terminate(key, min(rank.own_grace, most_seconds))
 
     def _end_when_orphaned(self) -> None:
         if self._agent is None and not self._ending and time.monotonic() >= self._agent_left_at + self._orphan_seconds:
             say(f"no agent for {self._orphan_seconds:g} s: ending {len(self._ranks)} ranks")
-            self._shut_down(ORPHAN_GRACE_SECONDS)
-
-
-def processes_of(rank: LiveRank) -> list[int]:
-    """Its own first: one that is stopped right after the fork leads no session and carries no mark yet, but until it is reaped its
-    pid is nobody else's."""
-    return [rank.pid, *(pid for pid in members(rank.pid, rank.mark, rank.score) if pid != rank.pid)]
+            self._shut_down(math.inf)
 
 
 def load_trainer(module: str) -> Trainer:

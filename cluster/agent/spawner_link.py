@@ -60,7 +60,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, tag="move"):
 
 
 class Terminate(msgspec.Struct, frozen=True, kw_only=True, tag="terminate"):
-    """SIGTERM to everything in the rank's session, SIGKILL after the grace. Repeating it never lengthens the grace."""
+    """SIGTERM to every program in the rank's session, SIGKILL to all of its processes after the grace. Repeating it never lengthens the
+    grace."""
 
     key: RankKey
     grace_seconds: float
@@ -81,7 +82,7 @@ class EndStore(msgspec.Struct, frozen=True, kw_only=True, tag="end_store"):
 
 
 class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown"):
-    """Terminate all ranks, then exit."""
+    """Terminate all ranks, then exit. Each has its own grace, of at most `grace_seconds`."""
 
     grace_seconds: float
 
@@ -112,6 +113,7 @@ class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
     time: float
     out_of_memory: bool = False
     ordered: bool = False  # we had told it to end, and it did not crash instead
+    killed_after: float | None = None  # seconds after we had: it did not end by itself
     unreadable: bool = False  # the agent's word: it ended, and what waitpid said of it was damaged
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.errors import UsageProblem
-from cli.launch_arguments import Launch, parse
+from cli.launch_arguments import LONGEST_GRACE_SECONDS, Launch, parse
 from cli.launch_spec import job_name, left_behind, named_variables, names_to_pass, rank_filter, slots_for, spec_of
 from cli.views import Node, SlotUse
 from training.spec.job import JobSpec
@@ -34,6 +34,15 @@ def test_the_spec_is_valid_and_keeps_every_word(line: str, script: dict[str, Any
     valid = JobSpec.model_validate(made)
     assert (valid.world_size, valid.fault_tolerance.max_restarts) == (6, 4)
     assert (valid.environment.working_directory, dict(valid.environment.variables)) == ("/home/me/my project", {"A": "1"})
+
+
+def test_the_time_to_shut_down_is_the_scripts_grace() -> None:
+    assert "grace_seconds" not in spec("train.py")["script"]
+    script = JobSpec.model_validate(spec(f"--shutdown-timeout {LONGEST_GRACE_SECONDS} train.py")).script
+    assert script is not None
+    assert script.grace_seconds == LONGEST_GRACE_SECONDS
+    with pytest.raises(UsageProblem, match="--shutdown-timeout=3601 is out of range; give a number from 1 to 3600"):
+        parse(["--shutdown-timeout", "3601", "train.py"])
 
 
 def test_nothing_restarts_unless_asked_as_under_torchrun() -> None:

@@ -344,3 +344,32 @@ def test_stopping_always_ends(view: JobView) -> None:
         view = replace(view, state=decision.to, end_reason=decision.reason, generation_ended_at=ended, restarts=restarts, state_since=late)
         late += timedelta(seconds=max(PAUSE_SECONDS, STOP_SECONDS))
     assert view.state is not JobState.STOPPING
+
+
+SCRIPT = {"is_script": True, "saves": False, "grace_seconds": 90.0}
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        (paused(0), paused(1)),
+        (paused(0), rank(1)),
+        (completed(0), paused(1)),
+        (paused(0), crashed(1, failure=report(1, "peer_lost"))),
+    ],
+    ids=["all", "one", "the last one", "and its peer lost it"],
+)
+def test_a_script_that_ends_well_because_its_agent_was_told_to_end_has_not_completed(ranks: tuple[RankView, ...]) -> None:
+    """`paceline down` made it completed: its ranks had saved, and exited with 0."""
+    decision = decide(job(JobState.RUNNING, *ranks, restarts=3, **SCRIPT), NOW)
+    assert decision is not None
+    assert (decision.to, decision.reason, decision.counts_as_restart) == (JobState.RECOVERING, EndReason.NODE_LOST, False)
+    assert decision.why.endswith("was told to end, and ended it; it is started again, which does not count as a restart")
+
+
+@pytest.mark.parametrize("state", [JobState.STOPPING, JobState.RECOVERING])
+def test_ranks_that_may_take_long_to_save_are_waited_for(state: JobState) -> None:
+    view = job(state, rank(0), end_reason=EndReason.CANCELLED, **SCRIPT)
+    saving, overdue = ((NOW - timedelta(seconds=STOP_SECONDS + seconds)) for seconds in (89, 90))
+    assert decide(replace(view, state_since=saving, generation_ended_at=saving), NOW) is None
+    assert decide(replace(view, state_since=overdue, generation_ended_at=overdue), NOW) is not None

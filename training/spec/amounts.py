@@ -1,4 +1,5 @@
-"""Amounts that a spec may give in more than one way: bytes with or without a unit, a count that may be found by itself. Pure pydantic."""
+"""Amounts that a spec may give in more than one way: bytes and times with or without a unit, a count that may be found by itself. Pure
+pydantic."""
 
 from __future__ import annotations
 
@@ -19,6 +20,12 @@ BYTES = r"^([1-9][0-9]{0,17}(?:\.[0-9]{1,9})?) *(B|kB|[KMGT]i?B|)$"
 COUNT_OR_AUTO = r"^([1-9][0-9]{0,8}|auto)$"
 #: More than any device has: 1 PiB.
 MOST_BYTES = 1 << 50
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_TIME = r"[0-9]{1,9}(?:\.[0-9]{1,3})? *"
+TIME = rf"^{_TIME}(?:s|min|m|h|d|)(?: *{_TIME}(?:s|min|m|h|d))*$"
+#: A year and a day.
+LONGEST_JOB_SECONDS = 366 * 86_400
+LONGEST_GRACE_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,12 @@ def read_bytes(text: str) -> int:
     return int(float(number) * UNITS[unit])
 
 
+def read_time(text: str) -> int:
+    """Seconds: those of `1h30m` are 5400."""
+    parts = re.findall(r"([0-9.]+) *(min|[smhd]|)", text)
+    return int(sum(float(number) * _SECONDS[unit] for number, unit in parts))
+
+
 def read_count(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
@@ -60,3 +73,5 @@ Bytes = Annotated[int, Amount(read_bytes, BYTES, "a number of bytes from 1 to 10
 CountOrAuto = Annotated[
     int | Literal["auto"], Amount(read_count, COUNT_OR_AUTO, "a whole number from 1 to 16777216, or auto", MOST_SAMPLES)
 ]
+TimeLimit = Annotated[int, Amount(read_time, TIME, "a time from 1 s to 366 days, as 7200, 90m, 2h or 1d12h", LONGEST_JOB_SECONDS)]
+Grace = Annotated[int, Amount(read_time, TIME, "a time from 1 s to 1 h, as 30, 90s or 10m", LONGEST_GRACE_SECONDS)]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from training.spec.amounts import LONGEST_GRACE_SECONDS, Grace
 from training.spec.parts import Part, Path, Text, inconsistent
 from training.spec.spelling import Spelling
 
 MOST_ARGUMENTS = 1000
+#: As torchrun (`--shutdown-timeout`), Slurm (`KillWait`) and Kubernetes have it.
+GRACE_SECONDS = 30
+#: Of ranks that are no script's: they save when they are asked to, and have nothing to do at SIGTERM.
+OWN_GRACE_SECONDS = 3
 #: Files that a shell runs, not Python.
 _OF_A_SHELL = frozenset({".sh", ".bash", ".zsh", ".slurm", ".sbatch"})
 
@@ -55,6 +61,10 @@ class Script(Part):
         description="a program and its arguments, or both in one text; no shell reads it (for one: [bash, -c, ...])",
     )
     args: Arguments = Field((), max_length=MOST_ARGUMENTS, description="of path or module; numbers are passed on as they are typed")
+    grace_seconds: Grace = Field(
+        GRACE_SECONDS,
+        description="whenever Paceline ends the ranks they get SIGTERM, and so long to save and exit before SIGKILL; in seconds, or as 2m",
+    )
 
     @model_validator(mode="after")
     def one_program(self) -> Script:
@@ -77,3 +87,15 @@ class Script(Part):
             return self.command
         target = (self.path,) if self.path is not None else ("-m", self.module or "")
         return (python, "-u", *target, *self.args)
+
+
+def grace_of(stored: Mapping[str, Any]) -> float:
+    """How many seconds the ranks of a job have between SIGTERM and SIGKILL. `stored`: its spec as it was submitted, whether or not all of it can
+    be read."""
+    script = stored.get("script")
+    if not isinstance(script, Mapping):
+        return OWN_GRACE_SECONDS
+    given = script.get("grace_seconds")
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= LONGEST_GRACE_SECONDS:
+        return float(given)
+    return GRACE_SECONDS

@@ -3367,6 +3367,12 @@ export interface components {
              */
             command?: string[] | null;
             /**
+             * Grace Seconds
+             * @description whenever Paceline ends the ranks they get SIGTERM, and so long to save and exit before SIGKILL; in seconds, or as 2m
+             * @default 30
+             */
+            grace_seconds: number | string;
+            /**
              * Module
              * @description a Python module, as in `python -m`; found from environment.working_directory
              */

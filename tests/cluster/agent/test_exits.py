@@ -211,3 +211,9 @@ def test_a_traceback_that_is_told_apart_does_not_hide_what_came_before_it(tmp_pa
     output.write_text(f"about to divide\n{traceback}\nand a last word\n")
     assert last_lines(output, besides=traceback) == ("about to divide", "and a last word")
     assert last_lines(output, besides="another\n")[-1] == "and a last word"
+
+
+@pytest.mark.parametrize(("ordered", "outcome"), [(False, "completed"), (True, "paused")])
+def test_a_script_that_ends_well_when_it_is_told_to_end_has_not_completed(ordered: bool, outcome: str) -> None:
+    ended = ExitStatus(pid=7, exit_code=0, signal=None, time=1.0, ordered=ordered)
+    assert conclude(ended, None, (), rank=0, is_script=True, step=3).outcome == outcome

@@ -10,7 +10,6 @@ import pytest
 from cluster.agent.ranks import Ending, Phase, Rank
 from cluster.agent.reconcile import (
     UNCLAIMED_SECONDS,
-    UNDESIRED_GRACE_SECONDS,
     Action,
     BuryRank,
     CallRank,
@@ -32,6 +31,7 @@ from cluster.protocol import CheckpointToDelete, Desired, Profile
 from cluster.states import RankState
 from tests.cluster.agent.conftest import assignment, training_job, world
 from training.link import Birth, ProfileRequest, RankOrder
+from training.spec.script import OWN_GRACE_SECONDS
 
 NOW = 1_000_000.0
 KEY = RankKey("job", 1, 0)
@@ -70,7 +70,7 @@ def desired(action: str | None, generation: int = 1) -> Desired:
         (rank(), "stop", [TerminateRank(KEY, 2.0)]),
         (rank(stopping=True), "stop", []),
         (rank(**ENDED), "stop", []),
-        (rank(), None, [TerminateRank(KEY, UNDESIRED_GRACE_SECONDS)]),
+        (rank(), None, [TerminateRank(KEY, OWN_GRACE_SECONDS)]),
         (rank(stopping=True), None, []),
         (rank(**ENDED), None, []),  # not all of it is with the coordinator yet
         (rank(**ENDED, drained=True), None, [ForgetRank(KEY)]),
@@ -100,7 +100,7 @@ def test_a_trace_is_asked_for_on_each_tick_until_it_is_there(there: Rank, ranks:
 
 def test_a_newer_generation_starts_once_the_older_has_left_the_slot() -> None:
     wanted = desired("run", generation=2)
-    assert reconcile(wanted, {KEY: rank()}, NOW) == [TerminateRank(KEY, UNDESIRED_GRACE_SECONDS)]
+    assert reconcile(wanted, {KEY: rank()}, NOW) == [TerminateRank(KEY, OWN_GRACE_SECONDS)]
     assert reconcile(wanted, {KEY: rank(stopping=True)}, NOW) == []
     assert reconcile(wanted, {KEY: rank(**ENDED)}, NOW) == [StartRank(world("job", generation=2), training_job())]
 

@@ -161,7 +161,7 @@ describe("the job page", () => {
   });
 
   it("shows no step, loss or throughput of a script, which reports none, and no Pause, which it cannot do", async () => {
-    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ strategy: "script", spec: { ...job().spec, model: null, data: null, training: null, script: { path: "train.py", args: [] } }, progress: { ...job().progress, step: 0, total_steps: null, loss: null } })) });
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ strategy: "script", spec: { ...job().spec, model: null, data: null, training: null, script: { path: "train.py", args: [], grace_seconds: 30 } }, progress: { ...job().progress, step: 0, total_steps: null, loss: null } })) });
     renderApp("/jobs/job1?tab=spec");
     expect(await screen.findByText("World")).toBeVisible();
     for (const name of ["Step", "Loss", "Throughput", "ETA", "Last checkpoint", "Pause"]) expect(screen.queryByText(name)).toBeNull();
