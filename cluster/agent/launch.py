@@ -13,7 +13,7 @@ from cluster.agent.folders import AgentFolder
 from cluster.agent.rendezvous import master_port
 from cluster.agent.spawner_link import Spawn
 from cluster.protocol import Desired
-from distributed.env import RANK_FOLDER, ScriptLaunch, commands_of, rank_environment, script_environment
+from distributed.env import LOG_FOLDER, RANK_FOLDER, ScriptLaunch, commands_of, rank_environment, script_environment
 from monitoring.files import write_durably
 from training.link import RankFolder, RankOrder, World
 from training.spec.job import JobSpec
@@ -38,6 +38,10 @@ def keep(order: RankOrder, account: Account | None = None) -> None:
     if account is not None:
         account.open_up(folder.path.parents[1], folder.path)
         account.own(folder.path)
+    if not folder.logs.exists():
+        folder.logs.mkdir()
+        if account is not None:
+            account.own(folder.logs)
     write_durably(folder.order, msgspec.json.encode(order), mode=0o600)  # the job's variables and its store's token
 
 
@@ -45,8 +49,8 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], ports: range |
     """`local_slots`: those of this generation's ranks on this node, by local rank. `ports`: of which a script's rendezvous is one.
 
     Raises one of `distributed.errors`."""
-    spec, world = JobSpec.model_validate(order.spec), order.world
-    variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder}
+    spec, world, folder = JobSpec.model_validate(order.spec), order.world, RankFolder.at(Path(order.folder))
+    variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder, LOG_FOLDER: str(folder.logs)}
     directory = spec.environment.working_directory
     fresh = any(map(acts_at_start, variables))
     if spec.script is None:
@@ -55,7 +59,7 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], ports: range |
         run_id=world.job_id,
         max_restarts=spec.fault_tolerance.max_restarts,
         master_port=await master_port(world, ports),
-        error_file=RankFolder.at(Path(order.folder)).error,
+        error_file=folder.error,
         interface=world.interface,
     )
     environment = commands_of(sys.executable) | script_environment(world, known) | variables | rank_environment(world) | mark
