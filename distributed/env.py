@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 RANK_FOLDER = "PACELINE_RANK_FOLDER"
+LOG_FOLDER = "PACELINE_LOG_DIR"
 
 
 class Place(Protocol):

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Self
 
 _READ_BYTES = 1 << 20
+#: How long a writer waits for another one of the same file, and how often it looks.
+TURN_SECONDS = 1.0
+_TURN_POLL_SECONDS = 0.002
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class UnfitFileError(OSError):
@@ -45,12 +52,40 @@ class Appender:
             os.close(self._descriptor)
             raise UnfitFileError(f"{path} is no plain file")
 
-    def read(self) -> bytes:
-        """All there is."""
+    def read(self, start: int = 0) -> bytes:
+        """All there is from byte `start` on."""
         content = bytearray()
-        while piece := os.pread(self._descriptor, _READ_BYTES, len(content)):
+        while piece := os.pread(self._descriptor, _READ_BYTES, start + len(content)):
             content += piece
         return bytes(content)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Nobody else who asks for a turn writes meanwhile. Raises BlockingIOError after TURN_SECONDS; a file system without locks gives none."""
+        deadline = time.monotonic() + TURN_SECONDS
+        while not self._lock():
+            if time.monotonic() > deadline:
+                raise BlockingIOError(errno.EAGAIN, f"another process has been writing for {TURN_SECONDS:g} s")
+            time.sleep(_TURN_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # no locks on this file system
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _lock(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        return True
 
     def __enter__(self) -> Self:
         return self

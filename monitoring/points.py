@@ -135,6 +135,7 @@ EventKind = Literal[
     "carried_on",
     "micro_batch_found",
     "data_dropped",
+    "curves_found",
 ]
 
 
@@ -153,6 +154,8 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     carried_on            step, transfers, entered_at, joined_at, agreed_at, first_step_at or null
                           (living processes have formed a new generation; seconds since the epoch)
     data_dropped          the fields of `DataDropped`
+    curves_found          path, how, late           (a file of a script's is read into curves; how it is known to be this rank's; whether
+                          its steps come some time after they were done)
     """
 
     seq: int

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from monitoring.points import DataDropped, EventKind, MetricRecord, RankEvent
-from monitoring.spool import SpoolReader, SpoolWriter, frame
+from monitoring.spool import SpoolWriter, frame
 
 #: The page cache survives a killed process; syncing is for a machine that loses power.
 SYNC_SECONDS = 1.0
@@ -41,20 +41,19 @@ class MetricSpool:
     """Numbers the records and appends them; the last SYNC_SECONDS may be lost with the machine, nothing with the process."""
 
     def __init__(self, path: Path) -> None:
-        self._seq = count_records(path)
         self._writer = SpoolWriter(path)
         self._synced = time.monotonic()
 
     def write(self, measurements: Sequence[Measured]) -> None:
         durable = time.monotonic() - self._synced >= SYNC_SECONDS
         try:
-            for seq, measured in enumerate(measurements, start=self._seq + 1):
-                self._writer.append(msgspec.json.encode(record_of(seq, measured)))
+            with self._writer.turn():
+                for seq, measured in enumerate(measurements, start=self._writer.records + 1):
+                    self._writer.append(msgspec.json.encode(record_of(seq, measured)))
+                self._writer.flush(durable=False)
         except BaseException:
             self._writer.discard()
             raise
-        self._writer.flush(durable=False)
-        self._seq += len(measurements)
         if durable:
             self._writer.flush(durable=True)
             self._synced = time.monotonic()
@@ -74,7 +73,6 @@ class EventSpool:
     Several threads of a process may share it."""
 
     def __init__(self, path: Path) -> None:
-        self._seq = count_records(path)
         self._writer = SpoolWriter(path)
         self._waiting: deque[tuple[float, EventKind, dict[str, Any]]] = deque()
         self._lock = threading.Lock()
@@ -103,12 +101,12 @@ class EventSpool:
                 self._tell(error)
 
     def _write(self, at: float, kind: EventKind, data: dict[str, Any]) -> None:
-        self._writer.append(self._encoded(kind, data, at))
-        self._writer.flush(durable=False)
-        self._seq += 1
+        with self._writer.turn():
+            self._writer.append(self._encoded(kind, data, at))
+            self._writer.flush(durable=False)
 
     def _encoded(self, kind: EventKind, data: dict[str, Any], at: float) -> bytes:
-        return msgspec.json.encode(RankEvent(seq=self._seq + 1, time=at, kind=kind, data=data))
+        return msgspec.json.encode(RankEvent(seq=self._writer.records + 1, time=at, kind=kind, data=data))
 
     def _tell(self, error: OSError) -> None:
         if not self._told:
@@ -124,14 +122,6 @@ class EventSpool:
 def events_at(path: Path) -> EventSpool:
     """The event spool of this process at `path`: the trainer and `paceline.log` share it."""
     return EventSpool(path)
-
-
-def count_records(path: Path) -> int:
-    """Records already there, from an earlier process with the same folder: their numbers are taken."""
-    reader, count = SpoolReader(path), 0
-    while records := reader.read():
-        count += len(records)
-    return count
 
 
 def on_the_wire(value: float) -> float | Literal["NaN", "Infinity", "-Infinity"]:

@@ -6,8 +6,10 @@ die at any byte. A torn tail is not an error: the reader stops before it, the ne
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from monitoring.files import Appender, open_file
@@ -41,28 +43,61 @@ def parse(buffer: bytes) -> tuple[list[bytes], int]:
 
 
 class SpoolWriter:
-    """Appends records; `flush` writes the group, all of it or nothing. After a failure, what was appended since the last flush is gone."""
+    """Appends records; `flush` writes the group, all of it or nothing. After a failure, what was appended since the last flush is gone.
+
+    Several processes may write one spool (a rank, and the reader of its event files): within `turn`, `records` counts all that are there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.records = 0
         self._file = Appender(path)
-        _, intact = parse(self._file.read())
-        self._file.cut(intact)
-        self._group = bytearray()
+        self._end = 0  # of the records that are counted
+        self._group, self._grouped = bytearray(), 0
+        self._has_turn = False
+        with self.turn():
+            pass
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Nobody else writes until this is left. Raises BlockingIOError where it does not come."""
+        with self._file.turn():
+            self._catch_up()
+            self._has_turn = True
+            try:
+                yield
+            finally:
+                self._has_turn = False
+
+    def _catch_up(self) -> None:
+        """Count what others have written since; what one of them left unfinished as it died is cut off."""
+        size = self._file.size
+        if size == self._end:
+            return
+        if size < self._end:
+            self.records = self._end = 0
+        found, intact = parse(self._file.read(self._end))
+        self.records, self._end = self.records + len(found), self._end + intact
+        if self._end < size:
+            self._file.cut(self._end)
 
     def append(self, payload: bytes) -> None:
         """Raises SpoolRecordTooLargeError, and keeps what was appended before."""
         self._group += frame(payload)
+        self._grouped += 1
 
     def flush(self, *, durable: bool) -> None:
-        group, self._group = bytes(self._group), bytearray()
-        self._file.append(group)
+        group, grouped = bytes(self._group), self._grouped
+        self.discard()
+        if group:
+            with contextlib.nullcontext() if self._has_turn else self.turn():
+                self._file.append(group)
+                self._end, self.records = self._end + len(group), self.records + grouped
         if durable:
             self._file.sync()
 
     def discard(self) -> None:
         """Forget what was appended since the last flush."""
-        self._group = bytearray()
+        self._group, self._grouped = bytearray(), 0
 
     def close(self) -> None:
         self.flush(durable=True)

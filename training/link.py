@@ -208,6 +208,10 @@ class RankFolder:
         return self.path / "artifacts"
 
     @property
+    def logs(self) -> Path:  # PACELINE_LOG_DIR of the job's ranks on this node, the same in every generation
+        return self.path.parents[1] / "logs"
+
+    @property
     def acknowledged(self) -> Path:  # how far the coordinator has it all; the agent's own bookkeeping
         return self.path / "acknowledged.json"
 

@@ -102,8 +102,9 @@ def _by_name(rows: Iterable[StoredBucket]) -> dict[str, list[StoredBucket]]:
 
 def _raw_curves(records: Sequence[RecordColumns], names: Sequence[str], rank: int) -> list[Curve]:
     """A successor of rank 0 tells its last moments again, which may or may not have reached its disk: what an older generation
-    has told of a step in the same words is left out."""
-    points: defaultdict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
+    has told of a step in the same words is left out. Of what one generation told twice of a step the later word stands: a script's
+    file may have the step before its `paceline.log`."""
+    points: defaultdict[tuple[str, int], dict[int, tuple[int, float, float]]] = defaultdict(dict)
     told: dict[tuple[str, int], tuple[int, float]] = {}
     for record in sorted(records, key=lambda record: record.generation):
         values = _values.decode(record.values)
@@ -113,8 +114,8 @@ def _raw_curves(records: Sequence[RecordColumns], names: Sequence[str], rank: in
             value = float(values[name])
             generation, before = told.setdefault((name, record.step), (record.generation, value))
             if generation == record.generation or value != before:
-                points[name, record.generation].append((record.step, value, record.time))
-    return [_raw_curve(name, rank, generation, points[name, generation]) for name, generation in sorted(points)]
+                points[name, record.generation][record.step] = (record.step, value, record.time)
+    return [_raw_curve(name, rank, generation, list(points[name, generation].values())) for name, generation in sorted(points)]
 
 
 def _raw_curve(name: str, rank: int, generation: int, points: Sequence[tuple[int, float, float]]) -> Curve:

@@ -19,6 +19,7 @@ from cluster.incidents import PhaseName, phases
 from cluster.states import RankState
 from db.models.incidents import IncidentRow
 from db.models.jobs import GenerationRow, JobRow, RankRow
+from db.repositories import events as event_rows
 from db.repositories import incidents as incident_rows
 from db.repositories import jobs as job_rows
 from db.repositories import step_records
@@ -106,8 +107,10 @@ async def stories(control: AsyncSession, points: AsyncSession, job: JobRow, now:
     newest = await (
         step_records.newest_told(points, job.id) if is_script else step_records.newest_steps(points, job.id, steps.STEP_SECONDS)
     )
-    resumed = {row.id: row.resumed_step for row in rows}
-    if is_script:
+    resumed: dict[str, int | None] = {row.id: row.resumed_step for row in rows}
+    if is_script and await event_rows.has_any(control, job.id, "job.curves_found"):
+        resumed = dict.fromkeys(resumed)  # a file has a step when its writer likes: the last ones before a fault may be missing
+    elif is_script:
         resumed = {row.id: await _script_resumed(points, row, generations) for row in rows}
     following = [row.fault_at for row in rows[1:]]
     return [

@@ -204,6 +204,13 @@ async def _note(session: AsyncSession, node: NodeRow, batch: RankBatch, event: R
             name, message = "checkpoint.failed", f"saving step {data.get('step')} failed; training goes on"
         case "evaluated":
             name, message = "job.evaluated", f"evaluated at step {data.get('step')}"
+        case "curves_found":
+            name, message = "job.curves_found", f"curves of rank {batch.rank} come from {str(data.get('path'))[:DROPPED_CHARACTERS]}"
+            data = {
+                "path": str(data.get("path"))[:DROPPED_CHARACTERS],
+                "late": bool(data.get("late")),
+                "reason": str(data.get("how"))[:DROPPED_CHARACTERS],
+            }
         case _:
             name, message = "job.sample", f"a sample at step {data.get('step')}"
             data["text"] = str(data.get("text", ""))[:SAMPLE_CHARACTERS]

@@ -1,4 +1,5 @@
-"""What stays on a node after a rank is forgotten: the output of a job's last generation, and files that are not uploaded yet, for a day.
+"""What stays on a node after a rank is forgotten, for a day: the output of a job's last generation, its PACELINE_LOG_DIR, files that are not
+uploaded yet.
 
 A rank writes into its folder whatever it likes, so removing a folder may fail. A generation that is to go is therefore first renamed
 into a trash folder, where nothing looks for ranks, and removed there. What cannot be removed stays in it, is told once, and tried again.
@@ -68,9 +69,15 @@ class Housekeeper:
             old = now - _retired_at(generation) > KEEP_OUTPUT_SECONDS
             wanted = generation == generations[-1] or any(generation.glob(f"rank*/artifacts/*{NOTE_SUFFIX}"))
             if (old or not wanted) and not any(generation.glob("rank*/order.json")):
-                generation.rename(self._trash / f"{job.name}.{generation.name}.{time.time_ns()}")
+                self._discard(generation)
+        logs = job / "logs"
+        if list(job.iterdir()) == [logs] and now - job.stat().st_mtime > KEEP_EMPTY_SECONDS:
+            self._discard(logs)
         if not any(job.iterdir()) and now - job.stat().st_mtime > KEEP_EMPTY_SECONDS:
             job.rmdir()
+
+    def _discard(self, folder: Path) -> None:
+        folder.rename(self._trash / f"{folder.parent.name}.{folder.name}.{time.time_ns()}")
 
 
 def _is_generation(path: Path) -> bool:

@@ -15,7 +15,7 @@ from cluster.agent.folders import AgentFolder
 from cluster.agent.rendezvous import MeetingPoint, meeting_point
 from cluster.agent.spawner_link import Spawn
 from cluster.protocol import Desired
-from distributed.env import RANK_FOLDER, ScriptLaunch, commands_of, rank_environment, script_environment
+from distributed.env import LOG_FOLDER, RANK_FOLDER, ScriptLaunch, commands_of, rank_environment, script_environment
 from monitoring.files import write_durably
 from training.link import RankFolder, RankOrder, World
 from training.spec.job import JobSpec
@@ -41,6 +41,10 @@ def keep(order: RankOrder, account: Account | None = None) -> None:
     if account is not None:
         account.open_up(folder.path.parents[1], folder.path)
         account.own(folder.path)
+    if not folder.logs.exists():
+        folder.logs.mkdir()
+        if account is not None:
+            account.own(folder.logs)
     write_durably(folder.order, msgspec.json.encode(order), mode=0o600)  # the job's variables and its store's token
 
 
@@ -48,8 +52,8 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callab
     """`local_slots`: those of this generation's ranks on this node, by local rank. `choose`: where the ranks of a script meet, if this node decides.
 
     Raises one of `distributed.errors`."""
-    spec, world = JobSpec.model_validate(order.spec), order.world
-    variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder}
+    spec, world, folder = JobSpec.model_validate(order.spec), order.world, RankFolder.at(Path(order.folder))
+    variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder, LOG_FOLDER: str(folder.logs)}
     directory = spec.environment.working_directory
     fresh = any(map(acts_at_start, variables))
     if spec.script is None:
@@ -60,7 +64,7 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callab
         max_restarts=spec.fault_tolerance.max_restarts,
         master_port=point.port,
         store_is_served=point.served,
-        error_file=RankFolder.at(Path(order.folder)).error,
+        error_file=folder.error,
         interface=world.interface,
     )
     environment = commands_of(sys.executable) | script_environment(world, known) | variables | rank_environment(world) | mark

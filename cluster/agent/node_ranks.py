@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -14,6 +15,7 @@ import httpx
 from cluster.agent import launch
 from cluster.agent.account import find_account
 from cluster.agent.artifacts import ArtifactUploader
+from cluster.agent.curves.readers import CurveReaders
 from cluster.agent.delivery import UploadFailedError
 from cluster.agent.errors import RosterNotSettledError
 from cluster.agent.folders import AgentFolder
@@ -57,6 +59,7 @@ class NodeRanks:
         self._supervisor = Supervisor(folder, settings.trainer, settings.orphan_seconds, settings.confinement, self._on_roster)
         self._stores = ServedStores(self._supervisor.send, settings.ports)
         self._link = RankLink(folder.agent_socket, self._on_message)
+        self._curves = CurveReaders(settings.confinement, self._account, isolation)
         self._spawner_is_warm = asyncio.Event()
         self._launches: dict[RankKey, asyncio.Task[None]] = {}
         self._unconfirmed: dict[RankKey, Spawn] = {}  # sent, and not yet in a roster
@@ -119,6 +122,7 @@ class NodeRanks:
 
     async def close(self) -> None:
         await self._cancel_launches()
+        await self._curves.close()
         self._uploader.save()
         await self._link.close()
 
@@ -137,6 +141,7 @@ class NodeRanks:
         except TimeoutError:
             log.error("the spawner does not end; killing it, and with it its ranks")
             self._supervisor.kill()
+        await self._curves.finish()
         with contextlib.suppress(TimeoutError, UploadFailedError):
             async with asyncio.timeout(LAST_UPLOAD_SECONDS):
                 await self._uploader.finish()
@@ -218,6 +223,7 @@ class NodeRanks:
         folder = RankFolder.at(Path(self.ranks[key].order.folder))
         self._uploader.forget(key)
         self._table.forget(key)
+        self._curves.update(self.ranks)
         with self._isolation.of(f"{folder.path}, which is no longer needed"):
             retire(folder)
         self._untidy.set()
@@ -232,9 +238,11 @@ class NodeRanks:
     def _on_roster(self, roster: Roster, first: bool) -> None:
         self._spawner_is_warm.set()
         self._stores.apply(roster, first=first)
-        for key in self._table.apply(roster, first=first):
-            for life in (key, *self._table.earlier(key)):
-                self._uploader.exited(life)
+        exited = self._table.apply(roster, first=first)
+        with self._isolation.of("curves of scripts"):
+            self._curves.update(self.ranks, exited)
+        for key in exited:
+            self._curves.when_read(key, functools.partial(self._written, key))
         for key, rank in self._table.unmoved(roster):
             self._supervisor.send(Move(key=key, folder=self.ranks[key].order.folder, order=rank.order))
         for key in self._table.strangers(roster):
@@ -243,6 +251,11 @@ class NodeRanks:
         self._on_change()
         if first and self._table.unsettled:  # only the first roster of a connection tells which ranks are gone
             raise RosterNotSettledError(f"{self._table.unsettled} ranks' ends cannot be read; asking the spawner again")
+
+    def _written(self, key: RankKey) -> None:
+        """This rank's process, and whoever reads its files into curves, write nothing more."""
+        for life in (key, *self._table.earlier(key)):
+            self._uploader.exited(life)
 
     def _confirm(self, *, first: bool) -> None:
         """An order that went to a spawner which is gone is sent to its successor."""
@@ -263,4 +276,5 @@ class NodeRanks:
 
     def _on_drained(self, key: RankKey) -> None:
         self._table.change(key, drained=True)
+        self._curves.update(self.ranks)
         self._on_change()

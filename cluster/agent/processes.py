@@ -54,10 +54,10 @@ def members(leader: int, folder: str, score: int | None = None) -> list[int]:
 
     `score`: what it was offered with to the memory killer; that counts for descendants of the process that asks."""
     mine = f"{RANK_FOLDER}={folder}".encode()
-    found = [pid for pid in _processes() if _session(pid) == leader or mine in _environment(pid)]
+    found = [pid for pid in _processes() if session_of(pid) == leader or mine in _environment(pid)]
     if score is None:
         return found
-    return found + [pid for pid in _descendants(os.getpid()) if pid not in found and _score(pid) == score and _session(pid) is not None]
+    return found + [pid for pid in _descendants(os.getpid()) if pid not in found and _score(pid) == score and session_of(pid) is not None]
 
 
 def session_of(leader: int) -> list[int]:
@@ -129,7 +129,7 @@ def abandoned_members(leader: int, folder: str, agent_data: str) -> list[int]:
     return [
         pid
         for pid in _processes()
-        if folder_mark in (environment := _environment(pid)) or (data_mark in environment and _session(pid) == leader)
+        if folder_mark in (environment := _environment(pid)) or (data_mark in environment and session_of(pid) == leader)
     ]
 
 
@@ -172,7 +172,12 @@ def _processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own]
 
 
-def _session(pid: int) -> int | None:
+def carries(pid: int, folder: str) -> bool:
+    """Whether a process has the rank with this folder in its environment."""
+    return f"{RANK_FOLDER}={folder}".encode() in _environment(pid)
+
+
+def session_of(pid: int) -> int | None:
     """The session of a living process; None for one that is gone or a zombie."""
     fields = _stat(pid)
     return int(fields[3]) if fields and fields[0] not in (b"Z", b"X") else None

@@ -1,0 +1,40 @@
+"""What an agent says to the process that reads the curves of one job's scripts on this node, and what it hears: one JSON object a line.
+
+agent -> reader:  Watch, all of it again whenever something in it changes; the end of the pipe is the end of the reader
+reader -> agent:  Read, once for each rank that has ended
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class WatchedRank(msgspec.Struct, frozen=True):
+    rank: int
+    folder: str
+    pid: int | None = None
+    exited: bool = False
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks of one generation of a script job on this node."""
+
+    ranks: tuple[WatchedRank, ...]
+    directory: str | None  # the script's working directory; None: each rank's own folder
+    log_folder: str
+    started: float  # wall clock: when this generation came to this node
+    neighbours: tuple[str, ...] = ()  # working directories of other jobs' scripts on this node, since this generation began
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Nothing of this rank's files is left to read."""
+
+    rank: int
+
+
+watch_decoder = msgspec.json.Decoder(Watch)
+read_decoder = msgspec.json.Decoder(Read)
+
+
+def encode_line(message: Watch | Read) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
