@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.agent.processes import members, programs_of, session_of
+from cluster.agent.processes import in_session, members, programs_of
 from cluster.agent.spawner_link import ExitStatus
 from training.link import RankOrder
 from training.spec.script import grace_of
@@ -51,7 +51,7 @@ class LiveRank:
 
     def lingers(self) -> bool:
         """It has ended, and something in its session has not."""
-        return bool(session_of(self.pid))
+        return bool(in_session(self.pid))
 
 
 @dataclass(frozen=True)

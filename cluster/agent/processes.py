@@ -60,9 +60,9 @@ def members(leader: int, folder: str, score: int | None = None) -> list[int]:
     return found + [pid for pid in _descendants(os.getpid()) if pid not in found and _score(pid) == score and session_of(pid) is not None]
 
 
-def session_of(leader: int) -> list[int]:
+def in_session(leader: int) -> list[int]:
     """Every living process in the session of the rank with pid `leader`, which may itself have ended."""
-    return [pid for pid in _processes() if _session(pid) == leader]
+    return [pid for pid in _processes() if session_of(pid) == leader]
 
 
 def programs_of(leader: int) -> list[int]:
@@ -72,7 +72,7 @@ def programs_of(leader: int) -> list[int]:
     DataLoader that ends before its program does raises in the middle of what that saves. A program in a session of its own is left to
     whoever started it there: torchrun passes SIGTERM on to its workers, and a second one would break into what they do at the first.
     """
-    session = set(session_of(leader))
+    session = set(in_session(leader))
     children = _children(session)
     heads = [pid for pid in session if pid == leader or _parent(pid) not in session]
     found = sorted(heads, key=lambda pid: pid != leader)
