@@ -1,0 +1,97 @@
+"""Programs as people have them, unchanged: under torchrun and here they print the same losses, also where a rank is killed in between."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.stack import Stack, wait_until
+
+TORCHRUN_SECONDS = 90
+JOB_SECONDS = 90.0
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+PROGRAMS = Path(__file__).parent / "user_code" / "programs"
+#: So long does each step take in the run in which a rank is killed.
+PAUSE_SECONDS = "0.1"
+KILLED_AFTER_STEP = 9
+#: (file, arguments that slow it down, whether it goes on from what it has saved)
+ALWAYS = [
+    pytest.param("ddp_tutorial.py", ["--pause", PAUSE_SECONDS], True, id="DDP with a sampler"),
+    pytest.param("fsdp2.py", [PAUSE_SECONDS], True, id="FSDP2 with distributed checkpoints"),
+    pytest.param("digits_project/main.py", [PAUSE_SECONDS], False, id="a project with a package called training"),
+]
+FURTHER = [
+    pytest.param("gan.py", [PAUSE_SECONDS], False, id="GAN with two optimizers", marks=pytest.mark.release),
+    pytest.param("loader_workers.py", [PAUSE_SECONDS], False, id="workers that load", marks=pytest.mark.release),
+    pytest.param("forks.py", [PAUSE_SECONDS], False, id="forks and other programs", marks=pytest.mark.release),
+]
+
+
+def losses(text: str) -> dict[int, str]:
+    """What was printed of each step, as it was printed; of a step that was done again, the last."""
+    return {int(step): rest for step, rest in re.findall(r"^step (\d+) (loss .*)$", text, re.MULTILINE)}
+
+
+def under_torchrun(program: Path, folder: Path) -> dict[int, str]:
+    folder.mkdir()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TORCHRUN_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return losses(done.stdout)
+
+
+def submit(stack: Stack, program: Path, folder: Path, arguments: list[str]) -> str:
+    folder.mkdir()
+    spec = {
+        "name": "program",
+        "script": {"path": str(program), "args": arguments},
+        "resources": {"nodes": 2},
+        "environment": {"working_directory": str(folder)},
+        "fault_tolerance": {"max_restarts": 2},
+    }
+    return stack.submit(spec)
+
+
+def printed(stack: Stack, job_id: str) -> dict[int, str]:
+    return losses("\n".join(line["text"] for line in stack.get(f"/training/jobs/{job_id}/logs", limit=1000)["items"]))
+
+
+def kill_rank_1(stack: Stack, job_id: str) -> None:
+    wait_until(f"step {KILLED_AFTER_STEP}", lambda: KILLED_AFTER_STEP in printed(stack, job_id), JOB_SECONDS)
+    victim: dict[str, Any] = next(rank for rank in stack.job(job_id)["ranks"] if rank["rank"] == 1)
+    os.kill(victim["pid"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("name", "slowly", "saves"), ALWAYS + FURTHER)
+def test_it_trains_as_under_torchrun_and_again_after_a_kill(
+    stack: Stack, tmp_path: Path, name: str, slowly: list[str], saves: bool
+) -> None:
+    shutil.copytree(PROGRAMS, tmp_path / "code")
+    program = tmp_path / "code" / name
+    expected = under_torchrun(program, tmp_path / "torchrun")
+    assert len(expected) >= 2 * KILLED_AFTER_STEP
+
+    undisturbed = submit(stack, program, tmp_path / "undisturbed", [])
+    done = stack.wait_for_state(undisturbed, "completed", "failed", timeout=JOB_SECONDS)
+    assert done["state"] == "completed", done["failure"]
+    assert printed(stack, undisturbed) == expected
+
+    killed = submit(stack, program, tmp_path / "killed", slowly)
+    kill_rank_1(stack, killed)
+    done = stack.wait_for_state(killed, "completed", "failed", timeout=JOB_SECONDS)
+    assert (done["state"], done["generation"], done["restarts"]) == ("completed", 2, 1), done["failure"]
+    assert printed(stack, killed) == expected
+    (incident,) = stack.get(f"/training/jobs/{killed}/incidents")
+    culprit = incident["culprit"]
+    assert (culprit["rank"], culprit["kind"], incident["outcome"]) == (1, "signal", "recovered"), incident
+    again = stack.get(f"/training/jobs/{killed}/logs", limit=1000)["items"]
+    assert sum(line["text"].startswith("step 0 ") for line in again) == (1 if saves else 2)
