@@ -95,13 +95,13 @@ def test_a_failed_job_makes_submit_follow_exit_10(stack: Stack, tmp_path: Path) 
     assert "/nonexistent" in done.stdout + done.stderr
 
 
-def test_cancel_stops_a_job_within_five_seconds_even_if_its_ranks_ignore_sigterm(stack: Stack) -> None:
+def test_cancel_stops_a_job_soon_after_its_grace_even_if_its_ranks_ignore_sigterm(stack: Stack) -> None:
     code = Path(__file__).parent / "user_code"
     job_id = stack.submit(
         {
             "name": "stubborn",
             "resources": {"nodes": 2},
-            "script": {"path": "stubborn.py"},
+            "script": {"path": "stubborn.py", "grace_seconds": 3},
             "environment": {"working_directory": str(code)},
         }
     )
