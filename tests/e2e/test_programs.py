@@ -17,6 +17,7 @@ from tests.e2e.stack import Stack, wait_until
 
 TORCHRUN_SECONDS = 90
 JOB_SECONDS = 90.0
+CURVE_SECONDS = 15.0
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PROGRAMS = Path(__file__).parent / "user_code" / "programs"
@@ -95,3 +96,12 @@ def test_it_trains_as_under_torchrun_and_again_after_a_kill(
     assert (culprit["rank"], culprit["kind"], incident["outcome"]) == (1, "signal", "recovered"), incident
     again = stack.get(f"/training/jobs/{killed}/logs", limit=1000)["items"]
     assert sum(line["text"].startswith("step 0 ") for line in again) == (1 if saves else 2)
+
+
+def test_its_event_files_are_its_curves(stack: Stack, tmp_path: Path) -> None:
+    """The names of others are ours where they mean the same, and histograms are left out."""
+    job_id = submit(stack, PROGRAMS / "event_files.py", tmp_path / "work", ["40"])
+    done = stack.wait_for_state(job_id, "completed", "failed", timeout=JOB_SECONDS)
+    assert done["state"] == "completed", done["failure"]
+    curve = wait_until("all of its curve", lambda: len(found := stack.raw_curve(job_id)) == 40 and found, CURVE_SECONDS)
+    assert {step: f"loss {value:.6g}" for step, value in curve} == printed(stack, job_id)
