@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.agent.disks import disk_of
-from cluster.agent.rendezvous import free_port
+from cluster.agent.ports import free_port
 from cluster.protocol import Refused
 from cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
