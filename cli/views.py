@@ -75,7 +75,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @property
     def said(self) -> str:
-        """Its message, and the line of the user's code."""
+        """The failure's message, followed by the line of the user's code where that is known."""
         return f"{self.message} ({self.where})" if self.where else self.message
 
 

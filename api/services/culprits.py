@@ -71,7 +71,7 @@ class Finding:
 
 
 def examine(incident: IncidentRow, ranks: Sequence[RankRow], node_names: Mapping[str, str], now: datetime) -> Finding | None:
-    """None: nothing new."""
+    """What is now known about the cause of an incident; None where nothing is new."""
     settled = all(rank.state is RankState.MOVED or rank_view(rank).settled(now) for rank in ranks)
     failure = None if incident.cause in _KNOWN_FROM_THE_START else describe_failure(ranks, node_names)
     if failure is None or not _speaks_for_itself(failure, ranks) or failure == incident.culprit:

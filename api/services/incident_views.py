@@ -96,7 +96,7 @@ async def list_incidents(control: AsyncSession, points: AsyncSession, job: JobRo
 
 
 async def stories(control: AsyncSession, points: AsyncSession, job: JobRow, now: datetime) -> list[Story]:
-    """The oldest first."""
+    """The incidents of a job, the oldest first, each with what is needed to tell of it."""
     rows = await incident_rows.of_job(control, job.id)
     if not rows:
         return []

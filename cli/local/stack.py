@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What should run."""
+    """The processes of a local stack as they are wanted: the coordinator's port, the agents, and who may reach them."""
 
     port: int = 8000
     agents: int = 2
@@ -53,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs."""
+    """A local stack that is up."""
 
     layout: Layout
     settings: Settings

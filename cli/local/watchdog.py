@@ -23,7 +23,7 @@ FORGET = "--forget"
 
 
 class Watchdog:
-    """The owner's side."""
+    """Held by the command that started a private stack; when that command ends, however it ends, the stack is taken down."""
 
     def __init__(self, layout: Layout, *, forget: bool = False) -> None:
         """`forget`: the stack's data folder is removed, too."""

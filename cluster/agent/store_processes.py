@@ -76,8 +76,8 @@ class StoreProcesses:
             if self._account is not None:
                 self._account.become()
                 die_with(spawner_pid)
-            served = self._serve(host, listener)
-            while served is not None:
+            _kept = self._serve(host, listener)
+            while True:
                 signal.pause()
         except BaseException:  # noqa: BLE001 - the last frame of the process: nothing may unwind into the spawner's loop
             traceback.print_exc()

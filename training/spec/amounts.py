@@ -23,8 +23,6 @@ MOST_BYTES = 1 << 50
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _TIME = r"[0-9]{1,9}(?:\.[0-9]{1,3})? *"
 TIME = rf"^{_TIME}(?:s|min|m|h|d|)(?: *{_TIME}(?:s|min|m|h|d))*$"
-#: A year and a day.
-LONGEST_JOB_SECONDS = 366 * 86_400
 LONGEST_GRACE_SECONDS = 3600
 
 
@@ -73,5 +71,4 @@ Bytes = Annotated[int, Amount(read_bytes, BYTES, "a number of bytes from 1 to 10
 CountOrAuto = Annotated[
     int | Literal["auto"], Amount(read_count, COUNT_OR_AUTO, "a whole number from 1 to 16777216, or auto", MOST_SAMPLES)
 ]
-TimeLimit = Annotated[int, Amount(read_time, TIME, "a time from 1 s to 366 days, as 7200, 90m, 2h or 1d12h", LONGEST_JOB_SECONDS)]
 Grace = Annotated[int, Amount(read_time, TIME, "a time from 1 s to 1 h, as 30, 90s or 10m", LONGEST_GRACE_SECONDS)]

@@ -56,7 +56,7 @@ def clean(tag: str) -> str | None:
 
 
 class Names:
-    """Of one rank: the first tag that means one of our names has it, and any other keeps its own."""
+    """Gives the tags of one rank's files their names: the first tag that means one of Paceline's own names gets it, and any other keeps its own."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}  # by our name, the tag that has it
@@ -72,7 +72,7 @@ class Names:
 
 
 class Runs:
-    """Of one rank: what stands before the tags of each folder of event files, so that two writers with the same tags stay apart.
+    """Gives each of one rank's folders of event files a prefix for its tags, so that two writers with the same tags stay apart.
 
     The first folder is the run: its tags stand alone, unless it is called `train`, `val` or the like. Folders below it go by their path
     in it, others by their names."""

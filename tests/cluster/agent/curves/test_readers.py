@@ -8,11 +8,11 @@ from tests.cluster.agent.conftest import AgentProcess, assignment, drained, scri
 from tests.cluster.agent.coordinator import Coordinator
 
 SCRIPT = """
-import os, time
+import os, pathlib, time
 from monitoring.event_file import EventFile
 from monitoring.recorder import Measurement
 
-file = EventFile(__import__("pathlib").Path(os.environ["FOLDER"]))
+file = EventFile(pathlib.Path(os.environ["FOLDER"]))
 for step in range(1, 4):
     file.write([Measurement(step, time.time(), {"train/loss": 1.0 / step})])
 print(os.path.isdir(os.environ["PACELINE_LOG_DIR"]))
