@@ -50,7 +50,14 @@ def end(node: Node, *keys: GenerationKey) -> None:
 
 def processes(node: Node) -> list[psutil.Process]:
     """Those that the spawner has started and not ended; it reaps the others in a moment."""
-    return [child for child in psutil.Process(node.process.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in psutil.Process(node.process.pid).children() if is_alive(child)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # reaped meanwhile
+        return False
 
 
 def listening(port: int) -> bool:
@@ -87,7 +94,7 @@ def test_a_store_that_dies_by_itself_is_no_longer_told_of(node: Node) -> None:
     process.kill()
     while node.agent.roster.stores:
         node.agent.read()
-    assert not process.is_running()
+    assert not is_alive(process)
 
 
 def test_what_keeps_it_from_being_served_is_told(node: Node) -> None:
