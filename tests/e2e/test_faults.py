@@ -110,6 +110,7 @@ def test_cancel_stops_a_job_soon_after_its_grace_even_if_its_ranks_ignore_sigter
         lambda: len([line for line in stack.get(f"/training/jobs/{job_id}/logs")["items"] if "ignoring SIGTERM" in line["text"]]) == 2,
         60,
     )
+    stack.wait_for_state(job_id, "running")  # the last change of its own, or the cancel may come too late for the revision that it names
     stack.change("DELETE", job_id)
     cancelled = stack.wait_for_state(job_id, "cancelled", timeout=6)
     assert {rank["signal"] for rank in cancelled["ranks"]} == {"SIGKILL"}
