@@ -1,5 +1,5 @@
 # Two commands to know: `make demo` and `make test`. Everything else is one of their parts.
-.PHONY: demo setup up down test test-all check bench chaos soak
+.PHONY: demo setup up down test test-all check generate bench chaos soak
 
 demo:
 	@exec scripts/demo
@@ -24,8 +24,16 @@ test-all:
 check:
 	@exec scripts/check
 
-# make bench [JSON=FILE]
-bench: setup
+# What is made from the API: its document, the types that the dashboard and the command line have from that, and the constants of the dashboard
+generate:
+	.venv/bin/python -m paceline.api.openapi > dashboard/openapi.json
+	npm --prefix dashboard run --silent generate
+	.venv/bin/python -m paceline.api.constants > dashboard/src/lib/constants.generated.ts
+	.venv/bin/python -m scripts.generate_cli_types
+
+# make bench [JSON=FILE]. It draws charts in a browser, as the tests do, and needs what they need
+bench:
+	@scripts/setup --dev
 	@exec .venv/bin/python -m scripts.bench $(if $(JSON),--json $(JSON))
 
 # make chaos [SEED=N]: sixty faults in half an hour, then the same job left alone; then ten minutes without a coordinator

@@ -1,6 +1,6 @@
 """Administration from the coordinator's own machine: needs no key, only its database. Prints one JSON document.
 
-python -m api.admin migrate | login-link | api-key | join-token | backup DIR | restore DIR | db-check
+python -m paceline.api.admin migrate | login-link | api-key | join-token | backup DIR | restore DIR | db-check
 
 Exit codes: 1 error (also: a database that is not well), 2 not on this kind of database, 6 something is in the way.
 """
@@ -19,15 +19,17 @@ from typing import Any
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.errors import ProblemError
-from api.schemas.common import Actor
-from api.services import accounts, identity, joining
-from api.settings import Settings
-from db import backup
-from db.errors import BackupExistsError, DatabaseError, FolderInUseError, UnsupportedDatabaseError
-from db.migrate import upgrade_all
-from db.repositories import identity as repository
-from db.session import open_databases
+from paceline.api.core import identity
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.common import Actor
+from paceline.api.services.identity import accounts
+from paceline.api.services.nodes import joining
+from paceline.api.settings import Settings
+from paceline.db import backup
+from paceline.db.errors import BackupExistsError, DatabaseError, FolderInUseError, UnsupportedDatabaseError
+from paceline.db.migrate import upgrade_all
+from paceline.db.repositories import identity as repository
+from paceline.db.session import open_databases
 
 #: Whoever may read and write the coordinator's database.
 ADMIN_COMMAND = Actor(kind="system", id="admin-command", name="the administration command")
@@ -77,14 +79,14 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> dict[str
 
 async def check(settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
     backup.require_sqlite(
-        settings.database_url, "pg_amcheck checks its files; 'python -m api.admin migrate' says whether its schema is known"
+        settings.database_url, "pg_amcheck checks its files; 'python -m paceline.api.admin migrate' says whether its schema is known"
     )
     found = await asyncio.to_thread(backup.check, settings.data)
     return {"well": not any(each.problems for each in found), "files": msgspec.to_builtins(found)}
 
 
 async def run(arguments: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    """What needs a session migrates first, so that it also works before the coordinator's first start."""
+    """Run one action. Actions that need a session migrate first, so that they also work before the coordinator's first start."""
     if hasattr(arguments, "on_files"):
         files: dict[str, Any] = await arguments.on_files(settings, arguments)
         return files
@@ -100,7 +102,7 @@ async def run(arguments: argparse.Namespace, settings: Settings) -> dict[str, An
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m api.admin", description="administration from the coordinator's own machine")
+    parser = argparse.ArgumentParser(prog="python -m paceline.api.admin", description="administration from the coordinator's own machine")
     actions = parser.add_subparsers(required=True)
     actions.add_parser("migrate", help="bring the database up to date").set_defaults(action=migrated)
     link = actions.add_parser("login-link", help="a single-use link to the dashboard")

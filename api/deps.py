@@ -1,70 +1,21 @@
-"""What routes ask for: the services of this process, a session that commits at the edge, and a verified caller."""
+"""The dependencies of routes: the services of this process, a session that commits at the edge, and a verified caller."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
 from fastapi.requests import HTTPConnection
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.errors import ProblemError
-from api.middleware.origin import check_csrf, session_cookie
-from api.schemas.identity import Role
-from api.services import identity
-from api.services.bus import Bus
-from api.services.disk import DiskWatch
-from api.services.identity import Caller
-from api.services.key_uses import KeyUses
-from api.services.node_identities import NodeIdentities
-from api.services.planner import Planner
-from api.services.troubles import Troubles
-from api.settings import Settings
-from db.models.nodes import NodeRow
-from db.session import Database
-
-_TOPICS = "paceline_topics"
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-@dataclass(frozen=True)
-class Services:
-    """Everything that lives as long as the process. Loops and sockets get it from `app.state.services`."""
-
-    settings: Settings
-    control: Database
-    metrics: Database
-    key_uses: KeyUses
-    bus: Bus = field(default_factory=Bus)
-    disk: DiskWatch = field(default_factory=lambda: DiskWatch(None))
-    planner: Planner = field(default_factory=Planner)
-    troubles: Troubles = field(default_factory=Troubles)
-    now: Callable[[], datetime] = utc_now
-    node_identities: NodeIdentities = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "node_identities", NodeIdentities(self.control))
-        self.bus.watch(self.node_identities.forget)
-
-    @asynccontextmanager
-    async def write(self, *, request: bool = False) -> AsyncIterator[AsyncSession]:
-        """One control transaction; whatever `nudge_after_commit` collected in it is published once it is durable. `request`: somebody
-        waits for the answer."""
-        async with self.control.write(request=request) as session:
-            yield session
-        self.bus.publish(*cast("set[str]", session.info.get(_TOPICS, set())))
-
-
-def nudge_after_commit(session: AsyncSession, *topics: str) -> None:
-    """Nudge these topics when (and only if) the transaction of this session, from `Services.write`, commits."""
-    session.info.setdefault(_TOPICS, set()).update(topics)
+from paceline.api.core import identity
+from paceline.api.core.context import Services
+from paceline.api.core.identity import Caller
+from paceline.api.core.origin import check_csrf, session_cookie
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.identity import Role
+from paceline.db.models.nodes import NodeRow
 
 
 def services_of(connection: HTTPConnection) -> Services:
@@ -72,7 +23,7 @@ def services_of(connection: HTTPConnection) -> Services:
 
 
 async def _services(connection: HTTPConnection) -> Services:
-    """A coroutine: FastAPI calls plain functions in a thread, which costs an upload more than all its queries."""
+    """The services. A coroutine: FastAPI calls plain functions in a thread, which costs an upload more than all its queries."""
     return services_of(connection)
 
 
@@ -114,7 +65,8 @@ async def find_caller(connection: HTTPConnection) -> Caller | None:
 
 
 async def identified(request: Request) -> Caller:
-    """Any valid identity; for cookies, proof that our own page made an unsafe request. Found out once for each request."""
+    """The caller, of any valid identity; for cookies, with proof that our own page made an unsafe request. Found out once for each
+    request."""
     known: Caller | None = getattr(request.state, "caller", None)
     if known is None:
         known = request.state.caller = await _identify(request)

@@ -5,43 +5,52 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
-from api.deps import Services
-from api.loops import supervisor
-from api.middleware.connections import allow_descriptors
-from api.middleware.gate import Gate
-from api.middleware.identity_first import IdentityFirst
-from api.middleware.methods import HeadAsGet
-from api.middleware.rate_limit import RateLimit
-from api.problems import install_problem_handlers
-from api.routing import routes
-from api.services import first_start, rank_events
-from api.services.admission import Admission
-from api.services.assignment_watch import AssignmentWatch
-from api.services.background import in_background
-from api.services.disk import watch_of
-from api.services.heavy_reads import HeavyReads
-from api.services.key_uses import KeyUses
-from api.services.node_writer import NodeWriter
-from api.services.presence import Heartbeats
-from api.services.progress import ProgressKeeper
-from api.services.redis_bus import RedisBus
-from api.services.uploads import UploadDoor
-from api.services.vitals import REFUSED, Vitals
-from api.services.writer import Writer
-from api.settings import Settings
-from api.websocket.tails import Tails
-from db.folder_lock import folder_lock
-from db.migrate import upgrade_all
-from db.session import open_databases
-from monitoring.log_file import keep_small
+from paceline.api.core.admission import Admission
+from paceline.api.core.background import in_background
+from paceline.api.core.context import Services
+from paceline.api.core.disk import watch_of
+from paceline.api.core.key_uses import KeyUses
+from paceline.api.core.vitals import REFUSED, Vitals
+from paceline.api.loops import supervisor
+from paceline.api.middleware.connections import allow_descriptors
+from paceline.api.middleware.gate import Gate
+from paceline.api.middleware.identity_first import IdentityFirst
+from paceline.api.middleware.methods import HeadAsGet
+from paceline.api.middleware.rate_limit import RateLimit
+from paceline.api.problems import install_problem_handlers
+from paceline.api.routing import routes
+from paceline.api.services.history.heavy_reads import HeavyReads
+from paceline.api.services.identity import first_start
+from paceline.api.services.ingest import rank_events
+from paceline.api.services.ingest.progress import ProgressKeeper
+from paceline.api.services.ingest.uploads import UploadHandler
+from paceline.api.services.ingest.writer import MetricsWriter
+from paceline.api.services.nodes.node_writer import NodeWriter
+from paceline.api.services.nodes.presence import Heartbeats
+from paceline.api.services.scheduling.assignment_watch import AssignmentWatch
+from paceline.api.settings import Settings
+from paceline.api.websocket.tails import Tails
+from paceline.db.folder_lock import folder_lock
+from paceline.db.migrate import upgrade_all
+from paceline.db.session import open_databases
+from paceline.monitoring.log_file import cap_periodically
+from paceline.version import version
+
+if TYPE_CHECKING:
+    from paceline.api.core.redis_bus import RedisBus
 
 #: Bodies of uploads that are read, looked through or wait to be stored at one time.
 UPLOAD_BYTES = 64 << 20
 UPLOAD_WAIT_SECONDS = 10.0
 DOWNLOADS_AT_ONCE = 4
+#: FastAPI's own OpenTelemetry, which records what requests contain, and looks at every request whether somebody has configured it: a
+#: tenth of an upload's time. Paceline tells of itself at /metrics.
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 
 
 @asynccontextmanager
@@ -60,9 +69,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             settings=settings, control=control, metrics=metrics, key_uses=KeyUses(control), disk=watch_of(settings)
         )
         if settings.log_file is not None:
-            await stack.enter_async_context(in_background("log-file", partial(keep_small, [settings.log_file])))
+            await stack.enter_async_context(in_background("log-file", partial(cap_periodically, [settings.log_file])))
         if settings.redis_url:
-            await stack.enter_async_context(RedisBus(settings.redis_url, services.bus).running())
+            await stack.enter_async_context(_redis_bus(settings.redis_url, services).running())
         await _start_writers(app, services, stack)
         if app.state.with_loops:
             await first_start.welcome(services)
@@ -70,9 +79,18 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
+def _redis_bus(url: str, services: Services) -> RedisBus:
+    """The bus of this URL. Raises RuntimeError where Redis's client, an optional package, is not installed."""
+    try:
+        from paceline.api.core.redis_bus import RedisBus
+    except ImportError:
+        raise RuntimeError("REDIS_URL is set; the client for it comes with: pip install 'paceline[redis]'") from None
+    return RedisBus(url, services.bus)
+
+
 async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack) -> None:
     app.state.vitals = vitals = Vitals()
-    app.state.writer = writer = Writer(
+    app.state.writer = writer = MetricsWriter(
         services.metrics, services.bus, services.now, waited=vitals.upload_wait.observe, passed_over=vitals.dropped.labels(REFUSED).inc
     )
     app.state.upload_admission = Admission("bytes of uploads", UPLOAD_BYTES, UPLOAD_WAIT_SECONDS)
@@ -84,7 +102,7 @@ async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack
     app.state.assignment_watch = watch = AssignmentWatch(services)
     app.state.tails = Tails(services)
     app.state.node_writer = node_writer = NodeWriter(services)
-    app.state.upload_door = UploadDoor(services, writer, progress, rank_events.apply, vitals)
+    app.state.upload_door = UploadHandler(services, writer, progress, rank_events.apply, vitals)
     await stack.enter_async_context(vitals.running())
     await stack.enter_async_context(services.key_uses.running())
     await stack.enter_async_context(writer.running())
@@ -95,8 +113,17 @@ async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack
 
 
 def create_app(settings: Settings | None = None, *, with_loops: bool = True) -> FastAPI:
-    """`with_loops=False`: requests only; whoever holds the app steps the loops (tests do)."""
-    app = FastAPI(title="Paceline", version="0.1.0", lifespan=lifespan, routes=[*routes()], openapi_url=None, docs_url=None, redoc_url=None)
+    """Make the application. `with_loops=False`: requests only; the caller steps the loops (tests do)."""
+    app = FastAPI(
+        title="Paceline",
+        version=version(),
+        lifespan=lifespan,
+        routes=[*routes()],
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        telemetry=NO_TELEMETRY,
+    )
     app.state.settings = settings or Settings()
     app.state.with_loops = with_loops
     app.state.loops = []

@@ -9,13 +9,15 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from api.errors import HeadOnlyError, ProblemError
-from api.middleware.methods import allowed_methods
-from api.schemas.common import FieldError
-from db.errors import DatabaseBusyError
+from paceline.api.core.methods import allowed_methods
+from paceline.api.errors import HeadOnlyError, ProblemError
+from paceline.api.schemas.common import FieldError
+from paceline.db.errors import DatabaseBusyError
+from paceline.training.spec.refusals import in_words
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -44,34 +46,44 @@ def pointer(location: Sequence[int | str], body: Any, *, missing: bool) -> str:
     return "".join(f"/{part}" for part in parts)
 
 
-def field_error(error: dict[str, Any], body: Any) -> FieldError:
+def field_error(error: dict[str, Any], body: Any, model: type[BaseModel] | None) -> FieldError:
+    """The error of one field. `model`: what the body was to be; None: not known."""
     source, *location = error["loc"] or ("body",)
     where = pointer(location, body, missing=error["type"] == "missing") if source == "body" else ".".join(map(str, location))
     hint = error.get("ctx", {}).get("way_out")
-    return FieldError(pointer=where, code=error["type"], message=_with_value(error), hint=None if hint is None else str(hint))
+    words = in_words({**error, "loc": tuple(location)}, model) if source == "body" and model is not None else None
+    return FieldError(pointer=where, code=error["type"], message=words or _with_value(error), hint=None if hint is None else str(hint))
 
 
 def _with_value(error: dict[str, Any]) -> str:
-    """The schema's own message and the value that it refused; ours name theirs already."""
+    """The message with the refused value. Messages of the schema's own validators name theirs already."""
     value, message = error.get("input"), str(error["msg"])
     if error["type"] in _WITHOUT_VALUE or not isinstance(value, bool | int | float | str):
         return message
     return f"{message}; got {repr(value)[:SHOWN_VALUE]}"
 
 
-def invalid_body(errors: Sequence[Any], body: Any, *, code: str = "invalid_request") -> ProblemError:
-    """A problem from pydantic's errors, whose locations start with "body". The first `SHOWN_ERRORS` are told one by one."""
-    fields = [field_error(error, body) for error in errors[:SHOWN_ERRORS]]
+def invalid_body(errors: Sequence[Any], body: Any, model: type[BaseModel] | None, *, code: str = "invalid_request") -> ProblemError:
+    """A problem from pydantic's errors, whose locations start with "body". The first `SHOWN_ERRORS` are listed one by one."""
+    fields = [field_error(error, body, model) for error in errors[:SHOWN_ERRORS]]
     first = fields[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return ProblemError(code, f"{first.pointer or 'the body'}: {first.message}{more}", errors=fields)
 
 
-def from_validation(error: RequestValidationError) -> ProblemError:
+def from_validation(request: Request, error: RequestValidationError) -> ProblemError:
     errors = error.errors()
     if any(item["type"] == "json_invalid" for item in errors):
         return ProblemError("malformed_body", f"the body is not JSON: {errors[0].get('ctx', {}).get('error', 'parse error')}")
-    return invalid_body(errors, error.body, code="invalid_request" if errors[0]["loc"][0] == "body" else "invalid_parameter")
+    code = "invalid_request" if errors[0]["loc"][0] == "body" else "invalid_parameter"
+    return invalid_body(errors, error.body, _model_of(request), code=code)
+
+
+def _model_of(request: Request) -> type[BaseModel] | None:
+    """The model of a request's body on this route; None: it has no body, or one of another kind."""
+    field = getattr(request.scope.get("route"), "body_field", None)
+    annotation = field.field_info.annotation if field is not None else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def from_framework(request: Request, error: HTTPException) -> ProblemError:
@@ -98,7 +110,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        return render(request, from_validation(error))
+        return render(request, from_validation(request, error))
 
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> JSONResponse:
@@ -114,7 +126,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
-        """Whoever asked was gone before the body was whole: nobody reads this answer, and it is nobody's bug."""
+        """Answer a client that was gone before the body was whole: no client reads this answer, and it is not a bug."""
         return Response(status_code=400)
 
     @app.exception_handler(Exception)

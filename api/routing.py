@@ -1,4 +1,4 @@
-"""Which routers there are, and what guards them: everything under /api/v1 needs an identity unless it is listed as a door."""
+"""The routers, and their guards: everything under /api/v1 needs an identity unless it is listed as a door."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from api.deps import identified
-from api.middleware.parameters import known_parameters_only
-from api.routes import (
+from paceline.api.deps import identified
+from paceline.api.middleware.parameters import known_parameters_only
+from paceline.api.routes import (
     agents,
     artifacts,
     auth,
@@ -22,25 +22,27 @@ from api.routes import (
     events,
     exposition,
     health,
+    history,
     identity,
     jobs,
-    ledger,
     logs,
     metrics,
     nodes,
     plan,
+    stacks,
     storage,
 )
-from api.schemas.common import Problem
-from api.websocket import agents as agents_channel
-from api.websocket import streams
+from paceline.api.schemas.common import Problem
+from paceline.api.websocket import agents as agents_channel
+from paceline.api.websocket import streams
 
 PREFIX = "/api/v1"
 PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": {"model": Problem, "content": {"application/problem+json": {}}}}
 
 #: Every route of these needs an identity.
 GUARDED: tuple[APIRouter, ...] = tuple(
-    room.router for room in (identity, events, metrics, logs, jobs, artifacts, ledger, plan, nodes, cluster, storage, checkpoints, document)
+    room.router
+    for room in (identity, events, metrics, logs, stacks, jobs, artifacts, history, plan, nodes, cluster, storage, checkpoints, document)
 )
 #: These check for themselves: they are the way in, or for machines with a credential of their own.
 DOORS = (auth.router, agents.router)
@@ -64,5 +66,5 @@ def routes() -> tuple[BaseRoute, ...]:
 
 
 def operation_id(route: APIRoute) -> str:
-    """The function's name, which is what the generated clients call."""
+    """The function's name, which the generated clients call."""
     return route.name

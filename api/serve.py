@@ -1,6 +1,6 @@
-"""`python -m api.serve --port PORT [--host ADDRESS ...]`: the coordinator on one port of each address, as `paceline up` starts it.
+"""`python -m paceline.api.serve --port PORT [--host ADDRESS ...]`: the coordinator on one port of each address, as `paceline up` starts it.
 
-uvicorn's own command listens on one address or on all of them. Here it can be loopback and one more, and no other.
+uvicorn's own command listens on one address or on all of them. This server can listen on loopback and one more, and on no other.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import uvicorn
 
 LOOPBACK = "127.0.0.1"
-APP = "api.main:app"
+APP = "paceline.api.main:app"
 #: Time-outs and limits for what a peer leaves undone, which uvicorn itself does not have.
-GUARD = "api.middleware.connections:GuardedProtocol"
+GUARD = "paceline.api.middleware.connections:GuardedProtocol"
 CONNECTIONS = 4096
 KEEP_ALIVE_S = 5
 GRACEFUL_SHUTDOWN_S = 5
@@ -49,7 +49,7 @@ def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m api.serve", description="Run the coordinator.")
+    parser = argparse.ArgumentParser(prog="python -m paceline.api.serve", description="Run the coordinator.")
     parser.add_argument("--host", action="append", metavar="ADDRESS", help=f"IPv4 address to listen on; repeatable (default: {LOOPBACK})")
     parser.add_argument("--port", type=int, default=8000, help="the same on each address (default: %(default)s)")
     options = parser.parse_args(arguments)

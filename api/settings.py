@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -9,13 +10,14 @@ from typing import Literal
 from pydantic import ByteSize, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cluster.storage import KeepPolicy
+from paceline.cluster.history.storage import KeepPolicy
+from paceline.location import DASHBOARD
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Settings(BaseSettings):
-    """`PACELINE_<FIELD>`, except DATABASE_URL and REDIS_URL, which every platform already calls so."""
+    """The settings, each read from `PACELINE_<FIELD>`, except DATABASE_URL and REDIS_URL, which every platform already calls so."""
 
     model_config = SettingsConfigDict(env_prefix="PACELINE_", frozen=True, populate_by_name=True, extra="ignore")
 
@@ -24,7 +26,8 @@ class Settings(BaseSettings):
     redis_url: str | None = Field(None, validation_alias="REDIS_URL", description="redis://...: replicas wake each other up through it")
     allowed_hosts: str = Field("", description="comma-separated Host names besides the loopback ones")
     insecure_public: bool = Field(False, description="answer plain http from other machines (keys travel readable)")
-    dashboard: Path = Field(Path(__file__).parents[1] / "dashboard" / "dist", description="the built dashboard")
+    dashboard: Path = Field(DASHBOARD, description="the built dashboard")
+    uvicorn_port: int | None = Field(None, validation_alias="UVICORN_PORT", description="where uvicorn's own command listens")
     public_url: str = Field("", description="how browsers and agents reach us, for the links we print")
     print_login_link: bool = Field(True, description="print a login link at the very first start; `paceline up` prints its own")
     log_file: Path | None = Field(None, description="where this process's output goes; cut when it is large")
@@ -48,7 +51,7 @@ class Settings(BaseSettings):
 
     @property
     def keep(self) -> KeepPolicy:
-        """What is kept of jobs, and how long."""
+        """The kinds of data that are kept of jobs, and how long."""
         days = {
             kind: timedelta(days=getattr(self, f"keep_{kind}_days"))
             for kind in ("points", "curves", "lines", "events", "artifacts", "ranks")
@@ -57,5 +60,11 @@ class Settings(BaseSettings):
 
     @property
     def hosts(self) -> frozenset[str]:
-        named = (name.strip().lower() for name in self.allowed_hosts.split(","))
-        return frozenset(LOOPBACK_NAMES) | frozenset(name for name in named if name)
+        return _known_hosts(self.allowed_hosts)
+
+
+@functools.lru_cache(maxsize=8)
+def _known_hosts(allowed_hosts: str) -> frozenset[str]:
+    """The known host names, cached: every request asks for them."""
+    named = (name.strip().lower() for name in allowed_hosts.split(","))
+    return frozenset(LOOPBACK_NAMES) | frozenset(name for name in named if name)

@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
-from cli.commands.jobs import change_job
-from cli.commands.logs import printed_line
-from cli.errors import CliError, ProblemError, UnreachableError
-from cli.follow import RETRIES, LogFilter, follow_log
-from cli.interrupts import deferred
-from cli.output import note, say
-from cli.views import Job, view
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Job
+from paceline.cli.errors import ApiProblemError, UnreachableError
+from paceline.cli.follow import RETRIES, LogFilter, follow_log
+from paceline.cli.formats import printed_line
+from paceline.cli.interrupts import deferred
+from paceline.cli.job_changes import change_job
+from paceline.cli.job_facts import has_ended, warning_lines
+from paceline.cli.output import note, print_line
+from paceline.cli.waiting import wait_for_slots
 
 if TYPE_CHECKING:
-    from cli.client import Client
+    from paceline.cli.client import Client
 
-WAIT_POLL_S = 0.2
-#: Of a coordinator that nobody starts again.
+#: For a coordinator that is not started again.
 PRIVATE_RETRIES = 2
-_NEVER_FITS = "cluster_too_small"
 
 
 class AttachedJob:
-    """`ranks`: whose lines are printed, as `0,3`; None: all. `private`: the coordinator is there for this job alone."""
+    """A job of this terminal. `ranks`: those whose lines are printed, as `0,3`; None: all. `private`: the coordinator is there for this
+    job alone."""
 
     def __init__(self, client: Client, *, ranks: str | None, to_stderr: bool, private: bool) -> None:
         self._client = client
         self._only = LogFilter(rank=ranks)
-        self._show = note if to_stderr else say
+        self._show = note if to_stderr else print_line
         self._private = private
         self._printed = 0  # the seq of the last line
         self._job: Job | None = None
 
     def run(self, spec: dict[str, Any]) -> bool:
-        """Submit the job and follow it to its end; whether it got there without Ctrl-C. Raises KeyboardInterrupt at the second one."""
+        """Submit the job and follow it to its end. Returns whether it got there without Ctrl-C. Raises KeyboardInterrupt at the second
+        one."""
         try:
             with deferred():
-                self._job = view(self._client.create("/training/jobs", spec), Job)
-            note(f"submitted {self._job.name} ({self._job.id}); Ctrl-C cancels it")
-            self._wait_for_slots(self._job)
+                self._job = parsed(self._client.create("/training/jobs", spec), Job)
+            note(f"submitted {self._job.name} ({self._job.id}); Ctrl-C cancels it", *warning_lines(self._job))
+            wait_for_slots(self._client, self._job, "cancels the job", private=self._private)
             self._print_log(self._job)
         except KeyboardInterrupt:
             if self._job is None:
@@ -53,26 +55,13 @@ class AttachedJob:
         assert self._job is not None
         return self._client.job_document(self._job.id)
 
-    def _wait_for_slots(self, job: Job) -> None:
-        """Say why the job waits, as often as the reason changes. On a private coordinator nobody will ever make room."""
-        said = ""
-        while job.state == "queued":
-            if job.pending is not None and job.pending.text != said:
-                said = job.pending.text
-                if self._private and job.pending.code == _NEVER_FITS:
-                    raise CliError(f"this machine cannot run it: {said}", "ask for fewer ranks with --nproc-per-node")
-                way_out = f" ({job.pending.next_step})" if job.pending.next_step else ""
-                note(f"note: waiting: {said}{way_out}; Ctrl-C cancels the job")
-            threading.Event().wait(WAIT_POLL_S)
-            job = self._client.job(job.id)
-
     def _print_log(self, job: Job) -> None:
         for entry in follow_log(self._client, job.id, self._printed, self._only, PRIVATE_RETRIES if self._private else RETRIES):
             self._printed = entry.seq
             self._show(printed_line(entry))
 
     def _cancel(self, job: Job) -> None:
-        """Cancel the job, and print what its ranks still say. A second Ctrl-C ends this wait, and so does the end of a private coordinator:
+        """Cancel the job, and print the rest of its log. A second Ctrl-C ends this wait, and so does the end of a private coordinator:
         Slurm sends SIGTERM to all processes at once."""
         note("", f"cancelling {job.name}; Ctrl-C again does not wait for its end")
         try:
@@ -86,6 +75,6 @@ class AttachedJob:
     def _ask_to_cancel(self, job: Job) -> None:
         try:
             change_job(self._client, job.id, "cancel")
-        except ProblemError:
-            if not self._client.job(job.id).ended:
+        except ApiProblemError:
+            if not has_ended(self._client.job(job.id)):
                 raise

@@ -6,7 +6,6 @@ command says so instead of guessing. A change carries the revision it was decide
 
 from __future__ import annotations
 
-import random
 import threading
 import uuid
 from pathlib import Path
@@ -16,14 +15,17 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from cli.errors import CliError, OutcomeUnknownError, ProblemError, UnreachableError, UsageProblem
-from cli.settings import Settings
-from cli.views import Job, view
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Job
+from paceline.cli.errors import ApiProblemError, CliError, OutcomeUnknownError, UnreachableError, UsageProblem
+from paceline.cli.settings import LOOPBACK, ClientSettings, Setting
+from paceline.monitoring.backoff import Backoff
 
 API = "/api/v1"
 ANSWER_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 CREATE_ATTEMPTS = 4
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.3, 2.4
 PAGE = 200
 ULID_LENGTH = 26
 
@@ -31,12 +33,12 @@ Document = Any
 
 
 class Client:
-    def __init__(self, settings: Settings, answer_timeout: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(self, settings: ClientSettings, answer_timeout: float = ANSWER_TIMEOUT_S) -> None:
         self.settings = settings
-        headers = {"Authorization": f"Bearer {settings.key}"} if settings.key else {}
+        headers = {"Authorization": f"Bearer {_checked_key(settings.api_key)}"} if settings.key else {}
         timeout = httpx.Timeout(answer_timeout, connect=min(answer_timeout, CONNECT_TIMEOUT_S))
-        loopback = urlsplit(settings.url).hostname in ("127.0.0.1", "localhost", "::1")
-        tls = urlsplit(settings.url).scheme != "http"  # loading the authorities' certificates costs 30 ms: not where nobody uses them
+        loopback = urlsplit(settings.url).hostname in LOOPBACK
+        tls = urlsplit(settings.url).scheme != "http"  # loading the authorities' certificates costs 30 ms: not where they are not used
         try:
             self._http = httpx.Client(base_url=settings.url, headers=headers, timeout=timeout, trust_env=not loopback, verify=tls)
         except httpx.InvalidURL as error:
@@ -52,7 +54,7 @@ class Client:
         return self._answer(self._send("GET", path, params=_present(parameters)))
 
     def download(self, path: str, target: Path) -> int:
-        """What is there into the file `target`, as it comes; its bytes. A download that breaks off leaves no file."""
+        """Download into the file `target`. Returns its bytes. A download that breaks off leaves no file."""
         try:
             with self._http.stream("GET", API + path) as response, open(target, "wb") as file:
                 if not response.is_success:
@@ -75,8 +77,9 @@ class Client:
         return self._change("DELETE", path, parameters, revision)
 
     def create(self, path: str, body: Document, **parameters: object) -> Document:
-        """POST with an Idempotency-Key: repeated while no answer comes, at most CREATE_ATTEMPTS times."""
+        """Send a POST with an Idempotency-Key: repeated while no answer comes, at most CREATE_ATTEMPTS times."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
+        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         for attempt in range(CREATE_ATTEMPTS):
             try:
                 return self._answer(self._http.post(API + path, json=body, headers=headers, params=_present(parameters)))
@@ -85,7 +88,7 @@ class Client:
                     raise self._unreachable(error) from error
             except httpx.TransportError:
                 pass  # the request may have arrived: the key makes the next attempt harmless
-            threading.Event().wait(random.uniform(0.1, 0.3) * 2**attempt)
+            threading.Event().wait(backoff.next_seconds())
         raise self._unknown("POST", path)
 
     def ready(self) -> bool:
@@ -125,7 +128,7 @@ class Client:
         return self.get(f"/training/jobs/{quote(job_id, safe='')}")
 
     def job(self, job_id: str) -> Job:
-        return view(self.job_document(job_id), Job)
+        return parsed(self.job_document(job_id), Job)
 
     def stream_url(self, path: str) -> str:
         return "ws" + self.settings.url.removeprefix("http") + API + path
@@ -151,17 +154,33 @@ class Client:
             document = response.json()
         except ValueError:
             document = {}
-        raise ProblemError(response.status_code, document if isinstance(document, dict) else {}, response.text)
+        raise ApiProblemError(response.status_code, document if isinstance(document, dict) else {}, response.text)
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         server = self.settings.server
         message = f"{self.settings.url} (from {server.source}) does not answer: {str(error) or type(error).__name__}"
-        return UnreachableError(message, "start one with 'paceline up', or name another with --server or PACELINE_SERVER")
+        return UnreachableError(
+            message,
+            "start one with 'paceline up', or name another with --server or PACELINE_SERVER; "
+            "one that was started in another folder: paceline login --data FOLDER/.paceline",
+        )
 
     def _unknown(self, method: str, path: str) -> OutcomeUnknownError:
         return OutcomeUnknownError(
             f"{method} {path} was sent to {self.settings.url}, but no answer came", "look before you repeat it: 'paceline jobs'"
         )
+
+
+def _checked_key(key: Setting) -> str:
+    """The API key, if it can travel in a header. A refusal does not repeat it: it may be a real key with a slip."""
+    value = key.value or ""
+    for place, character in enumerate(value, start=1):
+        if not "!" <= character <= "~":
+            what = "a space or line break" if character.isspace() else "a character other than letters, digits and '_'"
+            raise UsageProblem(
+                f"the API key (from {key.source}) has {what} at place {place} of {len(value)}", "copy it again, without anything around it"
+            )
+    return value
 
 
 def _present(parameters: dict[str, object]) -> dict[str, Any]:
@@ -174,6 +193,6 @@ def _spelled(value: object) -> object:
 
 def _not_found(noun: str, reference: str, command: str) -> CliError:
     document = {"code": f"{noun}_not_found", "detail": f"there is no {noun} with the id or name {reference!r}"}
-    error = ProblemError(404, document, "")
+    error = ApiProblemError(404, document, "")
     error.hint = f"'{command}' lists them"
     return error

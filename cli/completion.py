@@ -1,11 +1,11 @@
-"""What the shell offers for a JOB: nothing, rather than an error or a wait, where the coordinator does not answer."""
+"""The completion of a JOB in the shell: empty, rather than an error or a wait, where the coordinator does not answer."""
 
 from __future__ import annotations
 
 import typer
 
-from cli.errors import CliError
-from cli.settings import resolve
+from paceline.cli.errors import CliError
+from paceline.cli.settings import resolve
 
 ANSWER_TIMEOUT_S = 0.5  # to connect, and again to answer: a shell that waits longer seems to hang
 MOST_JOBS = 200
@@ -13,7 +13,7 @@ MOST_JOBS = 200
 
 def job_references(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the newest jobs, the newest first; ids too once something is typed."""
-    from cli.client import Client  # httpx costs 100 ms: --help does without
+    from paceline.cli.client import Client  # httpx costs 100 ms: --help does without
 
     try:
         with Client(resolve(context.params.get("server"), context.params.get("api_key")), ANSWER_TIMEOUT_S) as client:

@@ -1,18 +1,18 @@
-"""One job on a terminal: the truth about a failure first, then how it stands, where its time went and what happened to it."""
+"""One job on a terminal: first why it failed, then its state, how its time was spent, and its history."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli import formats
-from cli.ledger_views import Goodput, Incident
-from cli.output import fields, table
-from cli.performance_views import AxisTraffic, Performance
-from cli.plan_choices import chosen
-from cli.views import Checkpoint, Failure, Job, view
+from paceline.cli import failures, formats
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import AxisTraffic, BadLoss, Checkpoint, Failure, Goodput, Incident, Job, Performance
+from paceline.cli.job_facts import TIME_LIMIT, has_ended, is_script, parked_rank_count, rank_count, seconds_to_first_step
+from paceline.cli.output import fields, table
+from paceline.cli.plan_choices import chosen
 
 if TYPE_CHECKING:
-    from cli.client import Client  # httpx costs 100 ms: --help does without
+    from paceline.cli.client import Client  # httpx costs 100 ms: --help does without
 
 LAST_LINES = 5
 LAST_INCIDENTS = 5
@@ -21,25 +21,39 @@ Pairs = list[tuple[str, str]]
 
 
 def details(client: Client, job: Job) -> str:
-    goodput = view(client.get(f"/training/jobs/{job.id}/goodput"), Goodput) if job.started_at else None
+    goodput = parsed(client.get(f"/training/jobs/{job.id}/goodput"), Goodput) if job.started_at else None
     hurt = job.started_at is not None and (job.failure is not None or len(job.generations) > 1)
-    incidents = view(client.get(f"/training/jobs/{job.id}/incidents"), list[Incident]) if hurt else []
-    performance = view(client.get(f"/training/jobs/{job.id}/performance"), Performance) if job.started_at else None
+    incidents = parsed(client.get(f"/training/jobs/{job.id}/incidents"), list[Incident]) if hurt else []
+    performance = parsed(client.get(f"/training/jobs/{job.id}/performance"), Performance) if job.started_at else None
     newest = newest_checkpoint(client, job.id) if job.progress.last_checkpoint_step is not None else None
-    blocks = [fields([*_headline(job), *_standing(job), *_checkpoint(newest), *_performance(performance), *_goodput(goodput)]), ranks(job)]
+    saved = _saved_file(job) if is_script(job) else _checkpoint(job, newest)
+    blocks = [fields([*_headline(job), *_current_state(job), *saved, *_performance(performance), *_goodput(goodput)]), ranks(job)]
     if incidents:
         blocks.append(incidents_table(incidents[-LAST_INCIDENTS:]))
     return "\n\n".join(blocks)
 
 
 def _headline(job: Job) -> Pairs:
-    reason = f", reason: {job.end_reason}" if job.end_reason else ""
-    state = [("job", f"{job.name} ({job.id})"), ("state", f"{job.state}, wanted: {job.desired}{reason}")]
-    return [*state, *_failure(job.failure), *_waiting(job), *_deleted(job)]
+    wanted = f", wanted: {job.desired}" if _heads_elsewhere(job) else ""
+    reason = f", reason: {job.end_reason}" if job.end_reason not in (None, job.state) else ""
+    state = [("job", f"{job.name} ({job.id})"), ("state", f"{job.state}{wanted}{reason}")]
+    return [*state, *_hang(job), *_failure(job.failure), *_waiting(job), *_deleted(job)]
+
+
+def _hang(job: Job) -> Pairs:
+    if job.hang is None:
+        return []
+    then = "its ranks are ended" if job.hang.ends else f"it is left as it is; 'paceline stacks {job.name}' shows where its ranks are now"
+    return [("hangs?", job.hang.message), ("", then)]
+
+
+def _heads_elsewhere(job: Job) -> bool:
+    """Whether the job's state differs from what its user wants."""
+    return not has_ended(job) and job.desired != ("pause" if job.state == "paused" else "run")
 
 
 def _deleted(job: Job) -> Pairs:
-    """Why its curves and log are empty."""
+    """The reason why its curves and log are empty."""
     if job.data_removal is None:
         return []
     words = "was deleted" if job.data_removal.state == "removed" else "is being deleted"
@@ -47,20 +61,23 @@ def _deleted(job: Job) -> Pairs:
 
 
 def _failure(failure: Failure | None) -> Pairs:
-    """The rank that caused it, with its last lines; then the other ranks, in one line each: those of the same failure, those of one of their
+    """The culprit with its last lines; then the other ranks, in one line each: those of the same failure, those of a failure of their
     own, and those that it dragged down."""
     if failure is None:
         return []
-    lines = [("failure", f"{failure.what}: rank {failure.rank} on {failure.node_name}: {failure.said}")]
+    lines = [("failure", _failure_text(failure))]
+    lines += [("", f"  {line}".rstrip()) for line in failures.message_lines(failure)[1:]]
     lines += [("", line) for line in failure.last_lines[-LAST_LINES:]]
     same, dragged = (_listed(failure, share) for share in ("same", "victim"))
     lines += [("", f"the same on rank {same}")] if same else []
-    lines += [
-        ("", f"also {other.what}: rank {other.rank} on {other.node_name}: {other.said}")
-        for other in failure.victims
-        if other.share == "also"
-    ]
+    lines += [("", f"also {_failure_text(other)}") for other in failure.victims if other.share == "also"]
     return [*lines, ("", f"it dragged down rank {dragged}")] if dragged else lines
+
+
+def _failure_text(failure: Failure) -> str:
+    rank = f"rank {failure.rank} on {failure.node_name}"
+    predicate = failures.predicate(failure)
+    return f"{rank} {predicate}" if predicate else f"{failures.error_name(failure)}: {rank}: {failures.first_line(failure)}"
 
 
 def _listed(failure: Failure, share: str) -> str:
@@ -78,31 +95,72 @@ def _waiting(job: Job) -> Pairs:
     return [(name, text) for name, text in parts if text]
 
 
-def _standing(job: Job) -> Pairs:
+def _current_state(job: Job) -> Pairs:
     progress = job.progress
     loss = formats.number(progress.loss)
     if progress.not_finite_step is not None:
-        loss += f": not finite since step {progress.not_finite_step}; the last checkpoint from before it is kept"
+        kept = "" if is_script(job) else "; the last checkpoint from before it is kept"
+        loss += f": not finite since step {progress.not_finite_step}{kept}"
+    bad = progress.bad_loss
     rates = f"{formats.quantity(progress.tokens_per_second)} tokens/s, {formats.quantity(progress.samples_per_second)} samples/s"
     return [
         ("step", formats.steps(progress.step, progress.total_steps)),
         ("loss", loss),
+        *([] if bad is None or progress.not_finite_step is not None else [("bad loss", f"{bad.what}: {bad.done}")]),
+        *([] if bad is None else _bad_samples(bad)),
+        *([("curves", "read from printed lines, since nothing else tells any")] if job.printed_curves else []),
         ("throughput", rates),
-        ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {job.restarts} restarts"),
+        ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {formats.count(job.restarts, 'restart')}"),
         *chosen(job.choice),
-        ("first step", "none yet" if job.seconds_to_first_step is None else f"{job.seconds_to_first_step:.2f} s after submission"),
+        *_time_limit(job),
+        ("first step", _first_step(job)),
     ]
 
 
+def _first_step(job: Job) -> str:
+    seconds = seconds_to_first_step(job)
+    return _none(job) if seconds is None else f"{seconds:.2f} s after submission"
+
+
+def _bad_samples(bad: BadLoss) -> Pairs:
+    if not bad.sample_ids:
+        return []
+    more = bad.samples - len(bad.sample_ids)
+    return [("", f"its samples: {', '.join(map(str, bad.sample_ids))}{f' and {more} more' if more > 0 else ''}")]
+
+
+def _time_limit(job: Job) -> Pairs:
+    """The used part of the time limit; where that was all, the way out."""
+    if job.time_limit_seconds is None:
+        return []
+    ran = f"ran {formats.duration(job.ran_seconds)} of {formats.duration(job.time_limit_seconds)}"
+    if job.time_left_seconds is not None:
+        return [("time limit", f"{ran}, {formats.duration(job.time_left_seconds)} left")]
+    return [("time limit", ran), *([("next step", more_time(job))] if job.end_reason == TIME_LIMIT else [])]
+
+
+def more_time(job: Job) -> str:
+    """The way out for a job that has reached its time limit."""
+    if job.progress.last_checkpoint_step is None:
+        return "submit it again with a longer time_limit"
+    if (bad := job.progress.not_finite_step) is not None:
+        return f"paceline checkpoints {job.name}, then paceline restore CHECKPOINT, one of a step before {bad}, whose loss is not finite"
+    return f"paceline checkpoints {job.name}, then paceline restore CHECKPOINT: it goes on from there, for as long again"
+
+
 def newest_checkpoint(client: Client, job_id: str) -> Checkpoint | None:
-    found = view(client.pages(f"/checkpoints/jobs/{job_id}", limit=1), list[Checkpoint])
+    found = parsed(client.pages(f"/checkpoints/jobs/{job_id}", limit=1), list[Checkpoint])
     return found[0] if found else None
 
 
-def _checkpoint(newest: Checkpoint | None) -> Pairs:
-    """With what it cost the steps around it."""
+def _none(job: Job) -> str:
+    return "none" if has_ended(job) else "none yet"
+
+
+def _checkpoint(job: Job, newest: Checkpoint | None) -> Pairs:
+    """The newest checkpoint, with the time that it cost the steps around it."""
     if newest is None:
-        return [("checkpoint", "none yet")]
+        return [("checkpoint", _none(job))]
     if newest.stall_seconds is None:
         return [("checkpoint", f"step {newest.step}")]
     slower = f", steps meanwhile {formats.times(newest.slowdown)}" if newest.slowdown is not None else ""
@@ -110,8 +168,17 @@ def _checkpoint(newest: Checkpoint | None) -> Pairs:
     return [("checkpoint", f"step {newest.step}: training waited {waited}, written in {written}{slower}")]
 
 
+def _saved_file(job: Job) -> Pairs:
+    """The newest file of a script that looks like a checkpoint: a script saves by itself, and no more is known."""
+    saved = job.progress.saved_file
+    if saved is None:
+        return [("saved", "no checkpoint was seen below the working directory; the script may have saved elsewhere")]
+    step = "" if saved.step is None else f"step {saved.step} by its name, "
+    return [("saved", f"newest in its folder: {saved.path}: {step}{formats.quantity(saved.bytes, 'B')}, {formats.age(saved.time)} ago")]
+
+
 def _performance(performance: Performance | None) -> Pairs:
-    """MFU with what it was computed from, what a step waits for, and the rank that took the most memory."""
+    """MFU with its inputs, the waits within a step, and the rank that took the most memory."""
     if performance is None or performance.steps == 0:
         return []
     mfu = performance.mfu
@@ -132,21 +199,22 @@ def _performance(performance: Performance | None) -> Pairs:
 
 
 def sent_along(traffic: AxisTraffic) -> str:
-    """tensor: 1.2 MB a step from rank 0, 24.1 MB/s"""
+    """The traffic along an axis: "tensor: 1.2 MB a step from rank 0, 24.1 MB/s"."""
     rate = "" if traffic.bytes_per_second is None else f", {formats.quantity(traffic.bytes_per_second, 'B')}/s"
     return f"{traffic.axis}: {formats.quantity(traffic.bytes_per_step, 'B')} a step from rank {traffic.rank}{rate}"
 
 
 def world(job: Job) -> str:
-    """runs with 1 of 2 ranks, 1 more parked"""
-    size = f"{job.size} ranks"
-    if job.size != job.world_size:
-        size = f"{'ran' if job.ended else 'runs'} with {job.size} of {job.world_size} ranks"
-    return f"{size}, {job.warming} more parked" if job.warming else size
+    """The size of the world: "runs with 1 of 2 ranks, 1 more parked"."""
+    now, parked = rank_count(job), parked_rank_count(job)
+    size = formats.count(now, "rank")
+    if now != job.world_size:
+        size = f"{'ran' if has_ended(job) else 'runs'} with {now} of {job.world_size} ranks"
+    return f"{size}, {parked} more parked" if parked else size
 
 
 def _goodput(goodput: Goodput | None) -> Pairs:
-    """The useful part, then whatever took at least a hundredth of the time, the largest first."""
+    """The useful part of the time, then the causes that took at least a hundredth of it, the largest first."""
     if goodput is None:
         return []
     rest = sorted((part for part in goodput.parts if part.cause != "stepping" and part.share >= 0.01), key=lambda part: -part.share)
@@ -164,18 +232,18 @@ def ranks(job: Job) -> str:
             rank.node_name,
             str(rank.slot),
             rank.state,
-            str(rank.step),
+            formats.UNKNOWN if job.strategy == "script" and rank.step == 0 else str(rank.step),  # only what it logs is known
             str(rank.pid or formats.UNKNOWN),
             formats.duration(rank.heartbeat_age_seconds),
             rank.signal or (formats.UNKNOWN if rank.exit_code is None else str(rank.exit_code)),
         ]
         for rank in job.ranks
     ]
-    return table(headers, rows, empty="no ranks yet")
+    return table(headers, rows, empty="no ranks" if has_ended(job) else "no ranks yet")
 
 
 def mesh_axes(job: Job) -> list[str]:
-    """Along which its ranks stand. Replicas alone need none: their number is the rank."""
+    """The axes along which the job's ranks stand. Replicas alone need none: their number is the rank."""
     axes = list(dict.fromkeys(axis for rank in job.ranks for axis in rank.place))
     return [] if axes == ["replicate"] else axes
 
@@ -190,7 +258,7 @@ def incidents_table(incidents: list[Incident]) -> str:
 
 
 def lost(incident: Incident) -> str:
-    """3 steps, 1.2 s of work"""
+    """The lost work of an incident: "3 steps, 1.2 s of work"."""
     if incident.steps_lost is None:
         return formats.UNKNOWN
     work = f", {incident.seconds_lost:.1f} s" if incident.seconds_lost else ""

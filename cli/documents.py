@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from cli.errors import UsageProblem
-from training.spec.text import load
+from paceline.cli.errors import UsageProblem
+from paceline.training.spec.text import load
 
 SET_SYNTAX = "write --set part.field=value, for example --set training.steps=200"
 
@@ -48,7 +48,7 @@ def with_change(document: dict[str, Any], change: str) -> dict[str, Any]:
 
 
 def _require_finite(value: Any, path: str, place: tuple[str, ...]) -> None:
-    """JSON, in which a spec travels, has no other numbers."""
+    """Refuse NaN and infinities, which JSON, in which a spec travels, does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageProblem(f"{path}: {'.'.join(place)} is {value}; write a finite number")
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

@@ -1,12 +1,12 @@
-"""What ends a command early. Each knows its exit code and, where there is one, the way out.
+"""Errors that end a command early, each with its exit code and, where there is one, the way out.
 
 CliError
 ├── UsageProblem             bad input that was found here
-├── TakenError               what should be made is there already
-├── ProblemError             the coordinator answered with a problem document
+├── TakenError               the thing to be made exists already
+├── ApiProblemError          the coordinator answered with a problem document
 ├── UnreachableError         no answer from the coordinator
 ├── OutcomeUnknownError      a change was sent and no answer came
-├── WaitTimedOutError        what was waited for did not happen in time
+├── WaitTimedOutError        the awaited state did not come in time
 ├── OutputError              stdout took no more, or a file
 ├── NoTraceError             ranks have not traced what they were asked for
 └── StackError               a local process did not start or stop
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cli.exits import ExitCode
+from paceline.cli.exits import ExitCode
 
 
 class CliError(Exception):
@@ -76,10 +76,13 @@ _BY_STATUS = {
     428: ExitCode.CONFLICT,
 }
 
-_SIGN_IN = "sign in with 'paceline login --server URL --api-key KEY', or set PACELINE_API_KEY"
+_SIGN_IN = (
+    "sign in with 'paceline login --server URL --api-key KEY', or set PACELINE_API_KEY; KEY is what 'paceline keys create NAME' prints where you are"
+    " signed in, or an admin gives you; for a stack of yours on this machine: paceline login --data FOLDER, with the data folder that 'paceline up' prints"
+)
 
 
-class ProblemError(CliError):
+class ApiProblemError(CliError):
     """An RFC 9457 problem; a plain answer of a proxy in between is shown as it came."""
 
     def __init__(self, status: int, document: dict[str, Any], body: str) -> None:
@@ -93,14 +96,12 @@ class ProblemError(CliError):
             self.hint = _SIGN_IN
 
     def lines(self) -> list[str]:
-        """A single field that the detail has quoted already is not listed again."""
+        """The lines to print. A single field that the detail has quoted already is not listed again; its way out is the hint."""
         first, *rest = super().lines()
-        listed = self.fields if len(self.fields) > 1 or not all(_quoted(field, first) for field in self.fields) else []
-        return [first, *(_field_line(field) for field in listed), *rest]
-
-
-def _quoted(field: dict[str, Any], text: str) -> bool:
-    return field.get("message", "") in text and (field.get("hint") or "") in text
+        if len(self.fields) == 1 and (message := self.fields[0].get("message", "")) and message in first:
+            hint = self.fields[0].get("hint") or ""
+            return [first, *([f"hint: {hint}"] if hint not in first else []), *rest]
+        return [first, *(_field_line(field) for field in self.fields), *rest]
 
 
 def _field_line(field: dict[str, Any]) -> str:

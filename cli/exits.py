@@ -37,10 +37,10 @@ MEANINGS = {
 
 
 def epilog() -> str:
-    """What `paceline --help` ends with."""
+    """The end of `paceline --help`."""
     return "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
 
 
 def for_job_state(state: str) -> ExitCode:
-    """What a command that followed a job to `state` exits with."""
+    """The exit code of a command that followed a job to `state`."""
     return {"failed": ExitCode.JOB_FAILED, "cancelled": ExitCode.JOB_CANCELLED}.get(state, ExitCode.DONE)

@@ -1,4 +1,4 @@
-"""Following a job's log: the REST cursor is the truth, the WebSocket only brings news sooner.
+"""Following a job's log: the REST cursor is the truth, the WebSocket only makes it look sooner.
 
 A line is yielded once, in the order of its `seq`. The log has ended when the coordinator says that it is complete: the job is in a terminal
 state and every line is stored. Without a stream (a proxy that does not pass WebSockets, an older coordinator) polling carries on.
@@ -16,9 +16,10 @@ import msgspec
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from cli.client import Client
-from cli.errors import UnreachableError
-from cli.views import LogEntry, LogPage, view
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import LogEntry, LogPage
+from paceline.cli.client import Client
+from paceline.cli.errors import UnreachableError
 
 POLL_S = 1.0
 OPEN_TIMEOUT_S = 5.0
@@ -42,7 +43,7 @@ class LogFilter:
 
 def read_page(client: Client, job_id: str, after: int, only: LogFilter, **options: object) -> LogPage:
     document = client.get(f"/training/jobs/{job_id}/logs", after=after, **only.parameters(), **options)
-    return view(document, LogPage)
+    return parsed(document, LogPage)
 
 
 def follow_log(client: Client, job_id: str, after: int, only: LogFilter, retries: int = RETRIES) -> Iterator[LogEntry]:
@@ -84,7 +85,7 @@ class _News:
             threading.Event().wait(POLL_S)
             return
         try:
-            while not _tells_of_lines(stream.recv(timeout=POLL_S), after):
+            while not _announces_lines(stream.recv(timeout=POLL_S), after):
                 pass
         except TimeoutError:
             return
@@ -109,6 +110,6 @@ class _News:
         return self._stream
 
 
-def _tells_of_lines(frame: Any, after: int) -> bool:
+def _announces_lines(frame: Any, after: int) -> bool:
     document = msgspec.json.decode(frame)
     return document.get("type") in ("line", "gap", "reset") and document.get("seq", after + 1) > after

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import typer
 
-from cli.exits import ExitCode
+from paceline.cli.exits import ExitCode
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -27,7 +27,7 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Signals that arrive inside take effect at the end: between asking for something and knowing its name there is no good moment."""
+    """A context in which signals take effect only at its end: between asking for something and knowing its name there is no good moment."""
     numbers = {signal.SIGINT, *ENDING_SIGNALS}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
@@ -37,9 +37,17 @@ def deferred() -> Iterator[None]:
 
 
 def ignore_from_now_on() -> None:
-    """The clean-up runs to its end, whatever is pressed meanwhile."""
+    """Ignore all signals from now on, so that the clean-up runs to its end."""
     for number in (signal.SIGINT, *ENDING_SIGNALS):
         signal.signal(number, signal.SIG_IGN)
+
+
+def finish_or_hurry(hurry: Callable[[], None]) -> None:
+    """A context in which the clean-up runs to its end, whatever ends its terminal or its Slurm job meanwhile; Ctrl-C alone calls
+    `hurry`, which ends at once what the clean-up waits for."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, lambda number, frame: hurry())
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from cli.errors import UsageProblem
+from paceline.cli.errors import UsageProblem
 
 MOST_RESTARTS = 1000
 LONGEST_GRACE_SECONDS = 3600
@@ -23,7 +23,7 @@ _SCRIPT_LAST = "write: paceline run [OPTIONS] SCRIPT [ARGUMENTS OF THE SCRIPT]"
 
 
 class Treatment(Enum):
-    """What `paceline run` does with an option of torchrun."""
+    """How `paceline run` handles an option of torchrun."""
 
     HONOURED = "honoured"
     OURS = "done by Paceline itself, as the one note about all of these says"
@@ -95,18 +95,23 @@ _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in option.sp
 
 @dataclass(frozen=True)
 class Launch:
-    """What somebody wants to launch."""
+    """A parsed command line: the ranks to launch, and their program."""
 
     form: Literal["path", "module", "command"]
     target: str  # a file, a module or a program
     arguments: tuple[str, ...]
     nodes: int = 1
+    min_nodes: int | None = None  # it starts with as few; None: with `nodes` and nothing less
     ranks_per_node: int | str = 1  # a number, or one of DEVICES
     max_restarts: int = 0
     grace_seconds: int | None = None  # between SIGTERM and SIGKILL; None: as torchrun's own default
-    local_ranks: tuple[int, ...] = ()  # whose output is printed; empty: that of all
+    local_ranks: tuple[int, ...] = ()  # the ranks with printed output; empty: all
     log_files: tuple[str, ...] = ()  # options that ask for files, as they were typed
     notes: tuple[str, ...] = ()
+
+    @property
+    def fewest_nodes(self) -> int:
+        return self.min_nodes or self.nodes
 
 
 def divide(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str], list[str]]:
@@ -154,11 +159,13 @@ def _launch(given: _Given, target: str, arguments: tuple[str, ...]) -> Launch:
         form = "module" if "module" in given else "command" if "no-python" in given else "path"
     if "module" in given and "no-python" in given:
         raise UsageProblem("--module and --no-python rule each other out", "use --module for a Python module, --no-python for a program")
+    least, most = _nodes(given)
     return Launch(
         form,
         target,
         arguments,
-        nodes=_nodes(given),
+        nodes=most,
+        min_nodes=least if least < most else None,
         ranks_per_node=_ranks_per_node(given),
         max_restarts=_whole(given, "max-restarts", 0, at_least=0, at_most=MOST_RESTARTS),
         grace_seconds=_grace(given),
@@ -189,25 +196,23 @@ def _notes(given: _Given) -> Iterator[str]:
 
 
 def _with_treatment(given: _Given, treatment: Treatment) -> list[tuple[Option, str]]:
-    """Options of this treatment that ask for something, with their spelling."""
+    """The options of this treatment that are set, with their spelling."""
     found = [(_BY_SPELLING[f"--{name}"], spelled, value) for name, (spelled, value) in given.items()]
     return [(option, spelled) for option, spelled, value in found if option.treatment is treatment and value != option.default]
 
 
-def _nodes(given: _Given) -> int:
+def _nodes(given: _Given) -> tuple[int, int]:
+    """(the fewest nodes, the most nodes)."""
     spelled, text = given.get("nnodes", ("--nnodes", "1"))
     try:
         counts = [int(part) for part in text.split(":")]
     except ValueError:
         counts = []
     if len(counts) not in (1, 2) or min(counts) < 1:
-        raise UsageProblem(f"{spelled}={text} is neither a number of nodes nor MIN:MAX", "write for example --nnodes 2")
-    if counts[0] != counts[-1]:
-        raise UsageProblem(
-            f"{spelled}={text}: a script starts again as a whole and cannot gain or lose nodes while it runs",
-            f"write --nnodes {counts[-1]}; models and entrypoints can (paceline submit, resources.min_nodes)",
-        )
-    return counts[0]
+        raise UsageProblem(f"{spelled}={text} is neither a number of nodes nor MIN:MAX", "write for example --nnodes 2 or --nnodes 1:4")
+    if counts[0] > counts[-1]:
+        raise UsageProblem(f"{spelled}={text}: the fewest nodes are more than the most", f"write --nnodes {counts[-1]}:{counts[0]}")
+    return counts[0], counts[-1]
 
 
 def _grace(given: _Given) -> int | None:
@@ -256,7 +261,7 @@ def _is_option(word: str) -> bool:
 
 
 def _takes_no_word(word: str) -> bool:
-    """Whether the word stands alone: a flag, an option with its value, or one that nobody knows."""
+    """Whether the word stands alone: a flag, an option with its value, or an unknown one."""
     try:
         option, value = _option(word)
     except UsageProblem:
@@ -279,7 +284,7 @@ def _option(word: str) -> tuple[Option, str | None]:
 
 
 def _shortened(spelled: str) -> Option | None:
-    """An option of which only the beginning was typed, where it can be but one."""
+    """The option of which only the beginning was typed, where it can be but one."""
     if not spelled.startswith("--"):
         return None
     found = {option.name: option for name, option in _BY_SPELLING.items() if name.startswith(spelled)}

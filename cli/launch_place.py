@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
-from cli.errors import UnreachableError, UsageProblem
-from cli.launch_arguments import Launch
-from cli.output import note
-from cli.session import Session
-from cli.views import Node
+from paceline.cli.api_types import Node
+from paceline.cli.errors import UnreachableError, UsageProblem
+from paceline.cli.job_folder import near_names
+from paceline.cli.launch_arguments import Launch
+from paceline.cli.output import note
+from paceline.cli.session import Session
+from paceline.cli.settings import LOOPBACK
 
 _OF_A_SHELL = (".sh", ".bash", ".zsh")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SEVERAL_NODES = (
     "start one with 'paceline up', join each machine with 'paceline worker' (in a Slurm job: srun paceline worker --server URL --token TOKEN),"
     " and name it with --server"
@@ -31,7 +32,7 @@ def coordinator_answers(session: Session) -> bool:
         try:
             client.get("/auth/me")
         except UnreachableError as error:
-            if settings.name_it_here_and_now or urlsplit(settings.url).hostname not in _LOOPBACK:
+            if settings.name_it_here_and_now or urlsplit(settings.url).hostname not in LOOPBACK:
                 raise UnreachableError(error.message, "to train on this machine alone: paceline run --private ...") from error
             note(f"note: {settings.url} (from {settings.server.source}) does not answer")
             return False
@@ -45,8 +46,9 @@ def require_program(launch: Launch, folder: Path) -> None:
     if PurePath(launch.target).suffix in _OF_A_SHELL:
         raise UsageProblem(f"{launch.target} is no Python script", f"write --no-python bash {launch.target}")
     if not (folder / launch.target).exists():
+        near = near_names(folder / launch.target)
         raise UsageProblem(
-            f"there is no script {launch.target}, seen from {folder}",
+            f"there is no script {launch.target}, seen from {folder}" + (f"; there is {', '.join(near)}" if near else ""),
             "one that only the nodes have: paceline submit, with script.path; a module: -m",
         )
 
@@ -64,9 +66,9 @@ def require_one_call(launch: Launch, variables: Mapping[str, str]) -> None:
 def require_one_machine(launch: Launch, variables: Mapping[str, str]) -> None:
     """Refuse what a private coordinator on this machine cannot do."""
     nodes = variables.get("SLURM_NNODES", "1")
-    if launch.nodes > 1:
+    if launch.fewest_nodes > 1:
         slurm = f" (this Slurm job has {nodes} nodes)" if nodes != "1" else ""
-        raise UsageProblem(f"--nnodes {launch.nodes} needs a coordinator, and there is none{slurm}", _SEVERAL_NODES)
+        raise UsageProblem(f"--nnodes {launch.fewest_nodes} needs a coordinator, and there is none{slurm}", _SEVERAL_NODES)
     if launch.log_files:
         raise UsageProblem(
             f"{', '.join(launch.log_files)}: a run without a coordinator that stays leaves no log files behind",

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.errors import UsageProblem
-from cli.launch_arguments import Launch
-from cli.views import Node
+from paceline.cli.api_types import Node
+from paceline.cli.errors import UsageProblem
+from paceline.cli.launch_arguments import Launch
 
 LONGEST_NAME = 63
 #: Variables that Paceline would set for each rank, or that a private coordinator must not see, and that torchrun passes on as they are.
@@ -30,6 +30,7 @@ _OF_TRAINING = """
     PYTORCH TOKENIZERS_ TORCH TRANSFORMERS_ WANDB_
     """
 _TRAINING_PREFIXES = tuple(_OF_TRAINING.split())
+_OF_THE_NETWORK = re.compile(r"(CA_BUNDLE|CERT(_FILE|_DIR|_PATH)?|PROXY)\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READY = "ready"
 
@@ -42,10 +43,11 @@ def spec_of(launch: Launch, ranks_per_node: int, folder: Path, variables: Mappin
     )
     if launch.grace_seconds is not None:
         script["grace_seconds"] = launch.grace_seconds
+    fewest = {} if launch.min_nodes is None else {"min_nodes": launch.min_nodes}
     return {
         "name": job_name(launch),
         "script": script,
-        "resources": {"nodes": launch.nodes, "slots_per_node": ranks_per_node},
+        "resources": {"nodes": launch.nodes, "slots_per_node": ranks_per_node} | fewest,
         "fault_tolerance": {"max_restarts": launch.max_restarts},
         "environment": {"working_directory": str(folder), "variables": dict(variables)},
     }
@@ -58,7 +60,7 @@ def job_name(launch: Launch) -> str:
 
 
 def named_variables(named: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """What `--env NAME` and `--env NAME=VALUE` say. Raises UsageProblem."""
+    """The variables that `--env NAME` and `--env NAME=VALUE` give. Raises UsageProblem."""
     variables = {}
     for text in named:
         name, equals, value = text.partition("=")
@@ -73,7 +75,7 @@ def named_variables(named: Iterable[str], environment: Mapping[str, str]) -> dic
 
 
 def overridden_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """For a private coordinator: what its ranks would otherwise not get as this shell has it."""
+    """The variables of this shell that the ranks of a private coordinator would otherwise get with other values."""
     return {name: environment[name] for name in OVERRIDDEN if name in environment}
 
 
@@ -82,18 +84,24 @@ def names_to_pass(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in sorted(environment) if _VARIABLE.fullmatch(name) and not name.startswith("PACELINE_"))
 
 
-def left_behind(environment: Mapping[str, str], passed: Iterable[str]) -> str:
-    """The note that ranks on a coordinator's nodes do not get this shell's variables."""
-    known = sorted(name for name in environment if name.startswith(_TRAINING_PREFIXES) and name not in set(passed))
-    here = f" ({', '.join(known)})" if known else ""
-    return (
-        f"note: ranks get the variables of their node, not those of this shell{here}; --env NAME passes one on,"
+def left_behind(environment: Mapping[str, str], passed: Iterable[str]) -> list[str]:
+    """The note that ranks on a coordinator's nodes do not get this shell's variables; none where it has none that training reads."""
+    known = sorted(name for name in environment if _concerns_training(name) and name not in set(passed))
+    if not known:
+        return []
+    return [
+        f"note: ranks get the variables of their node, not those of this shell ({', '.join(known)}); --env NAME passes one on,"
         " and everybody who may see the job can read it"
-    )
+    ]
+
+
+def _concerns_training(name: str) -> bool:
+    """Proxies and certificates are how this machine reaches others; a node has its own."""
+    return name.startswith(_TRAINING_PREFIXES) and _OF_THE_NETWORK.search(name) is None
 
 
 def rank_filter(launch: Launch, ranks_per_node: int) -> str | None:
-    """`--local-ranks-filter` as ranks of the job, for the coordinator's log; None: all of them."""
+    """The ranks of the job that `--local-ranks-filter` selects, for the coordinator's log; None: all of them."""
     nodes = range(launch.nodes)
     ranks = [node * ranks_per_node + rank for node in nodes for rank in launch.local_ranks if 0 <= rank < ranks_per_node]
     return ",".join(map(str, ranks)) if launch.local_ranks else None

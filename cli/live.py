@@ -14,12 +14,13 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from cli import formats
-from cli.client import Client
-from cli.errors import UnreachableError
-from cli.output import say
-from cli.settings import plain_output
-from cli.views import Job
+from paceline.cli import formats
+from paceline.cli.api_types import Job
+from paceline.cli.client import Client
+from paceline.cli.errors import UnreachableError
+from paceline.cli.job_facts import has_ended
+from paceline.cli.output import print_line
+from paceline.cli.settings import plain_output
 
 POLL_S = 0.25
 PLAIN_INTERVAL_S = 5.0
@@ -34,7 +35,7 @@ def watch(client: Client, job_id: str) -> Job:
         while True:
             job = _patient_job(client, job_id)
             show(job)
-            if job.ended:
+            if has_ended(job):
                 return job
             threading.Event().wait(POLL_S)
 
@@ -50,14 +51,14 @@ def rows(job: Job) -> list[tuple[str, str]]:
         ("step", formats.steps(progress.step, progress.total_steps)),
         ("loss", formats.number(progress.loss)),
         ("tokens/s", formats.quantity(progress.tokens_per_second)),
-        ("ETA", formats.UNKNOWN if job.ended else formats.duration(progress.eta_seconds)),
+        ("ETA", formats.UNKNOWN if has_ended(job) else formats.duration(progress.eta_seconds)),
         ("world", f"{job.world_size} (generation {job.generation})"),
         ("checkpoint", formats.UNKNOWN if progress.last_checkpoint_step is None else f"step {progress.last_checkpoint_step}"),
     ]
 
 
 def _patient_job(client: Client, job_id: str) -> Job:
-    """A coordinator that restarts is waited for: the job trains on without it."""
+    """The job. A coordinator that restarts is waited for: the job trains on without it."""
     deadline = time.monotonic() + AWAY_LIMIT_S
     while True:
         try:
@@ -89,7 +90,7 @@ def _panel(job: Job) -> Panel:
 
 
 class _PlainLines:
-    """A line at each change of state, and every few seconds in between."""
+    """Progress as plain lines: one at each change of state, and one every few seconds in between."""
 
     def __init__(self) -> None:
         self._state = ""
@@ -98,4 +99,4 @@ class _PlainLines:
     def show(self, job: Job) -> None:
         if job.state != self._state or time.monotonic() >= self._next:
             self._state, self._next = job.state, time.monotonic() + PLAIN_INTERVAL_S
-            say(line(job))
+            print_line(line(job))

@@ -1,87 +1,34 @@
-"""`paceline`: the command line of a coordinator. Command modules import cheaply; what is heavy is imported when a command runs."""
+"""`paceline`: the command line of a coordinator. Nothing heavy is imported before Ctrl-C has a meaning."""
 
 from __future__ import annotations
 
-import typer
+import os
+import signal
+import sys
+from types import FrameType
 
-from cli import exits
-from cli.commands import (
-    artifacts,
-    backup,
-    checkpoints,
-    config,
-    data,
-    demo,
-    identity,
-    jobs,
-    ledger,
-    logs,
-    nodes,
-    plan,
-    run,
-    stack,
-    storage,
-    submit,
-    worker,
-)
-
-app = typer.Typer(
-    name="paceline",
-    help="Distributed PyTorch training that closes up when a rank dies.",
-    epilog=exits.epilog(),
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-HERE, JOBS, CLUSTER, ACCESS = "This machine", "Jobs", "Cluster", "Access"
-
-#: Of commands that read their words in a way of their own.
-CLASSES = {"run": run.LaunchCommand}
-
-for panel, name, function in (
-    (HERE, "up", stack.up),
-    (HERE, "down", stack.down),
-    (HERE, "demo", demo.demo),
-    (HERE, "worker", worker.worker),
-    (HERE, "backup", backup.backup),
-    (JOBS, "submit", submit.submit),
-    (JOBS, "run", run.run),
-    (JOBS, "plan", plan.plan),
-    (JOBS, "jobs", jobs.jobs),
-    (JOBS, "show", jobs.show),
-    (JOBS, "logs", logs.logs),
-    (JOBS, "incidents", ledger.incidents),
-    (JOBS, "samples", ledger.samples),
-    (JOBS, "compare", ledger.compare),
-    (JOBS, "tensorboard", artifacts.tensorboard),
-    (JOBS, "profile", artifacts.profile),
-    (JOBS, "artifacts", artifacts.artifacts),
-    (JOBS, "wait", jobs.wait),
-    (JOBS, "pause", jobs.pause),
-    (JOBS, "resume", jobs.resume),
-    (JOBS, "resize", jobs.resize),
-    (JOBS, "cancel", jobs.cancel),
-    (JOBS, "delete", storage.delete),
-    (JOBS, "checkpoints", checkpoints.checkpoints),
-    (JOBS, "restore", checkpoints.restore),
-    (JOBS, "export", checkpoints.export),
-    (CLUSTER, "storage", storage.storage),
-    (ACCESS, "login", identity.login),
-    (ACCESS, "login-link", identity.login_link),
-):
-    app.command(name, rich_help_panel=panel, cls=CLASSES.get(name))(function)
-
-app.add_typer(backup.app, name="db", rich_help_panel=HERE)
-app.add_typer(data.app, name="data", rich_help_panel=JOBS)
-app.add_typer(nodes.app, name="nodes", rich_help_panel=CLUSTER)
-app.add_typer(identity.keys, name="keys", rich_help_panel=ACCESS)
-app.add_typer(config.app, name="config", rich_help_panel=ACCESS)
+#: `cli.exits.ExitCode.INTERRUPTED`, before that module is imported.
+INTERRUPTED = 130
 
 
 def main() -> None:
-    app()
+    """Import the commands and run the one that was typed. Ctrl-C during the imports exits with 130, without a traceback."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # not where it is ignored, as behind `nohup` or `&`
+        signal.signal(signal.SIGINT, _end_now)
+    from paceline.cli.app import app
+
+    signal.signal(signal.SIGINT, before)
+    try:
+        app()
+    except KeyboardInterrupt:  # while typer builds the commands; later it handles Ctrl-C itself
+        sys.exit(INTERRUPTED)
+
+
+def _end_now(number: int, frame: FrameType | None) -> None:
+    """End the process at once: there is nothing to clean up. An exception could get lost here: some modules catch all of them while they
+    are imported."""
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a command prints: one document on stdout, in the form that was asked for; everything else goes to stderr."""
+"""The output of a command: one document on stdout, in the requested form; everything else goes to stderr."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
-from cli.errors import OutputError
-from cli.settings import plain_output
+from paceline.cli.errors import OutputError
+from paceline.cli.settings import plain_output
 
 
 class Format(StrEnum):
@@ -28,8 +28,8 @@ def emit(document: Any, form: Format, human: Callable[[], str]) -> None:
     write(text if text.endswith("\n") or not text else text + "\n")
 
 
-def say(line: str) -> None:
-    """One line of what was asked for, at once."""
+def print_line(line: str) -> None:
+    """Print one line of the requested output, at once."""
     write(line + "\n")
 
 
@@ -38,7 +38,8 @@ _ACTS_ON_TERMINALS = re.compile(r"(\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f]
 
 
 def harmless(text: str) -> str:
-    """`text` for a terminal: colours stay, and every other control character is written so that people can read it, as `^[` for ESC."""
+    """Make `text` safe for a terminal: colours stay, and every other control character is written so that people can read it, as `^[`
+    for ESC."""
     return _ACTS_ON_TERMINALS.sub(lambda found: found[1] or _readable(found[0]), text)
 
 
@@ -47,7 +48,8 @@ def _readable(character: str) -> str:
 
 
 def write(text: str) -> None:
-    """To stdout: as it is, but for a terminal `harmless`. What cannot be written is dropped there, or the interpreter would try again at exit, with a traceback."""
+    """Write to stdout: unchanged, but `harmless` for a terminal. What cannot be written is dropped, or the interpreter would try again
+    at exit, with a traceback."""
     try:
         sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
@@ -59,13 +61,13 @@ def write(text: str) -> None:
 
 
 def note(*lines: str) -> None:
-    """For people, on stderr."""
+    """Print a line for people, on stderr."""
     for line in lines:
         print(harmless(line) if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "nothing here") -> str:
-    """Columns as wide as their longest cell, two spaces apart."""
+    """A table with columns as wide as their longest cell, two spaces apart."""
     if not rows:
         return empty
     widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]

@@ -1,10 +1,10 @@
-"""What `strategy: auto` chose, as a terminal tells it: the choice and its reason, then what became of the other plans."""
+"""The choice of `strategy: auto` on a terminal: the plan and its reason, then the other plans with theirs."""
 
 from __future__ import annotations
 
-from cli import formats
-from cli.output import table
-from cli.views import PlanChoice, PlanOption
+from paceline.cli import formats
+from paceline.cli.api_types import PlanChoice, PlanOption
+from paceline.cli.output import table
 
 
 def chosen(choice: PlanChoice | None) -> list[tuple[str, str]]:
@@ -14,7 +14,7 @@ def chosen(choice: PlanChoice | None) -> list[tuple[str, str]]:
 
 
 def rejected(choice: PlanChoice | None) -> list[str]:
-    """A table, the chosen plan first; none where nobody asked us to choose."""
+    """A table of the plans, the chosen one first; none where the user named a strategy."""
     if choice is None:
         return []
     rows = [_row(choice.chosen, "chosen"), *(_row(option, option.why) for option in choice.rejected)]

@@ -1,4 +1,5 @@
-"""What every command that speaks to a coordinator has: --server, --api-key, --output, --json, and errors with their exit codes."""
+"""The shared parts of every command that speaks to a coordinator: --server, --api-key, --output, --json, and errors with their exit
+codes."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.errors import CliError
-from cli.output import Format, coloured, emit, note
-from cli.settings import Settings, resolve
+from paceline.cli.errors import CliError
+from paceline.cli.output import Format, coloured, emit, note
+from paceline.cli.settings import ClientSettings, resolve
 
 if TYPE_CHECKING:
-    from cli.client import Client
+    from paceline.cli.client import Client
 
 Server = Annotated[str | None, typer.Option("--server", help="coordinator's URL", rich_help_panel="Connection and output")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", help="instead of the stored one", rich_help_panel="Connection and output")]
@@ -25,11 +26,11 @@ Json = Annotated[bool, typer.Option("--json", help="the same as --output json", 
 
 @dataclass(frozen=True)
 class Session:
-    settings: Settings
+    settings: ClientSettings
     form: Format
 
     def client(self) -> Client:
-        from cli.client import Client  # httpx costs 100 ms: --help does without
+        from paceline.cli.client import Client  # httpx costs 100 ms: --help does without
 
         return Client(self.settings)
 
@@ -41,7 +42,7 @@ class Session:
         emit(document, self.form, lambda: coloured(human()))
 
     def next_steps(self, *commands: str) -> None:
-        """The one or two commands that come next; only for people."""
+        """Print the one or two commands that come next; only for people."""
         if self.for_people:
             note(*(f"next: {command}" for command in commands))
 
@@ -77,7 +78,7 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _add_shared_options(run: Callable[..., None], function: Callable[..., None]) -> None:
-    """typer reads the signature: the function's own parameters without the session, then the shared ones."""
+    """Add the shared options. typer reads the signature: the function's own parameters without the session, then the shared ones."""
     shared: dict[str, tuple[Any, Any]] = {
         "server": (Server, None),
         "api_key": (ApiKey, None),

@@ -1,10 +1,10 @@
-"""Which coordinator, and with which key: flag, then environment, project file, user file, default.
+"""The coordinator that a command uses, and the key: from a flag, else environment, project file, user file, default.
 
-This is the one place of the command line that reads its environment. A credentials file is
-`{"server": URL, "api_key": KEY}` with mode 0600. A key belongs to the server it was stored with: it is never sent to another one.
+This is the one place of the command line that reads its environment. A credentials file is `{"server": URL, "api_key": KEY}` with mode
+0600. A key belongs to the server it was stored with: it is never sent to another one.
 
-Which project file is nearest depends on the working directory, so nobody else may have written it, and it does not choose where the key of
-the environment goes.
+Which project file is nearest depends on the working directory, so no other user may have written it, and it does not choose where the
+key of the environment goes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.errors import UsageProblem
+from paceline.cli.errors import UsageProblem
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: How an agent is told its join token: `ps` shows arguments to everybody, the environment only to its owner.
 JOIN_TOKEN = "PACELINE_JOIN_TOKEN"
 PROJECT_FOLDER = ".paceline"
@@ -35,7 +36,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClientSettings:
     server: Setting
     api_key: Setting
     warnings: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Settings:
 
     @property
     def name_a_coordinator(self) -> bool:
-        """Whether anybody said which coordinator to use. A key alone says it too: it is for the default one."""
+        """Whether any setting names a coordinator. A key alone does so too: it is for the default one."""
         return self.server.source != DEFAULT or self.key is not None
 
     @property
@@ -59,7 +60,7 @@ class Settings:
         return self.server.source.startswith(("flag", "environment"))
 
 
-def resolve(server: str | None = None, api_key: str | None = None, start: Path | None = None) -> Settings:
+def resolve(server: str | None = None, api_key: str | None = None, start: Path | None = None) -> ClientSettings:
     """The settings for this call; `start` is where the search for a project file begins (default: the working directory)."""
     found = credential_files(start or working_directory())
     distrusted = {path: why for path in found if (why := why_not_trusted(path))}
@@ -73,11 +74,11 @@ def resolve(server: str | None = None, api_key: str | None = None, start: Path |
         warnings.append(
             f"warning: PACELINE_API_KEY is not sent to {chosen.value}, which {chosen.source} names; to send it, set PACELINE_SERVER"
         )
-    return Settings(chosen, key, tuple(warnings))
+    return ClientSettings(chosen, key, tuple(warnings))
 
 
 def working_directory() -> Path:
-    """Raises UsageProblem where it has been removed meanwhile."""
+    """The working directory. Raises UsageProblem where it has been removed meanwhile."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -85,7 +86,7 @@ def working_directory() -> Path:
 
 
 def why_not_trusted(path: Path) -> str | None:
-    """Of a credentials file that somebody else may have put there; None: it is one's own."""
+    """Why a credentials file may be another user's; None: it is this user's own."""
     file, folder = path.stat(), path.parent.stat()
     for place, found in ((path, file), (path.parent, folder)):
         if found.st_uid not in (os.getuid(), 0):
@@ -106,6 +107,25 @@ def credential_files(start: Path) -> list[Path]:
 def user_file() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(base) / "paceline" / CREDENTIALS
+
+
+def of_stack(data: Path) -> ClientSettings:
+    """Server and key of the stack whose data folder this is. Raises UsageProblem where `paceline up` has left none there, or another
+    user may have."""
+    path = data.expanduser().resolve() / CREDENTIALS
+    way_out = "name the data folder of a stack of yours, as 'paceline up' prints it"
+    if not path.is_file():
+        raise UsageProblem(f"there is no stack in {path.parent}: {path} is missing", way_out)
+    if why := why_not_trusted(path):
+        raise UsageProblem(f"{path} is not used: {why}", way_out)
+    document, source = _read(path), f"stack in {path.parent}"
+    return ClientSettings(Setting(document.get("server"), source), Setting(document.get("api_key"), source))
+
+
+def is_stored(server: str, api_key: str | None) -> bool:
+    """Whether this user's own file has this server with this key, so that every folder reaches it."""
+    path = user_file()
+    return path.is_file() and why_not_trusted(path) is None and _read(path) == {"server": server, "api_key": api_key}
 
 
 def store(path: Path, server: str, api_key: str) -> None:
@@ -132,7 +152,7 @@ def child_environment(**changes: str) -> dict[str, str]:
 
 
 def allowed_hosts(*names: str) -> str:
-    """PACELINE_ALLOWED_HOSTS of this environment, and these."""
+    """PACELINE_ALLOWED_HOSTS of this environment, with these hosts."""
     set_already = os.environ.get("PACELINE_ALLOWED_HOSTS", "").split(",")
     return ",".join(dict.fromkeys(name.strip() for name in (*set_already, *names) if name.strip()))
 
@@ -159,7 +179,7 @@ def plain_output() -> bool:
 
 
 def _choose(flag: str | None, variable: str | None, files: list[tuple[str, str | None]], default: str | None) -> Setting:
-    """`variable`: None where the environment has no say."""
+    """The first source that has a value. `variable`: None where the environment has no say."""
     candidates = [("flag", flag), (f"environment {variable}", os.environ.get(variable) if variable else None), *files]
     return next((Setting(value, source) for source, value in candidates if value), Setting(default, DEFAULT))
 

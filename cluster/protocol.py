@@ -3,19 +3,20 @@
 The coordinator keeps the desired assignments of each node, the agent reports the observed ones, and both are re-sent until
 they agree. Everything sent twice is harmless. Metrics, logs and events travel apart: `monitoring.points.Upload`.
 
-    agent -> coordinator:   Hello, Heartbeat, Observed
-    coordinator -> agent:   Welcome, Desired, Refused
+    agent -> coordinator:   AgentHello, Heartbeat, Observed
+    coordinator -> agent:   Welcome, Desired, ConnectionRefused
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from cluster.states import RankState
-from monitoring.samples import Gpu, GpuSample, HostSample
-from training.link import FailureReport, Outcome, Stalled, World
+from paceline.cluster.stacks import StackSample
+from paceline.cluster.states import RankState
+from paceline.monitoring.samples import Gpu, GpuSample, HostSample
+from paceline.training.link import FailureReport, Outcome, Stalled, World
 
 __all__ = ["Gpu", "GpuSample", "HostSample"]  # re-exported: they are part of the messages
 
@@ -29,8 +30,23 @@ JOIN_PATH = "/api/v1/agents/join"
 ARTIFACTS_PATH = "/api/v1/agents/artifacts"  # POST an Offer; PUT .../{id}/{chunk} its bytes
 
 
+class RankKey(NamedTuple):
+    """One rank of one generation of a job."""
+
+    job_id: str
+    generation: int
+    rank: int
+
+
+class GenerationKey(NamedTuple):
+    """One generation of a job."""
+
+    job_id: str
+    generation: int
+
+
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """POST JOIN_PATH with a single-use join token; answered with the node's lasting credential."""
+    """The body of POST JOIN_PATH, with a single-use join token; answered with the node's lasting credential."""
 
     token: str
     name: str
@@ -56,7 +72,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_disk: str | None = None
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+class AgentHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     protocol: int
     agent_version: str
     boot_id: str  # new at each start of the agent
@@ -88,6 +104,8 @@ class ObservedRank(msgspec.Struct, frozen=True, kw_only=True):
     stall: Stalled | None = None  # of a living rank: what it is at for too long
     suspended: bool = False  # its process is stopped: SIGSTOP, a debugger
     drained: bool = False  # exited or moved, and everything it left behind is acknowledged
+    quiet_since: float | None = None  # wall clock: a script's rank has had no output and no step since, for its patience
+    stacks: StackSample | None = None  # as DesiredAssignment.stacks asks for, as long as it does
 
 
 class ObservedAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +115,7 @@ class ObservedAssignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
-    """Everything the agent has: sent on change, and every few seconds without one."""
+    """The state of everything on a node: sent on change, and every few seconds without one."""
 
     revision: int  # of the Desired that this answers; 0: none seen yet
     assignments: tuple[ObservedAssignment, ...]
@@ -105,7 +123,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True, tag="leaving"):
-    """This agent was told to end (SIGTERM): it ends its ranks now and takes no new ones. Said in place of heartbeats until they have ended."""
+    """The agent was told to end (SIGTERM): it ends its ranks now and takes no new ones. Sent in place of heartbeats until they have
+    ended."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -116,20 +135,26 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace of the next `steps` steps, of `ranks`: those that have not answered yet."""
+    """A request for a trace of the next `steps` steps, from the `ranks` that have not answered yet."""
 
     id: str
     steps: int
     ranks: tuple[int, ...]
 
 
+class StacksRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for the Python stacks of `ranks`: those that have not answered yet, and no more than one report can carry."""
+
+    id: str
+    ranks: tuple[int, ...]
+
+
 class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node should do for one generation of a job. Once absent from Desired, it is stopped and forgotten.
+    """The work of one node for one generation of a job. Once absent from Desired, it is stopped and forgotten.
 
     run: keep these ranks up; an exited rank stays exited, only a new generation starts it again.
     pause: ask the ranks to save and exit; a parked one just exits.  release: ask them to leave at the step that their gang agrees on.
-    stop: SIGTERM, after `grace_seconds` SIGKILL.
-    """
+    stop: SIGTERM, after `grace_seconds` SIGKILL."""
 
     job_id: str
     generation: int
@@ -138,6 +163,7 @@ class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
     spec: dict[str, Any]  # a JobSpec
     worlds: tuple[World, ...]  # the ranks of this node
     profile: Profile | None = None
+    stacks: StacksRequest | None = None
 
 
 class CheckpointToDelete(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +178,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     leave: bool = False  # drained and removed: stop everything and exit
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+class ConnectionRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The connection ends; `final` means that trying again will not help."""
 
     code: Literal["protocol_version", "too_many_slots", "superseded", "removed"]
@@ -160,5 +186,5 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     final: bool
 
 
-FromAgent = Hello | Heartbeat | Observed | Leaving
-ToAgent = Welcome | Desired | Refused
+FromAgent = AgentHello | Heartbeat | Observed | Leaving
+ToAgent = Welcome | Desired | ConnectionRefused

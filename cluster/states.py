@@ -1,4 +1,4 @@
-"""States and transition tables, one of each per noun. Terminal means no way out; reason and intent are not states."""
+"""States and transition tables, one of each per noun. A terminal state has no way out; reason and intent are not states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JobState(StrEnum):
 
 
 class Intent(StrEnum):
-    """What the user wants of a job (`desired`)."""
+    """The user's wish for a job (`desired`)."""
 
     RUN = "run"
     PAUSE = "pause"
@@ -42,8 +42,12 @@ class EndReason(StrEnum):
     STOP_TIMEOUT = "stop_timeout"
     CHECKPOINT_FAILED = "checkpoint_failed"
     INVALID_INPUT = "invalid_input"
+    LOSS_NOT_FINITE = "loss_not_finite"
+    LOSS_SPIKE = "loss_spike"
+    ROLLED_BACK = "rolled_back"
     PREEMPTED = "preempted"
     RESIZED = "resized"
+    TIME_LIMIT = "time_limit"
 
 
 class NodeState(StrEnum):
@@ -57,7 +61,7 @@ class NodeState(StrEnum):
 
 
 class RankState(StrEnum):
-    """What an agent observes of one rank."""
+    """The state of one rank, as its agent observes it."""
 
     ASSIGNED = "assigned"  # desired, not yet confirmed by the agent
     STARTING = "starting"  # process forked, world not joined
@@ -101,6 +105,32 @@ NODE_TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
     NodeState.LOST: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING, NodeState.GONE}),
     NodeState.GONE: frozenset(),
 }
+
+#: A rank only moves forward. A generation may end at any moment: until its process has ended, or is given up, a rank can go on to the next one.
+RANK_TRANSITIONS: Mapping[RankState, frozenset[RankState]] = {
+    RankState.ASSIGNED: frozenset(
+        {
+            RankState.STARTING,
+            RankState.PARKED,
+            RankState.RUNNING,
+            RankState.STOPPING,
+            RankState.EXITED,
+            RankState.LOST,
+            RankState.MOVED,
+        }
+    ),
+    RankState.STARTING: frozenset(
+        {RankState.PARKED, RankState.RUNNING, RankState.STOPPING, RankState.EXITED, RankState.LOST, RankState.MOVED}
+    ),
+    RankState.PARKED: frozenset({RankState.RUNNING, RankState.STOPPING, RankState.EXITED, RankState.LOST, RankState.MOVED}),
+    RankState.RUNNING: frozenset({RankState.STOPPING, RankState.EXITED, RankState.LOST, RankState.MOVED}),
+    RankState.STOPPING: frozenset({RankState.EXITED, RankState.LOST, RankState.MOVED}),
+    RankState.LOST: frozenset({RankState.EXITED}),  # its node came back, and its slot is free
+    RankState.EXITED: frozenset(),
+    RankState.MOVED: frozenset(),
+}
+#: What an agent's report can make of a rank. That a rank is lost, or lives on in a newer generation, is decided by the coordinator alone.
+REPORTED_RANK_STATES = frozenset(RankState) - {RankState.LOST, RankState.MOVED}
 
 CHECKPOINT_TRANSITIONS: Mapping[CheckpointState, frozenset[CheckpointState]] = {
     CheckpointState.COMMITTED: frozenset({CheckpointState.DAMAGED, CheckpointState.DELETING}),

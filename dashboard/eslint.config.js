@@ -1,15 +1,10 @@
 import jsxA11y from "eslint-plugin-jsx-a11y";
 import reactHooks from "eslint-plugin-react-hooks";
 import tseslint from "typescript-eslint";
-
-/** app -> features -> shared; a feature never reaches into another feature. */
-const features = ["auth", "jobs", "incidents", "goodput", "samples", "compare", "metrics", "logs", "checkpoints", "events", "submit", "cluster"];
-const forbid = (...patterns) => ({
-  "no-restricted-imports": ["error", { patterns: patterns.map((group) => ({ group, message: "imports go app -> features -> shared" })) }],
-});
+import house from "./lint/layers.js";
 
 export default tseslint.config(
-  { ignores: ["dist", "node_modules", "src/lib/api.generated.ts"] },
+  { ignores: ["dist", "node_modules", "src/lib/*.generated.ts"] },
   ...tseslint.configs.recommended,
   { files: ["src/**/*.{ts,tsx}"], ...jsxA11y.flatConfigs.recommended },
   {
@@ -25,9 +20,5 @@ export default tseslint.config(
   { files: ["src/**/*.tsx"], rules: { "max-lines": ["error", 250] } },
   { files: ["src/**/*.ts"], rules: { "max-lines": ["error", 300] } },
   { files: ["src/**/*.test.{ts,tsx}"], rules: { "max-lines-per-function": "off" } },
-  { files: ["src/lib/**", "src/components/**"], rules: forbid(["@/app/*", "@/features/*"]) },
-  ...features.map((name) => ({
-    files: [`src/features/${name}/**`],
-    rules: forbid(["@/app/*"], features.filter((other) => other !== name).map((other) => `@/features/${other}/*`)),
-  })),
+  { files: ["src/**/*.{ts,tsx}"], plugins: { house }, rules: { "house/layers": "error" } },
 );

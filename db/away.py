@@ -1,4 +1,4 @@
-"""Which errors of a driver mean that the database is away or full, and not that a statement was wrong."""
+"""Tells errors of a driver that mean a database which is away or full from errors of a statement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import exc
 
-from db.errors import DatabaseAwayError
+from paceline.db.errors import DatabaseAwayError
 
 #: Result codes of SQLite: PERM, BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL.
 _SQLITE = frozenset({3, 5, 6, 7, 8, 10, 13, 14, 15})
@@ -19,8 +19,8 @@ _POSTGRESQL_FULL = "53100"
 
 
 @contextmanager
-def told_as_away() -> Iterator[None]:
-    """Inside, a database that is away or has no connection free is a DatabaseAwayError; any other error stays what it is."""
+def raising_away_errors() -> Iterator[None]:
+    """A context in which a database that is away, or has no connection free, raises DatabaseAwayError; any other error stays as it is."""
     try:
         yield
     except exc.TimeoutError as error:

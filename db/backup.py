@@ -17,16 +17,23 @@ from pathlib import Path
 
 import msgspec
 
-from db.copies import SCRATCH, TURN_SECONDS, copy, opened
-from db.errors import BackupDamagedError, BackupExistsError, BackupFailedError, DatabaseBusyError, MigrationError, UnsupportedDatabaseError
-from db.folder_lock import folder_lock
-from db.migrate import CONTROL, METRICS, Schema
-from monitoring.files import make_folders, sync_folder, write_durably
+from paceline.db.copies import SCRATCH, TURN_SECONDS, copy, opened
+from paceline.db.errors import (
+    BackupDamagedError,
+    BackupExistsError,
+    BackupFailedError,
+    DatabaseBusyError,
+    MigrationError,
+    UnsupportedDatabaseError,
+)
+from paceline.db.folder_lock import folder_lock
+from paceline.db.migrate import CONTROL, METRICS, MigrationLine
+from paceline.monitoring.files import make_folders, sync_folder, write_durably
 
 MANIFEST = "backup.json"
 FORMAT = 1
 #: In the order in which their writers' turns are taken.
-FILES: Mapping[str, Schema] = {"paceline.db": CONTROL, "metrics.db": METRICS}
+FILES: Mapping[str, MigrationLine] = {"paceline.db": CONTROL, "metrics.db": METRICS}
 
 
 class BackedUp(msgspec.Struct, frozen=True):
@@ -49,7 +56,7 @@ def require_sqlite(database_url: str | None, way_out: str) -> None:
 
 
 def back_up(data: Path, folder: Path) -> BackupManifest:
-    """Into the new folder `folder`, whole or not at all; readable to its owner alone. A coordinator may be running."""
+    """Copy both databases into the new folder `folder`, whole or not at all; readable to its owner alone. A coordinator may be running."""
     if folder.exists():
         raise BackupExistsError(f"{folder} is there already; name a folder that does not exist yet")
     require_databases(data)
@@ -85,7 +92,7 @@ def require_databases(data: Path) -> None:
 
 @contextlib.contextmanager
 def at_one_moment(data: Path) -> Iterator[dict[str, sqlite3.Connection]]:
-    """A reader of each file, both seeing the same moment: they begin while nobody can write to either."""
+    """Readers of both files that see the same moment: they begin while neither file can be written to."""
     with contextlib.ExitStack() as stack:
         readers = {name: stack.enter_context(opened(data / name)) for name in FILES}
         writers = [stack.enter_context(opened(data / name)) for name in FILES]
@@ -95,7 +102,7 @@ def at_one_moment(data: Path) -> Iterator[dict[str, sqlite3.Connection]]:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
-            raise DatabaseBusyError(f"{data}: somebody has been writing for {TURN_SECONDS:.0f} s ({error}); try again") from error
+            raise DatabaseBusyError(f"{data}: another process has been writing for {TURN_SECONDS:.0f} s ({error}); try again") from error
         for reader in readers.values():
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM sqlite_master").fetchone()  # a snapshot begins with the first read
@@ -112,8 +119,8 @@ def describe(path: Path) -> BackedUp:
     return BackedUp(path.stat().st_size, digest, revision)
 
 
-def revision_of(connection: sqlite3.Connection, schema: Schema) -> str:
-    """Which migration the file has; empty: none."""
+def revision_of(connection: sqlite3.Connection, schema: MigrationLine) -> str:
+    """The migration that the file has; empty: none."""
     try:
         row = connection.execute(f"SELECT version_num FROM {schema.version_table}").fetchone()
     except sqlite3.DatabaseError:
@@ -125,7 +132,7 @@ def revision_of(connection: sqlite3.Connection, schema: Schema) -> str:
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """`problems` is empty for a file that is well."""
+    """The result of a check. `problems` is empty for a healthy file."""
 
     file: str
     bytes: int
@@ -135,12 +142,12 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(data: Path) -> list[Health]:
-    """Reads every page of both files; a coordinator may be running."""
+    """Read every page of both files; a coordinator may be running."""
     require_databases(data)
     return [_check_file(data / name, schema) for name, schema in FILES.items()]
 
 
-def _check_file(path: Path, schema: Schema) -> Health:
+def _check_file(path: Path, schema: MigrationLine) -> Health:
     with opened(path) as connection:
         try:
             problems = [f"integrity: {row[0]}" for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
@@ -177,7 +184,7 @@ def restore(folder: Path, data: Path, *, force: bool) -> Path | None:
 
 
 def read_manifest(folder: Path) -> BackupManifest:
-    """Of a backup that is whole and that this version can use. Raises BackupDamagedError, MigrationError."""
+    """The manifest of a backup that is whole and that this version can use. Raises BackupDamagedError, MigrationError."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=BackupManifest)
     except (OSError, msgspec.DecodeError) as error:
@@ -199,7 +206,7 @@ def read_manifest(folder: Path) -> BackupManifest:
 
 
 def bring(folder: Path, data: Path, name: str) -> Path:
-    """A copy in the data folder, under a name that nobody opens."""
+    """Copy a file into the data folder, under a name that no coordinator opens."""
     path = data / f"{name}{SCRATCH}"
     path.unlink(missing_ok=True)
     with opened(folder / name, mode="ro") as source:
@@ -208,7 +215,7 @@ def bring(folder: Path, data: Path, name: str) -> Path:
 
 
 def move_aside(data: Path, present: list[Path]) -> Path | None:
-    """With their logs, so that they can be put back as they were."""
+    """Move the databases aside with their logs, so that they can be put back as they were."""
     if not present:
         return None
     aside = data / f"replaced-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"

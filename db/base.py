@@ -81,7 +81,7 @@ BigInt = BigInteger().with_variant(Integer, "sqlite")
 
 
 def constants(*words: str) -> list[ColumnElement[str]]:
-    """For `column.in_()`, written out in the statement: what a partial index can be matched with."""
+    """Values for `column.in_()`, written out in the statement, so that it can match a partial index."""
     return [literal_column(f"'{word}'") for word in sorted(words)]
 
 

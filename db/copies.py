@@ -1,4 +1,4 @@
-"""Copies of one SQLite file, with what its write-ahead log holds, while others use it."""
+"""Copies of one SQLite file, including its write-ahead log, while other processes use it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from db.errors import BackupDamagedError
-from monitoring.files import sync_file, sync_folder
+from paceline.db.errors import BackupDamagedError
+from paceline.monitoring.files import sync_file, sync_folder
 
 #: How long a writer's turn is waited for.
 TURN_SECONDS = 30.0
@@ -22,7 +22,7 @@ COPIES = "before-migrations"
 
 @contextlib.contextmanager
 def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-    """Never made anew; transactions are begun by hand."""
+    """An open SQLite file, which is never created; transactions are begun by hand."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=TURN_SECONDS, isolation_level=None)
     try:
         yield connection
@@ -31,7 +31,7 @@ def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
 
 
 def copy(source: sqlite3.Connection, path: Path) -> None:
-    """As one file without a log beside it, fsynced, mode 0600."""
+    """Copy a database to one file without a log beside it, fsynced, mode 0600."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
         source.backup(target)
@@ -43,7 +43,8 @@ def copy(source: sqlite3.Connection, path: Path) -> None:
 
 
 def copy_before_migration(path: Path, revision: str) -> Path:
-    """Of the control database as `revision` has left it. Whoever migrates holds the writer's turn, so it is the last word of the old version."""
+    """Copy the control database as `revision` has left it. The migrating process holds the writer's turn, so this is the last state of
+    the old version."""
     folder = path.parent / COPIES
     folder.mkdir(mode=0o700, exist_ok=True)
     target = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{revision}.db"

@@ -1,7 +1,7 @@
-"""What can go wrong below the queries.
+"""The errors below the queries.
 
 DatabaseError
-├── UnsupportedDatabaseError    a URL for a database we do not speak
+├── UnsupportedDatabaseError    a URL of a database that is not supported
 ├── DatabaseBusyError           the one writer's turn did not come in time
 │   └── DatabaseAwayError       it cannot be reached, is full, or every connection is in use
 ├── MigrationError              the schema is newer than this program, or a migration failed
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class DatabaseError(Exception):
-    """Any of the below."""
+    """The base of all errors below."""
 
 
 class UnsupportedDatabaseError(DatabaseError):

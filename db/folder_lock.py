@@ -1,4 +1,5 @@
-"""One coordinator for a data folder. SQLite has one writer, and the loops of two coordinators would take each other's leases by force."""
+"""The lock that keeps a data folder to one coordinator. SQLite has one writer, and the loops of two coordinators would take each other's
+leases by force."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from db.errors import FolderInUseError, UnsupportedDatabaseError
-from monitoring.files import make_private
+from paceline.db.errors import FolderInUseError, UnsupportedDatabaseError
+from paceline.monitoring.files import make_private
 
 LOCK = "coordinator.lock"
 #: How long a coordinator that is being replaced may take to end.
@@ -20,7 +21,8 @@ POLL_SECONDS = 0.05
 
 @contextlib.contextmanager
 def folder_lock(data: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Held until the end of the block; the kernel takes it back however a process ends. Raises FolderInUseError, naming who holds it."""
+    """Hold the lock until the end of the block; the kernel takes it back however a process ends. Raises FolderInUseError, naming the
+    process that holds it."""
     make_private(data)
     descriptor = os.open(data / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:

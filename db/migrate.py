@@ -1,7 +1,7 @@
 """Brings both schemas up to date, and compares them with the models.
 
-python -m db.migrate check [--url URL]          the models and the migrations agree (default: fresh SQLite files)
-python -m db.migrate revision control "why"     write a migration from what the models say
+python -m paceline.db.migrate check [--url URL]          the models and the migrations agree (default: fresh SQLite files)
+python -m paceline.db.migrate revision control "why"     write a migration from what the models say
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, MetaData
 
-from db.base import ControlBase, MetricsBase
-from db.copies import copy_before_migration
-from db.errors import MigrationError
-from db.session import Database, open_databases
+from paceline.db.base import ControlBase, MetricsBase
+from paceline.db.copies import copy_before_migration
+from paceline.db.errors import MigrationError
+from paceline.db.session import Database, open_databases
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 MODELS = ("identity", "incidents", "nodes", "jobs", "checkpoints", "events", "leases", "metrics", "artifacts", "storage")
 
 
 @dataclass(frozen=True)
-class Schema:
+class MigrationLine:
     """One line of migrations, with a version table of its own, because PostgreSQL holds both."""
 
     name: str
@@ -44,11 +44,11 @@ class Schema:
         return ScriptDirectory.from_config(self._locations()).get_current_head()
 
     def knows(self, revision: str) -> bool:
-        """Whether this version can bring a database of this revision up to date; empty: of none yet."""
+        """Whether this version can bring a database of this revision up to date; empty: a database without a revision."""
         return not revision or revision in {script.revision for script in ScriptDirectory.from_config(self._locations()).walk_revisions()}
 
     def is_newest(self, connection: Connection) -> bool:
-        """Asks the database alone: to run no migrations takes alembic a tenth of a second."""
+        """Whether the database has the newest revision. Asks the database alone: to run no migrations takes alembic a tenth of a second."""
         return self.revision_of(connection) == self.newest
 
     def revision_of(self, connection: Connection) -> str | None:
@@ -71,16 +71,16 @@ class Schema:
         return config
 
 
-CONTROL = Schema("control", ControlBase.metadata)
-METRICS = Schema("metrics", MetricsBase.metadata)
+CONTROL = MigrationLine("control", ControlBase.metadata)
+METRICS = MigrationLine("metrics", MetricsBase.metadata)
 
 
 def _load_models() -> None:
     for name in MODELS:
-        importlib.import_module(f"db.models.{name}")
+        importlib.import_module(f"paceline.db.models.{name}")
 
 
-def _upgrade(connection: Connection, schema: Schema) -> None:
+def _upgrade(connection: Connection, schema: MigrationLine) -> None:
     if schema.is_newest(connection):
         return
     if schema is CONTROL:
@@ -88,24 +88,24 @@ def _upgrade(connection: Connection, schema: Schema) -> None:
     command.upgrade(schema.config(connection), "head")
 
 
-def _keep_a_copy(connection: Connection, schema: Schema) -> None:
-    """Of what an older version has written, where it is a file of ours; on PostgreSQL it is for whoever runs the server."""
+def _keep_a_copy(connection: Connection, schema: MigrationLine) -> None:
+    """Copy what an older version has written, where it is a file of ours; a PostgreSQL server has its own operators."""
     path, revision = connection.engine.url.database, schema.revision_of(connection)
     if connection.dialect.name == "sqlite" and path and revision is not None and schema.knows(revision):
         copy_before_migration(Path(path), revision)
 
 
-def _check(connection: Connection, schema: Schema) -> None:
+def _check(connection: Connection, schema: MigrationLine) -> None:
     command.check(schema.config(connection))
 
 
-def _revise(connection: Connection, schema: Schema, message: str) -> None:
+def _revise(connection: Connection, schema: MigrationLine, message: str) -> None:
     config = schema.config(connection)
     count = len(list(ScriptDirectory.from_config(config).walk_revisions()))
     command.revision(config, message, autogenerate=True, rev_id=f"{schema.name}_{count + 1:04}")
 
 
-async def upgrade(database: Database, schema: Schema) -> None:
+async def upgrade(database: Database, schema: MigrationLine) -> None:
     """Apply what is missing, all or nothing. Raises MigrationError for a database that a newer version has migrated."""
     _load_models()
     try:
@@ -123,13 +123,13 @@ async def upgrade_all(control: Database, metrics: Database) -> None:
 
 
 async def check(control: Database, metrics: Database) -> None:
-    """Raises MigrationError when the models say something that the migrations do not."""
+    """Raise MigrationError when the models and the migrations differ."""
     for database, schema in ((control, CONTROL), (metrics, METRICS)):
         try:
             async with database.engine.connect() as connection:
                 await connection.run_sync(_check, schema)
         except CommandError as error:
-            raise MigrationError(f"{schema.name}: {error}; run `python -m db.migrate revision {schema.name} WHY`") from error
+            raise MigrationError(f"{schema.name}: {error}; run `python -m paceline.db.migrate revision {schema.name} WHY`") from error
 
 
 async def _main(arguments: argparse.Namespace) -> None:
@@ -149,7 +149,7 @@ async def _main(arguments: argparse.Namespace) -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m db.migrate")
+    parser = argparse.ArgumentParser(prog="python -m paceline.db.migrate")
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("check").add_argument("--url", help="an empty PostgreSQL database")
     revision = actions.add_parser("revision")

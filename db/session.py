@@ -1,7 +1,7 @@
 """Engines and sessions: `Database.read()` and `Database.write()`, one transaction each, committed at the edge.
 
 SQLite has one writer at a time. Here writers queue in this process (`db/turns.py`: requests before housekeeping, and without the busy
-handler's naps) and begin with BEGIN IMMEDIATE, so a transaction that reads and then writes never fails half-way because somebody else
+handler's naps) and begin with BEGIN IMMEDIATE, so a transaction that reads and then writes never fails half-way because another one
 wrote meanwhile.
 """
 
@@ -12,51 +12,53 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 from sqlalchemy import Dialect, event, make_url
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-from db.away import told_as_away
-from db.base import dump_json
-from db.errors import DatabaseAwayError, UnsupportedDatabaseError
-from db.turns import Turns
-from monitoring.files import make_private
+from paceline.db.away import raising_away_errors
+from paceline.db.base import dump_json
+from paceline.db.errors import DatabaseAwayError, UnsupportedDatabaseError
+from paceline.db.turns import WriterTurns
+from paceline.monitoring.files import make_private
 
 BUSY_SECONDS = 10.0
 #: So that deleting makes a file smaller (`repositories.storage.shrink`). It holds for files that are made from now on; an older one
-#: keeps its size and fills its free pages again, until somebody runs VACUUM on it while no coordinator does.
+#: keeps its size and fills its free pages again, until its operator runs VACUUM on it while no coordinator runs.
 VACUUM_PRAGMA = "auto_vacuum=INCREMENTAL"
 _WRITE = "paceline_write"
 
 
 class Database:
-    """One database and its sessions. `read()` never writes; `write()` commits on the way out, or rolls back."""
+    """One database and its sessions. `read()` never writes, and all that it reads is of one moment; `write()` commits on the way out, or
+    rolls back."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
-        self._readers = async_sessionmaker(engine, expire_on_commit=False, autoflush=False)
+        # SQLite's transactions see one moment anyway.
+        readers = engine if self.is_sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
+        self._readers = async_sessionmaker(readers, expire_on_commit=False, autoflush=False)
         self._writers = async_sessionmaker(engine.execution_options(**{_WRITE: True}), expire_on_commit=False)
-        self._turns = Turns()
+        self._turns = WriterTurns()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
-        with told_as_away():
+        with raising_away_errors():
             async with self._readers() as session:
                 yield session
 
     @asynccontextmanager
     async def write(self, *, request: bool = False) -> AsyncIterator[AsyncSession]:
-        """`request`: somebody waits for the answer, so this goes before what loops and agents write."""
+        """A writing transaction. `request`: a user waits for the answer, so it goes before those of loops and agents."""
         if not self.is_sqlite:
-            with told_as_away():
+            with raising_away_errors():
                 async with self._writers.begin() as session:
                     yield session
             return
         await self._turns.take(BUSY_SECONDS, first=request)
         try:
-            with told_as_away():
+            with raising_away_errors():
                 async with self._writers.begin() as session:
                     yield session
         finally:
@@ -64,7 +66,7 @@ class Database:
 
     @property
     def waiting_requests(self) -> int:
-        """How many requests wait for the writer's turn."""
+        """The number of requests that wait for the writer's turn."""
         return self._turns.waiting_requests
 
     async def close(self) -> None:
@@ -72,7 +74,7 @@ class Database:
 
 
 def open_sqlite(path: Path, *, synchronous: str) -> Database:
-    """`synchronous` FULL: a commit survives a power cut; NORMAL: it survives a crash of the process."""
+    """Open an SQLite file. `synchronous` FULL: a commit survives a power cut; NORMAL: it survives a crash of the process."""
     make_private(path.parent)
     engine = create_async_engine(
         f"sqlite+aiosqlite:///{path}",
@@ -105,7 +107,7 @@ def open_sqlite(path: Path, *, synchronous: str) -> Database:
 
 
 def postgres_url(url: str) -> str:
-    """`postgresql://` or `postgres://` as people write it -> the asyncpg driver's URL."""
+    """The asyncpg driver's URL for `postgresql://` or `postgres://`."""
     parsed = make_url(url.replace("postgres://", "postgresql://", 1))
     if parsed.get_backend_name() != "postgresql":
         raise UnsupportedDatabaseError(
@@ -115,6 +117,13 @@ def postgres_url(url: str) -> str:
 
 
 def open_postgres(url: str, *, pool_size: int = 10) -> Database:
+    """Open a PostgreSQL database. Raises UnsupportedDatabaseError where the driver, an optional package, is not installed."""
+    try:
+        from asyncpg import PostgresError
+    except ImportError:
+        raise UnsupportedDatabaseError(
+            "DATABASE_URL names a PostgreSQL database; its driver comes with: pip install 'paceline[postgres]'"
+        ) from None
     engine = create_async_engine(
         postgres_url(url),
         json_serializer=dump_json,
@@ -129,7 +138,7 @@ def open_postgres(url: str, *, pool_size: int = 10) -> Database:
     def connect(dialect: Dialect, _: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         try:
             return dialect.connect(*arguments, **options)
-        except (OSError, asyncpg.PostgresError) as error:
+        except (OSError, PostgresError) as error:
             raise DatabaseAwayError(f"the database cannot be reached: {error}; try again") from error
 
     return Database(engine)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from db.errors import DatabaseBusyError
+from paceline.db.errors import DatabaseBusyError
 
 #: After so many requests in a row, one transaction of the others has its turn: a flood of requests must not stop the loops.
 MOST_IN_A_ROW = 8
 
 
-class Turns:
+class WriterTurns:
     def __init__(self) -> None:
         self._taken = False
         self._requests: deque[asyncio.Future[None]] = deque()
@@ -23,7 +23,8 @@ class Turns:
         return sum(not turn.done() for turn in self._requests)
 
     async def take(self, seconds: float, *, first: bool = False) -> None:
-        """`first`: before all that is not. DatabaseBusyError when the turn has not come within so many seconds."""
+        """Take the writer's turn; `first`: before all others that are not. Raises DatabaseBusyError when the turn has not come within so
+        many seconds."""
         if not self._taken:
             self._taken = True
             return

@@ -1,8 +1,11 @@
-"""Freeing a rank that is blocked in a group whose world is over, from another of its threads.
+"""Abort the process group of a generation from another thread, and free the training thread that is blocked in it.
 
-gloo's own abort does nothing. What ends a blocked call is the end of its sockets: those of a group are found by comparing
-the process's sockets before and after it was built. Now and then (in 2 of 92 kills) gloo closes them and still forgets to
-wake a call, so nobody waits for gloo itself but for promises that a fence can break. NCCL has an abort of its own.
+`GroupAborter` is made for each generation before any of its connections are opened. A thread that learns that the generation is over (a
+message of the agent, the watchdog) calls `abort`; every wait that went through the aborter then raises `GenerationOverError`.
+
+gloo has no working abort. A blocked gloo call ends when its sockets are shut down: the sockets of a group are found by comparing the
+process's sockets before and after the group was built. Now and then (in 2 of 92 kills) gloo closes its sockets and still does not wake a
+call, so the training thread never waits for gloo itself, but for futures that the aborter can fail. NCCL has an abort of its own.
 """
 
 from __future__ import annotations
@@ -22,128 +25,151 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from distributed.calls import Call, Calls
-from distributed.errors import GenerationOverError
-from distributed.lent import Lent
-from distributed.reach import Place, Presence
-from distributed.waiters import Waiters
+from paceline.distributed import torch_private
+from paceline.distributed.calls import Call, Calls
+from paceline.distributed.errors import GenerationOverError
+from paceline.distributed.in_flight import InFlightTensors
+from paceline.distributed.probes import Endpoint, ProcessProbePort
+from paceline.distributed.waiter_pool import WaiterPool
 
 _DESCRIPTORS = "/proc/self/fd"
-#: What is done is let go of at once, but for a machine that is busy elsewhere.
+#: Threads release finished work at once, unless the machine is busy.
 THREADS_SECONDS = 5.0
 THREADS_POLL_SECONDS = 0.0005
+ABORTED = "the generation is over: its group was aborted"
 
 
 class Socket(NamedTuple):
-    """The inode tells whether the descriptor still means the same socket."""
+    """A connected socket of this process. The inode tells whether the descriptor still refers to the same socket."""
 
     descriptor: int
     inode: int
 
 
-class Fence:
-    """Around one generation's group. Made before anything of it is opened, so that whatever comes after is the group's own."""
+class GroupAborter:
+    """Aborts one generation's process group and all waits in it.
 
-    def __init__(self, presence: Presence | None = None) -> None:
-        self.presence = presence or Presence()
-        self._others = connected_sockets()
-        self._own: frozenset[Socket] | None = None  # None while the group is being built
+    Create it before anything of the group is opened: every connection that appears between that and `complete_rendezvous` belongs to the
+    group and is shut down by `abort`.
+    """
+
+    def __init__(self, process_probe_port: ProcessProbePort | None = None) -> None:
+        self.process_probe_port = process_probe_port or ProcessProbePort()
+        self._others = connected_sockets()  # sockets that existed before the group
+        self._own: frozenset[Socket] | None = None  # sockets of the group; None while it is being built
         self._lock = threading.Lock()
-        self.struck = threading.Event()  # the group is over, and so is every wait for it
-        self.built = threading.Event()  # or given up: nobody is inside torch's rendezvous, the one place that no socket frees
-        self.left = threading.Event()  # this rank is out of the generation
+        self.aborted = threading.Event()  # the group is over; every wait in it fails
+        self.rendezvous_done = threading.Event()  # or failed: this rank is not inside torch's rendezvous, the one wait that no socket ends
+        self.exited = threading.Event()  # this rank has left the generation
         self.calls = Calls()
-        self.peers: dict[int, Place] = {}  # the other ranks' landmarks, once they are known
-        self.presences: dict[int, Place] = {}  # ... and theirs
+        self.host_probes: dict[int, Endpoint] = {}  # by rank, the probe ports of the other ranks' machines, once they are known
+        self.process_probes: dict[int, Endpoint] = {}  # by rank, the probe ports of the other ranks' processes
         self._promises: dict[int, Future[Any]] = {}
-        self._waiters = Waiters()
-        self.lent = Lent()
+        self._waiters = WaiterPool()
+        self.in_flight = InFlightTensors()
 
-    def complete(self) -> None:
-        """The group stands: sockets opened from now on are somebody else's."""
+    def complete_rendezvous(self) -> None:
+        """Record the group's sockets: the group is built, and sockets opened from now on do not belong to it."""
         with self._lock:
             self._own = connected_sockets() - self._others
-        self.built.set()
+        self.rendezvous_done.set()
 
-    def leave(self) -> None:
-        """Building has ended, one way or the other: a group that does not stand by now has no sockets."""
+    def end_rendezvous(self) -> None:
+        """Mark the rendezvous as ended, whether it succeeded or failed. A group that is not built by now has no sockets."""
         with self._lock:
             self._own = self._own or frozenset()
-        self.built.set()
+        self.rendezvous_done.set()
 
-    def guard(self, work: Any, call: Call, values: Tensor) -> Future[Tensor]:
-        """`values` once an asynchronous collective is done, which has `lent` tensors alone: fails when that fails, or when the fence is struck."""
-        promise = self._promise()
+    def abortable_future(self, work: Any, call: Call, values: Tensor) -> Future[Tensor]:
+        """Return a future of `values` that is set when the collective `work` ends, and fails when it fails or the group is aborted.
 
-        def keep(theirs: Future[Any]) -> None:
+        `work` must have been given tensors from `in_flight` only. `call` is the numbered call that waits for it.
+        """
+        promise = self._new_promise()
+
+        def resolve(finished: Future[Any]) -> None:
             self.calls.done(call)
-            self._keep(promise, failure_of(theirs) or values)
+            self._resolve(promise, failure_of(finished) or values)
 
-        work.get_future().add_done_callback(keep)
+        work.get_future().add_done_callback(resolve)
         return promise.then(unwrap)
 
     def wait(self, works: Sequence[Any]) -> None:
-        """The same for point-to-point transfers: gloo gives no futures for those, so another thread waits for them. By the time that the
-        caller hears of their end that thread has let go of them, and their memory is the caller's to free."""
-        promise, pending = self._promise(), deque(works)
-        self._waiters.do(lambda: self._keep(promise, end_of(pending)))
+        """Wait for point-to-point transfers. Raises `GenerationOverError` if the group is aborted, else what the first failed one raised.
+
+        gloo gives no futures for transfers, so another thread waits for them. When this method returns, that thread has released them,
+        and the caller may free their memory.
+        """
+        promise, pending = self._new_promise(), deque(works)
+        self._waiters.submit(lambda: self._resolve(promise, first_error(pending)))
         promise.then(unwrap).wait()
 
-    def attend(self, work: concurrent.futures.Future[Any]) -> None:
-        """Until another thread of this process has done it, well or not: nobody stays for its sake when the generation is over."""
-        promise = self._promise()
-        work.add_done_callback(lambda _: self._keep(promise, None))
+    def wait_for_future(self, work: concurrent.futures.Future[Any]) -> None:
+        """Wait until another thread of this process is done with `work`, whether it succeeded or failed.
+
+        Raises `GenerationOverError` if the group is aborted before that.
+        """
+        promise = self._new_promise()
+        work.add_done_callback(lambda _: self._resolve(promise, None))
         promise.then(unwrap).wait()
 
-    def await_threads(self) -> None:
-        """Once every call is done: until no thread is busy with one. Who ends the interpreter before that ends in the middle of theirs."""
+    def wait_for_threads(self) -> None:
+        """Wait, for `THREADS_SECONDS` at most, until no thread of gloo's or of the waiter pool is busy. Call it once every call is done.
+
+        An interpreter that exits earlier exits in the middle of such a thread's work, which kills the process.
+        """
         deadline = time.monotonic() + THREADS_SECONDS
-        while not (self.lent.is_back and self._waiters.are_idle) and time.monotonic() < deadline:
+        while not (self.in_flight.is_empty and self._waiters.is_idle) and time.monotonic() < deadline:
             time.sleep(THREADS_POLL_SECONDS)
 
-    def _promise(self) -> Future[Any]:
+    def _new_promise(self) -> Future[Any]:
+        """Return a future that `abort` fails; it has failed already if the group is aborted."""
         promise: Future[Any] = Future()
         with self._lock:
             self._promises[id(promise)] = promise
-        if self.struck.is_set():  # before the promise was there to be broken
-            self._keep(promise, GenerationOverError("the generation is over: a newer one has begun"))
+        if self.aborted.is_set():  # before the promise was registered
+            self._resolve(promise, GenerationOverError(ABORTED))
         return promise
 
-    def _keep(self, promise: Future[Any], outcome: Any) -> None:
-        """Once: by the collective, or by whoever strikes."""
+    def _resolve(self, promise: Future[Any], outcome: Any) -> None:
+        """Set the result of `promise` unless it is set. A failure after `abort` counts as caused by it: the outcome is then
+        `GenerationOverError`.
+        """
         with self._lock:
-            mine = self._promises.pop(id(promise), None)
-        if mine is not None:
-            mine.set_result(outcome)
+            unresolved = self._promises.pop(id(promise), None)
+        if unresolved is not None:
+            unresolved.set_result(GenerationOverError(ABORTED) if isinstance(outcome, Exception) and self.aborted.is_set() else outcome)
 
-    def strike(self) -> None:
-        """Break whatever waits in the group. From any thread, any number of times."""
-        self.struck.set()
+    def abort(self) -> None:
+        """Fail every wait in the group and shut its sockets down. Any thread may call it, any number of times."""
+        self.aborted.set()
         with self._lock:
             now = connected_sockets()
             for each in now - self._others if self._own is None else now & self._own:
                 shut_down(each)
             promises = list(self._promises.values())
         for promise in promises:
-            self._keep(promise, GenerationOverError("the generation is over: the group was broken off"))
+            self._resolve(promise, GenerationOverError(ABORTED))
         abort_nccl()
 
 
-def failure_of(theirs: Future[Any]) -> RuntimeError | None:
+def failure_of(finished: Future[Any]) -> RuntimeError | None:
+    """Return the error of a finished future, or None."""
     try:
-        theirs.value()
+        finished.value()
     except RuntimeError as error:
         return error
     return None
 
 
 def wait_for(works: Sequence[Any]) -> None:
+    """Wait for all of `works`, in order."""
     for work in works:
         work.wait()
 
 
-def end_of(works: deque[Any]) -> RuntimeError | None:
-    """Of all of them; each is let go when it is done."""
+def first_error(works: deque[Any]) -> RuntimeError | None:
+    """Wait for all works in order, dropping each reference once its work is done. Return the first error instead of raising it, or None."""
     try:
         while works:
             works.popleft().wait()
@@ -153,7 +179,10 @@ def end_of(works: deque[Any]) -> RuntimeError | None:
 
 
 def unwrap(promise: Future[Any]) -> Any:
-    """An outcome that is an error is raised here, where torch makes it the error of the future that it waits for."""
+    """Return the result of `promise`, or raise it if it is an exception.
+
+    Called from `then`, so that torch makes the exception the error of the future that the caller waits for.
+    """
     outcome = promise.value()
     if isinstance(outcome, Exception):
         raise outcome
@@ -161,14 +190,14 @@ def unwrap(promise: Future[Any]) -> Any:
 
 
 def abort_nccl() -> None:
-    """Of a group over gloo alone there is nothing to abort."""
+    """Abort NCCL's communicators. Does nothing for a group over gloo alone."""
     if not dist.is_initialized() or not dist.is_nccl_available() or "nccl" not in str(dist.get_backend_config()):
         return
-    dist.distributed_c10d._abort_process_group()
+    torch_private.abort_nccl_groups()
 
 
 def connected_sockets() -> frozenset[Socket]:
-    """This process's TCP sockets but for listening ones: gloo ends the process when its listener is shut down."""
+    """Return this process's TCP sockets except listening ones: gloo ends the process when its listening socket is shut down."""
     return frozenset(_connected())
 
 
@@ -188,6 +217,6 @@ def _carries_tcp(descriptor: int) -> bool:
 
 
 def shut_down(which: Socket) -> None:
-    """Both directions, without taking the descriptor from its owner, who then sees its peer as gone."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(which.descriptor)) as copy:  # gone already: what was wanted
+    """Shut a socket down in both directions; its descriptor stays open, and its owner sees that the peer is gone."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(which.descriptor)) as copy:  # closed already, which is the aim
         copy.shutdown(socket.SHUT_RDWR)

@@ -1,6 +1,6 @@
-"""The group calls of one generation, numbered as this rank makes them: what it waits in, should it wait for ever.
+"""The collective calls of one generation, numbered as this rank makes them, so that a hang report can name the call that a rank waits in.
 
-Every rank makes the same calls in the same order; two that are at different calls under one number have lost each other.
+Every rank makes the same calls in the same order. Two ranks with different calls under one number have diverged.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from distributed.overlap import Overlap
+from paceline.distributed.overlap import Overlap
 
 #: How far back ranks can be compared: more than one may be ahead of another.
 REMEMBERED_CALLS = 16
 
 
 class Call(NamedTuple):
-    number: int  # 0: between two ranks only
+    """One call of a group: its number, its kind and what it sends."""
+
+    number: int  # 0: a point-to-point operation
     kind: str
     shape: tuple[int, ...] | None  # None: may differ between ranks
     dtype: torch.dtype | None
@@ -31,12 +33,15 @@ class Call(NamedTuple):
         return f"{self.kind} of {str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
 
 
-def aside(kind: str) -> Call:
+def point_to_point_call(kind: str) -> Call:
+    """Return an unnumbered call, for an operation between some ranks only."""
     return Call(0, kind, None, None)
 
 
 class Calls:
-    """Written by the training thread, read by its watchdog: single attributes, so that no lock is needed."""
+    """The calls of this rank in one generation. The training thread writes, its watchdog reads single attributes, so that no lock is
+    needed.
+    """
 
     def __init__(self) -> None:
         self.recent: deque[Call] = deque(maxlen=REMEMBERED_CALLS)
@@ -51,22 +56,25 @@ class Calls:
 
     @awaited.setter
     def awaited(self, call: Call | None) -> None:
+        """The call that the training thread is waiting for, or None."""
         self._awaited = call
-        self.overlap.waits(call is not None)
+        self.overlap.set_waiting(call is not None)
 
     def begin(self, kind: str, tensor: Tensor | None = None) -> Call:
+        """Number and record the next collective call and return it."""
         self._number += 1
         call = Call(self._number, kind, None if tensor is None else tensor.shape, None if tensor is None else tensor.dtype)
         self.recent.append(call)
         return call
 
     def done(self, call: Call) -> None:
+        """Record that `call` is done, if it is the one that is waited for."""
         if self.awaited is call:
             self.awaited = None
 
     @contextlib.contextmanager
     def awaiting(self, call: Call) -> Iterator[None]:
-        """Left standing by an exception: the generation is over then, and these calls with it."""
+        """Mark `call` as waited for inside the block. After an exception the mark stays: the generation is over then."""
         self.awaited = call
         yield
         self.awaited = None

@@ -1,4 +1,4 @@
-"""The rank side's environment variables: read and written here and nowhere else."""
+"""The environment variables of a rank. They are read and written here and nowhere else."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ RANK_FOLDER = "PACELINE_RANK_FOLDER"
 LOG_FOLDER = "PACELINE_LOG_DIR"
 
 
-class Place(Protocol):
-    """A rank's place in its world, as far as torchrun's variables tell it."""
+class RankCoordinates(Protocol):
+    """The coordinates of a rank in its world, as torchrun's variables give them."""
 
     @property
     def rank(self) -> int: ...
@@ -26,13 +26,13 @@ class Place(Protocol):
     @property
     def world_size(self) -> int: ...
     @property
-    def generation(self) -> int: ...
+    def restarts(self) -> int: ...
     @property
     def store_host(self) -> str: ...
 
 
-def rank_environment(place: Place) -> dict[str, str]:
-    """torchrun's variables, but for the rendezvous: our ranks meet in a store of our own."""
+def rank_environment(place: RankCoordinates) -> dict[str, str]:
+    """Return torchrun's variables for a rank, without those of the rendezvous: our ranks meet in a store of our own."""
     return {
         "RANK": str(place.rank),
         "WORLD_SIZE": str(place.world_size),
@@ -44,7 +44,7 @@ def rank_environment(place: Place) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ScriptLaunch:
-    """What torchrun's variables say of a run besides a rank's place in it."""
+    """The contents of torchrun's variables beside a rank's coordinates."""
 
     run_id: str
     max_restarts: int
@@ -54,11 +54,12 @@ class ScriptLaunch:
     interface: str | None = None  # the node's, for gloo and NCCL
 
 
-def script_environment(place: Place, launch: ScriptLaunch) -> dict[str, str]:
-    """The variables that torchrun gives its workers, with torchrun's meaning, and the network interface of this node.
+def script_environment(place: RankCoordinates, launch: ScriptLaunch) -> dict[str, str]:
+    """Return the variables that torchrun gives its workers, with torchrun's meaning, and the network interface of this node.
 
-    Every node runs the role `default`. `OMP_NUM_THREADS` is 1 where several ranks share the machine, as torchrun sets it, and unset for a rank that has it for itself.
-    Source: `torch/distributed/elastic/agent/server/local_elastic_agent.py` and `torch/distributed/run.py` of torch 2.13.
+    Every node runs the role `default`. `OMP_NUM_THREADS` is 1 where several ranks share the machine, as torchrun sets it, and unset for a
+    rank that has the machine for itself. Source: `torch/distributed/elastic/agent/server/local_elastic_agent.py` and
+    `torch/distributed/run.py` of torch 2.13.
     """
     environment = rank_environment(place) | {
         "GROUP_WORLD_SIZE": str(-(-place.world_size // place.local_world_size)),
@@ -68,7 +69,7 @@ def script_environment(place: Place, launch: ScriptLaunch) -> dict[str, str]:
         "MASTER_ADDR": place.store_host,
         "MASTER_PORT": str(launch.master_port),
         "TORCHELASTIC_RUN_ID": launch.run_id,
-        "TORCHELASTIC_RESTART_COUNT": str(max(0, place.generation - 1)),
+        "TORCHELASTIC_RESTART_COUNT": str(place.restarts),
         "TORCHELASTIC_MAX_RESTARTS": str(launch.max_restarts),
         "TORCHELASTIC_USE_AGENT_STORE": str(launch.store_is_served),
         "TORCHELASTIC_ERROR_FILE": str(launch.error_file),
@@ -82,8 +83,8 @@ def script_environment(place: Place, launch: ScriptLaunch) -> dict[str, str]:
     return environment
 
 
-def ranks_of_machine(place: Place) -> int:
-    """How many ranks share this rank's machine: those of its node, and all of them where they meet over loopback."""
+def ranks_of_machine(place: RankCoordinates) -> int:
+    """Return how many ranks share this rank's machine: those of its node, or all ranks where they meet over loopback."""
     return place.world_size if is_loopback(place.store_host) else place.local_world_size
 
 
@@ -95,10 +96,11 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def enter(place: Place, interface: str | None, folder: Path) -> None:
-    """Tell this process's libraries where it stands. Before each process group.
+def export_rank(place: RankCoordinates, interface: str | None, folder: Path) -> None:
+    """Set this process's variables for its libraries: its rank, its folder and its network interface. Call it before each process group
+    is made.
 
-    Of NCCL's errors torch would make the end of the process, where survivors are to go on: `distributed.abort` breaks off what they wait in.
+    torch would end the process on NCCL errors; that is turned off, since survivors are to continue: `distributed.abort` ends their waits.
     """
     os.environ.update(rank_environment(place) | {RANK_FOLDER: str(folder)})
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
@@ -107,18 +109,20 @@ def enter(place: Place, interface: str | None, folder: Path) -> None:
         os.environ["NCCL_SOCKET_IFNAME"] = interface
 
 
-def import_also(folder: Path) -> None:
-    """Python programs that are executed from this process find the packages in `folder`, after those they are told to find."""
+def append_python_path(folder: Path) -> None:
+    """Append `folder` to PYTHONPATH, so that Python programs started by this process find its packages after those of other folders."""
     os.environ["PYTHONPATH"] = os.pathsep.join([*python_path(), str(folder)])
 
 
 def python_path() -> list[str]:
-    """The folders that PYTHONPATH names."""
+    """Return the folders that PYTHONPATH names."""
     return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 
-def commands_of(python: str) -> dict[str, str]:
-    """A PATH on which `python`, `torchrun` and `accelerate` are those beside the interpreter `python`."""
+def path_with_commands_of(python: str) -> dict[str, str]:
+    """Return a PATH that begins with the folder of the interpreter `python`, so that `python`, `torchrun` and `accelerate` are those
+    beside it.
+    """
     own = os.path.dirname(python)
     others = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder != own]
     return {"PATH": os.pathsep.join([own, *others])}
@@ -130,19 +134,19 @@ def wants_fault_handler() -> bool:
 
 
 def never_touch_cuda() -> None:
-    """Let `torch.cuda.is_available` ask NVML: the CUDA runtime must not start in a process that will fork."""
+    """Make `torch.cuda.is_available` ask NVML: the CUDA runtime must not start in a process that will fork."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 
 def intra_op_threads(default: int = 1) -> int:
-    """OMP_NUM_THREADS; `default` where it is no number from 1 up. Paceline's own ranks take one, a slot's worth."""
+    """Return OMP_NUM_THREADS, or `default` where it is not a positive number. Paceline's own ranks use one thread, the share of a slot."""
     value = os.environ.get("OMP_NUM_THREADS", "")
     return int(value) if value.isdigit() and int(value) > 0 else default
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where this process stands, by its environment."""
+    """The coordinates of this process in its world, read from its environment."""
 
     rank: int
     world_size: int
@@ -152,7 +156,7 @@ class Position:
 
 
 def position() -> Position:
-    """A world of one where nothing says otherwise."""
+    """Read this process's position from the environment. Variables that are not set mean a world of one."""
     read = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")}
     return Position(
         rank=int(read["RANK"] or 0),
@@ -164,19 +168,19 @@ def position() -> Position:
 
 
 def rendezvous_address() -> str | None:
-    """Where the ranks that torchrun started meet, as host:port; None where nobody says."""
+    """Return where the ranks that torchrun started meet, as host:port, or None if MASTER_ADDR or MASTER_PORT is not set."""
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     return f"{host}:{port}" if host and port else None
 
 
 def rank_folder() -> Path | None:
-    """Where this rank leaves its metrics; None outside a job."""
+    """Return the folder into which this rank writes its metrics, or None outside a job."""
     value = os.environ.get(RANK_FOLDER)
     return Path(value) if value else None
 
 
 def cache_directory() -> Path:
-    """$PACELINE_CACHE, or the user's cache folder."""
+    """Return $PACELINE_CACHE, or `paceline` in the user's cache folder."""
     chosen = os.environ.get("PACELINE_CACHE")
     if chosen:
         return Path(chosen)

@@ -1,39 +1,44 @@
-"""What can go wrong between ranks.
+"""The errors of communication between ranks.
 
 DistributedError (a RuntimeError, as torch's own)
-├── StoreUnreachableError   nobody answers, or the connection broke
-├── StoreRefusedError       not, or no longer, a member: wrong token, stale generation
+├── StoreUnreachableError   the store does not answer, or the connection broke
+├── StoreRefusedError       this rank is not, or no longer, a member: wrong token, stale generation
 ├── GenerationOverError     a newer generation has begun, or this one has lost a rank
-├── StoreTimeoutError       the store answers, but what was waited for did not come
-├── StoreRequestError       a request that cannot be carried out
-└── LaunchError             what this process's environment says of its place in a world cannot be
+├── StoreTimeoutError       the store answers, but the key that was waited for did not appear
+├── StoreRequestError       the request cannot be carried out
+├── TorchVersionError       torch lacks what it does not promise and Paceline needs
+└── LaunchError             this process's environment describes no valid position in a world
 """
 
 from __future__ import annotations
 
 
 class DistributedError(RuntimeError):
-    """Root."""
+    """The base of all errors of this package."""
 
 
 class StoreUnreachableError(DistributedError):
-    """The connection to the rendezvous store cannot be made or broke."""
+    """The connection to the rendezvous store cannot be made, or it broke."""
 
 
 class StoreRefusedError(DistributedError):
-    """The store does not take this rank for a member of its generation."""
+    """The store does not accept this rank as a member of its generation."""
 
 
 class GenerationOverError(DistributedError):
-    """What was waited for in this generation will not come."""
+    """A wait in this generation was ended, because the generation is over."""
 
 
 class StoreTimeoutError(DistributedError):
-    """The wait for a key is over."""
+    """The key that was waited for did not appear in the store in time."""
 
 
 class StoreRequestError(DistributedError):
-    """The store says that the request makes no sense."""
+    """The store cannot carry out a request, such as `add` on a value that is not a number."""
+
+
+class TorchVersionError(DistributedError):
+    """This release of torch is not the one that Paceline is tested with, and lacks something."""
 
 
 class LaunchError(DistributedError):

@@ -1,7 +1,7 @@
-"""The place of a process that torchrun has started, or the agent of a script job: its device, and the group of its world.
+"""Join the world of a process that torchrun, or the agent of a script job, has started.
 
-What Paceline's own trainer is told by its agent is read here from torchrun's variables. There is no generation to be fenced off: the ranks
-are started again as a whole.
+Paceline's own trainer gets its position from the agent; here it is read from torchrun's variables. There are no generations: the ranks of
+such a world are restarted as a whole.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from distributed.abort import Fence
-from distributed.env import Position, rendezvous_address
-from distributed.errors import LaunchError
-from distributed.process_group import Axes, Group, SoloGroup, WorldGroup
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.env import Position, rendezvous_address
+from paceline.distributed.errors import LaunchError
+from paceline.distributed.process_group import Axes, Group, SoloGroup, WorldGroup
+from paceline.distributed.torch_private import warn_if_untested
 
 #: Machines may be slow to start their ranks, one after another.
 MEETING_TIMEOUT = timedelta(minutes=10)
 
 
 def device_of(place: Position) -> torch.device:
-    """The GPU with this process's local rank, or the CPU where there is none."""
+    """Return the GPU with this process's local rank, or the CPU where there is no GPU. Raises `LaunchError` if there are too few GPUs."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     devices = torch.cuda.device_count()
@@ -37,7 +38,8 @@ def device_of(place: Position) -> torch.device:
 
 
 def join_launched(place: Position, device: torch.device, axes: Axes) -> Group:
-    """Meet the other ranks of `place`. A world of one has nobody to meet."""
+    """Meet the other ranks of the world of `place` and return their group. Raises `LaunchError` where the environment does not allow it."""
+    warn_if_untested()
     if dist.is_initialized():
         raise LaunchError(
             "this process is in a process group already; leave out dist.init_process_group() (Paceline makes the group), and Trainer in code "
@@ -47,9 +49,9 @@ def join_launched(place: Position, device: torch.device, axes: Axes) -> Group:
         return SoloGroup()
     if rendezvous_address() is None:
         raise LaunchError(
-            f"WORLD_SIZE={place.world_size} but MASTER_ADDR or MASTER_PORT is not set: nobody says where the ranks meet; start them with "
+            f"WORLD_SIZE={place.world_size} but MASTER_ADDR or MASTER_PORT is not set, so the ranks do not know where to meet; start them with "
             "torchrun, or unset WORLD_SIZE for a world of one"
         )
-    fence = Fence()
+    aborter = GroupAborter()
     store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=MEETING_TIMEOUT))
-    return WorldGroup(place.rank, place.world_size, device, store, fence, axes)
+    return WorldGroup(place.rank, place.world_size, device, store, aborter, axes)

@@ -1,7 +1,8 @@
-"""How long something was under way between ranks while this one computed: communication that costs its step no time.
+"""Measure how long communication was in progress while this rank computed: communication that costs its step no time.
 
-As with time that a rank only waits, a slower rank's delay is part of it. Transfers between two ranks do not count: a receive that was asked for
-early waits for a peer's computing, not for the wire, and nobody sees sends end that are waited for together.
+As with the time that a rank only waits, the delay of a slower rank is included. Point-to-point transfers are not counted: a receive that
+was posted early waits for the computation of a peer, not for the wire, and the ends of sends that are waited for together are not
+observed one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch.futures import Future
 
 
 class Overlap:
-    """Told by the training thread and by those that see something end."""
+    """Accumulates the seconds of overlap. The training thread and the threads that see a collective end report to it."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -23,34 +24,34 @@ class Overlap:
         self._seconds, self._since = 0.0, clock()
 
     def follow(self, work: Future[Any]) -> None:
-        """It has just begun, and nobody waits for it yet."""
+        """Count `work`, which has just been started, as in progress until it is done."""
         with self._lock:
-            self._turn()
+            self._advance()
             self._under_way += 1
         work.add_done_callback(self._ended)
 
     def _ended(self, work: Future[Any]) -> None:
         with self._lock:
-            self._turn()
+            self._advance()
             self._under_way -= 1
 
-    def waits(self, waits: bool) -> None:
-        """The training thread has nothing to compute until something is done; or it goes on."""
-        if self._under_way == 0:  # nobody else can end that: only the training thread begins anything
-            self._waits = waits
+    def set_waiting(self, waiting: bool) -> None:
+        """Record whether the training thread waits for communication, so that it computes nothing."""
+        if self._under_way == 0:  # without a lock: only the training thread starts communication
+            self._waits = waiting
             return
         with self._lock:
-            self._turn()
-            self._waits = waits
+            self._advance()
+            self._waits = waiting
 
     def lap(self) -> float:
-        """Seconds since this was asked last."""
+        """Return the seconds of overlap since the last call of `lap`."""
         with self._lock:
-            self._turn()
+            self._advance()
             seconds, self._seconds = self._seconds, 0.0
         return seconds
 
-    def _turn(self) -> None:
+    def _advance(self) -> None:
         before, self._since = self._since, self._clock()
         if self._under_way and not self._waits:
             self._seconds += self._since - before

@@ -1,4 +1,8 @@
-"""A generation's process group, and the same face for a rank that is alone: who trains need not ask which it has."""
+"""The process group of one generation, behind the `Group` protocol, so that training code never asks how large its world is.
+
+`WorldGroup` uses gloo, and NCCL for CUDA tensors; `SoloGroup` is a world of one rank. `gather` unpickles what other ranks sent: all ranks
+of a job are one trust domain.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +18,26 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import Store
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.futures import Future
 
-from distributed.abort import Fence, wait_for
-from distributed.calls import Call, aside
-from distributed.errors import GenerationOverError, StoreRefusedError, StoreUnreachableError
-from distributed.lines import Line, join_lines
-from distributed.reach import Landmark
-from distributed.store import CONNECT_TIMEOUT_SECONDS, FIRST_RETRY_SECONDS, Address, RendezvousStore
-from distributed.timeouts import COLLECTIVE_SECONDS
-from distributed.traffic import NOTHING, WORLD, Sent, Traffic, of_all_reduce, of_gather, of_transfer
+from paceline.distributed import torch_private
+from paceline.distributed.abort import ABORTED, GroupAborter, wait_for
+from paceline.distributed.axis_groups import AxisGroup, create_axis_groups
+from paceline.distributed.calls import Call, point_to_point_call
+from paceline.distributed.errors import GenerationOverError, StoreRefusedError, StoreUnreachableError
+from paceline.distributed.probes import HostProbePort
+from paceline.distributed.store import CONNECT_TIMEOUT_SECONDS, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, RendezvousStore, StoreAddress
+from paceline.distributed.timeouts import COLLECTIVE_SECONDS
+from paceline.distributed.traffic import NOTHING, WORLD, Sent, Traffic, all_reduce_bytes, gather_bytes, transfer_bytes
+from paceline.monitoring.backoff import Backoff
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=COLLECTIVE_SECONDS)
 
 
-class Membership(Address, Protocol):
+class Membership(StoreAddress, Protocol):
+    """A rank's place in a generation: the store's address, its rank, its slot and its device."""
+
     @property
     def rank(self) -> int: ...
     @property
@@ -41,80 +48,92 @@ class Membership(Address, Protocol):
     def device(self) -> Literal["cpu", "cuda"]: ...
 
 
-#: By axis of the mesh, all its lines of ranks.
+#: For each axis of the mesh, the ranks of all its axis groups.
 Axes = Mapping[str, Sequence[Sequence[int]]]
 
 
-class Transfer(NamedTuple):
-    """Under way between this rank and others."""
+class PointToPoint(NamedTuple):
+    """Point-to-point operations that were started and not yet waited for."""
 
     works: Sequence[dist.Work]
     operations: Sequence[dist.P2POp]
 
 
 class Group(Protocol):
+    """All ranks of one generation, for communication. Every rank makes the same collective calls in the same order.
+
+    Collective calls and waits raise `GenerationOverError` once the generation is aborted, and torch's RuntimeError when a peer closes its
+    connection. A peer that stays silent is detected by the watchdog, which aborts the group.
+    """
+
     rank: int
     world_size: int
-    lines: Mapping[str, Line]  # along the axes of the mesh that were asked for; none when alone
-    traffic: Traffic  # what this rank sends; `along` below says as which axis's it counts
+    axis_groups: Mapping[str, AxisGroup]  # by axis of the mesh, for the axes that were asked for; empty in a world of one
+    traffic: Traffic  # what this rank sends; `along` below names the axis that it is counted for
 
     def sent(self) -> Sent:
-        """Since this was asked last."""
+        """Return the bytes that this rank has sent since the last call of `sent`."""
         ...
 
     def sum(self, values: Tensor, *, along: str = WORLD, overlaps: bool = False) -> Future[Tensor]:
-        """`values` added up over the ranks, in place. `overlaps`: the caller goes on computing rather than wait for it."""
+        """Sum `values` over all ranks, in place. Collective. `overlaps`: the caller computes meanwhile, so its wait is not counted as
+        waiting.
+        """
         ...
 
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
-        """Begin to add up `values` over the ranks, in place; call the answer to wait for it."""
+        """Start to sum `values` over all ranks, in place, and return a function that waits for the result and returns it. Collective."""
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """Everyone's value, by rank, on every rank. Small picklable objects of our own."""
+        """Return the `value` of every rank, in the order of the ranks, on every rank. Collective. Values are pickled: small objects of
+        our own.
+        """
         ...
 
     def send(self, tensor: Tensor, target: int) -> None:
-        """To one rank, which calls `receive`; contiguous."""
+        """Send a contiguous tensor to rank `target`, which calls `receive`, and wait until it is sent."""
         ...
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        """Into `tensor`, contiguous, what `source` sends."""
+        """Receive into the contiguous `tensor` what rank `source` sends, and wait for it."""
         ...
 
     def transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> None:
-        """Of every rank: start all, wait for all. A dead peer raises; a silent one is the fence's to name."""
+        """Start all point-to-point operations of this rank and wait for them. Collective: ranks without operations call it too."""
         ...
 
-    def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> Transfer:
-        """Begin to send and receive between some ranks."""
+    def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> PointToPoint:
+        """Start point-to-point operations between some ranks and return them for `end_transfers`. Not collective."""
         ...
 
-    def end_transfers(self, transfers: Sequence[Transfer]) -> None:
-        """Wait for all of them: one wait costs less than several."""
+    def end_transfers(self, transfers: Sequence[PointToPoint]) -> None:
+        """Wait for all of `transfers`; one wait for several transfers costs less than several waits."""
         ...
 
-    def attend(self, work: concurrent.futures.Future[Any]) -> None:
-        """Wait for another thread of this rank, as long as the generation lasts."""
+    def wait_for_future(self, work: concurrent.futures.Future[Any]) -> None:
+        """Wait until another thread of this rank is done with `work`. Raises `GenerationOverError` if the generation is aborted before
+        that.
+        """
         ...
 
     def process_group(self) -> dist.ProcessGroup | None:
-        """torch's handle; None when alone."""
+        """Return torch's process group of all ranks, or None for a world of one."""
         ...
 
-    def part(self) -> None:
-        """Wait until every rank is here: then it has all that it will ever get from this group, and the interpreter may end."""
+    def barrier_and_leave(self) -> None:
+        """Wait until every rank has come here and gloo's threads have released all tensors; then the interpreter may exit. Collective."""
         ...
 
     def close(self) -> None: ...
 
 
 class SoloGroup:
-    """A world of one: nothing to talk about, no store, no sockets."""
+    """The group of a world of one rank: every call returns at once, and there are neither store nor sockets."""
 
     rank = 0
     world_size = 1
-    lines: Mapping[str, Line] = MappingProxyType({})
+    axis_groups: Mapping[str, AxisGroup] = MappingProxyType({})
 
     def __init__(self) -> None:
         self.traffic = Traffic()
@@ -134,39 +153,39 @@ class SoloGroup:
         return [value]
 
     def send(self, tensor: Tensor, target: int) -> None:
-        """Nobody to send to."""
+        """Do nothing: there is no other rank."""
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        """Nobody to receive from."""
+        """Do nothing: there is no other rank."""
 
     def transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> None:
-        """Nothing to transfer."""
+        """Do nothing: there is no other rank."""
 
-    def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> Transfer:
-        return Transfer((), ())
+    def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> PointToPoint:
+        return PointToPoint((), ())
 
-    def end_transfers(self, transfers: Sequence[Transfer]) -> None:
-        """Nothing to wait for."""
+    def end_transfers(self, transfers: Sequence[PointToPoint]) -> None:
+        """Do nothing: no transfer was ever started."""
 
-    def attend(self, work: concurrent.futures.Future[Any]) -> None:
+    def wait_for_future(self, work: concurrent.futures.Future[Any]) -> None:
         concurrent.futures.wait([work])
 
     def process_group(self) -> dist.ProcessGroup | None:
         return None
 
-    def part(self) -> None:
-        """Nobody to wait for."""
+    def barrier_and_leave(self) -> None:
+        """Do nothing: there is no other rank."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there are no connections."""
 
 
 class WorldGroup:
-    """All ranks that meet in `store`, over gloo, and NCCL for CUDA tensors."""
+    """All ranks that meet in `store`, over gloo, and over NCCL for CUDA tensors."""
 
-    def __init__(self, rank: int, world_size: int, device: torch.device, store: Store, fence: Fence, axes: Axes) -> None:
+    def __init__(self, rank: int, world_size: int, device: torch.device, store: Store, aborter: GroupAborter, axes: Axes) -> None:
         self.rank, self.world_size = rank, world_size
-        self._fence, self._device, self.traffic = fence, device, Traffic((*axes, WORLD))
+        self._aborter, self._device, self.traffic = aborter, device, Traffic((*axes, WORLD))
         dist.init_process_group(
             backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             store=store,
@@ -175,38 +194,40 @@ class WorldGroup:
             timeout=COLLECTIVE_TIMEOUT,
             device_id=device if device.type == "cuda" else None,
         )
-        # Before the fence is complete: their sockets are the group's own.
-        self.lines: Mapping[str, Line] = join_lines(axes, self.rank, fence, self.traffic)
-        fence.complete()
+        # Before `complete_rendezvous`: their sockets belong to the group and must be known to the aborter.
+        self.axis_groups: Mapping[str, AxisGroup] = create_axis_groups(axes, self.rank, aborter, self.traffic)
+        aborter.complete_rendezvous()
 
     def sent(self) -> Sent:
-        """NCCL's kernels run behind the host, which does not see them end; nor does anyone those sends of a pipeline that are waited for together."""
-        overlapped = self._fence.calls.overlap.lap()
-        return Sent(self.traffic.lap(), overlapped if self._device.type == "cpu" and "pipeline" not in self.lines else None)
+        """Return the bytes sent and the seconds of overlap, which are None on GPUs (NCCL runs behind the host) and in pipelines (ends of
+        sends are not seen).
+        """
+        overlapped = self._aborter.calls.overlap.lap()
+        return Sent(self.traffic.lap(), overlapped if self._device.type == "cpu" and "pipeline" not in self.axis_groups else None)
 
     def sum(self, values: Tensor, *, along: str = WORLD, overlaps: bool = False) -> Future[Tensor]:
-        call = self._fence.calls.begin("sum", values)
+        call = self._aborter.calls.begin("sum", values)
         if not overlaps:
-            self._fence.calls.awaited = call
+            self._aborter.calls.awaited = call
         return self._sum(values, call, along)
 
     def _sum(self, values: Tensor, call: Call, along: str) -> Future[Tensor]:
-        self.traffic.add(along, of_all_reduce(values, self.world_size))
-        work: Any = dist.all_reduce(self._fence.lent.lend(values), async_op=True)
+        self.traffic.add(along, all_reduce_bytes(values, self.world_size))
+        work: Any = dist.all_reduce(self._aborter.in_flight.alias(values), async_op=True)
         if values.device.type == "cpu":
-            promise = self._fence.guard(work, call, values)
-            self._fence.calls.overlap.follow(promise)
+            promise = self._aborter.abortable_future(work, call, values)
+            self._aborter.calls.overlap.follow(promise)
             return promise
-        self._fence.calls.done(call)  # on a GPU nobody waits here, but where a value is looked at
+        self._aborter.calls.done(call)  # on a GPU the host does not wait here, but where a value is read
         future: Future[Tensor] = work.get_future().then(lambda sums: sums.value()[0])
         return future
 
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
-        call = self._fence.calls.begin("sum", values)
+        call = self._aborter.calls.begin("sum", values)
         future = self._sum(values, call, WORLD)
 
         def finish() -> Tensor:
-            with self._fence.calls.awaiting(call):
+            with self._aborter.calls.awaiting(call):
                 future.wait()
                 self._require_whole(values)
             return values
@@ -214,12 +235,14 @@ class WorldGroup:
         return finish
 
     def _require_whole(self, *values: Tensor) -> None:
-        """NCCL's kernels run behind, and an abort lets them end as if they had come to an end: what they leave then is not to be used."""
+        """Raise `GenerationOverError` if the group was aborted while NCCL computed `values`: an aborted kernel ends as if it had
+        succeeded.
+        """
         devices = {tensor.device for tensor in values if tensor.device.type == "cuda"}
         for device in devices:
             torch.cuda.current_stream(device).synchronize()
-        if devices and self._fence.struck.is_set():
-            raise GenerationOverError("the generation is over: the group was broken off")
+        if devices and self._aborter.aborted.is_set():
+            raise GenerationOverError(ABORTED)
 
     def gather(self, value: Any) -> list[Any]:
         content = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
@@ -230,112 +253,114 @@ class WorldGroup:
         return [pickle.loads(piece[:length].numpy().tobytes()) for piece, length in pieces]
 
     def _gather(self, tensor: Tensor) -> list[Tensor]:
-        """Of CPU tensors of one shape."""
-        self.traffic.add(WORLD, of_gather(tensor, self.world_size))
+        """Return the `tensor` of every rank; all are CPU tensors of one shape."""
+        self.traffic.add(WORLD, gather_bytes(tensor, self.world_size))
         found = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        call = self._fence.calls.begin("gather", tensor)
-        lend = self._fence.lent.lend
-        with self._fence.calls.awaiting(call):
-            self._fence.guard(dist.all_gather([*map(lend, found)], lend(tensor), async_op=True), call, tensor).wait()
+        call = self._aborter.calls.begin("gather", tensor)
+        alias = self._aborter.in_flight.alias
+        with self._aborter.calls.awaiting(call):
+            self._aborter.abortable_future(dist.all_gather([*map(alias, found)], alias(tensor), async_op=True), call, tensor).wait()
         return found
 
     def send(self, tensor: Tensor, target: int) -> None:
-        with self._fence.calls.awaiting(aside(f"send to rank {target}")):
+        with self._aborter.calls.awaiting(point_to_point_call(f"send to rank {target}")):
             self._transfer([dist.P2POp(dist.isend, tensor, target)], WORLD)
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        with self._fence.calls.awaiting(aside(f"receive from rank {source}")):
+        with self._aborter.calls.awaiting(point_to_point_call(f"receive from rank {source}")):
             self._transfer([dist.P2POp(dist.irecv, tensor, source)], WORLD)
 
     def transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> None:
-        with self._fence.calls.awaiting(self._fence.calls.begin("exchange")):
+        with self._aborter.calls.awaiting(self._aborter.calls.begin("exchange")):
             self._transfer(operations, along)
 
-    def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> Transfer:
-        self.traffic.add(along, of_transfer(operations))
-        return Transfer(dist.batch_isend_irecv(operations) if operations else (), operations)
+    def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> PointToPoint:
+        self.traffic.add(along, transfer_bytes(operations))
+        return PointToPoint(dist.batch_isend_irecv(operations) if operations else (), operations)
 
-    def end_transfers(self, transfers: Sequence[Transfer]) -> None:
+    def end_transfers(self, transfers: Sequence[PointToPoint]) -> None:
         peers = ", ".join(map(str, sorted({operation.peer for transfer in transfers for operation in transfer.operations})))
-        with self._fence.calls.awaiting(aside(f"transfer with rank {peers}")):
+        with self._aborter.calls.awaiting(point_to_point_call(f"transfer with rank {peers}")):
             self._end(transfers)
 
     def _transfer(self, operations: list[dist.P2POp], along: str) -> None:
         self._end([self.start_transfer(operations, along=along)])
         self._require_whole(*(operation.tensor for operation in operations))
 
-    def _end(self, transfers: Sequence[Transfer]) -> None:
+    def _end(self, transfers: Sequence[PointToPoint]) -> None:
         works = [work for transfer in transfers for work in transfer.works]
         if all(operation.tensor.device.type == "cpu" for transfer in transfers for operation in transfer.operations):
-            self._fence.wait(works)
+            self._aborter.wait(works)
         else:
             wait_for(works)
 
-    def attend(self, work: concurrent.futures.Future[Any]) -> None:
-        self._fence.attend(work)
+    def wait_for_future(self, work: concurrent.futures.Future[Any]) -> None:
+        self._aborter.wait_for_future(work)
 
     def process_group(self) -> dist.ProcessGroup | None:
         return dist.group.WORLD
 
-    def part(self) -> None:
+    def barrier_and_leave(self) -> None:
         self.sum(torch.zeros(1)).wait()
-        self._fence.await_threads()
+        self._aborter.wait_for_threads()
 
     def close(self) -> None:
-        """Hazard: drop every reference to wrappers, losses and graphs first, or the peers wait out the time-out."""
+        """Destroy the group. Hazard: drop all references to wrappers, losses and autograd graphs first, or peers wait for the time-out."""
         dist.destroy_process_group()
 
 
 class GenerationGroup(WorldGroup):
-    """Of one generation of a job: its ranks meet in a store of our own, and know where to ask for each other's machines."""
+    """The group of one generation of a job. Its ranks meet in the job's rendezvous store and exchange the addresses of their probe ports."""
 
-    def __init__(self, membership: Membership, fence: Fence, axes: Axes) -> None:
-        self._store = meet(membership, fence)
+    def __init__(self, membership: Membership, aborter: GroupAborter, axes: Axes) -> None:
+        self._store = meet(membership, aborter)
         device = torch.device("cuda", membership.slot) if membership.device == "cuda" else torch.device("cpu")
         store = PrefixStore(f"g{membership.generation}", self._store)
-        super().__init__(membership.rank, membership.world_size, device, store, fence, axes)
-        self._landmark = Landmark(self._store.local_host)
-        places = self.gather((self._landmark.place, fence.presence.at(self._store.local_host)))
-        others = {rank: place for rank, place in enumerate(places) if rank != self.rank}
-        fence.peers = {rank: landmark for rank, (landmark, _) in others.items()}
-        fence.presences = {rank: presence for rank, (_, presence) in others.items()}
+        super().__init__(membership.rank, membership.world_size, device, store, aborter, axes)
+        self._host_probe_port = HostProbePort(self._store.local_host)
+        endpoints = self.gather((self._host_probe_port.endpoint, aborter.process_probe_port.at(self._store.local_host)))
+        others = {rank: each for rank, each in enumerate(endpoints) if rank != self.rank}
+        aborter.host_probes = {rank: host for rank, (host, _) in others.items()}
+        aborter.process_probes = {rank: process for rank, (_, process) in others.items()}
 
     def close(self) -> None:
         super().close()
         self._store.close()
-        self._landmark.close()
+        self._host_probe_port.close()
 
 
-def meet(membership: Membership, fence: Fence) -> RendezvousStore:
-    """Everyone is alive and here before torch's own rendezvous, which no socket frees from waiting for one that died.
+def meet(membership: Membership, aborter: GroupAborter) -> RendezvousStore:
+    """Wait in the rendezvous store until every rank of the generation has arrived, and return the connected store.
 
-    A store that goes away comes back with its agent, and has forgotten who was there: a joiner must not be lost by that.
+    All ranks arrive here before torch's own rendezvous, because no socket frees a rank that waits there for one that died. A store that
+    disappears comes back with its agent and has forgotten all arrivals, so this rank connects and arrives again.
     """
     while True:
-        store = reach_store(membership, fence)
+        store = reach_store(membership, aborter)
         try:
-            await_all(store, membership, fence)
+            await_all(store, membership, aborter)
         except StoreUnreachableError:
             store.close()
-            if fence.struck.is_set():
+            if aborter.aborted.is_set():
                 raise
         else:
             return store
 
 
-def reach_store(membership: Membership, fence: Fence) -> RendezvousStore:
-    """An agent that dies in the middle of a hello is no store that is not there."""
-    deadline = time.monotonic() + CONNECT_TIMEOUT_SECONDS
+def reach_store(membership: Membership, aborter: GroupAborter) -> RendezvousStore:
+    """Return a connection to the store, trying again when its agent dies during the handshake. Raises `StoreUnreachableError`."""
+    deadline, backoff = time.monotonic() + CONNECT_TIMEOUT_SECONDS, Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
     while True:
         try:
-            return RendezvousStore(membership, cancelled=fence.struck)
+            return RendezvousStore(membership, cancelled=aborter.aborted)
         except StoreUnreachableError:
-            if fence.struck.wait(FIRST_RETRY_SECONDS) or time.monotonic() > deadline:
+            if aborter.aborted.wait(backoff.next_seconds()) or time.monotonic() > deadline:
                 raise
 
 
-def await_all(store: RendezvousStore, membership: Membership, fence: Fence) -> None:
-    if fence.struck.is_set():  # before the store's socket was there to be shut down
+def await_all(store: RendezvousStore, membership: Membership, aborter: GroupAborter) -> None:
+    """Record this rank's arrival in `store` and wait until all ranks of the generation have arrived. Raises `StoreRefusedError`."""
+    if aborter.aborted.is_set():  # before the store's socket was there to be shut down
         raise StoreRefusedError(f"generation {membership.generation} of job {membership.job_id} is over: a newer one has begun")
     arrived = f"g{membership.generation}/arrived"
     if store.add(arrived, 1) >= membership.world_size:
@@ -343,30 +368,32 @@ def await_all(store: RendezvousStore, membership: Membership, fence: Fence) -> N
     store.wait([f"{arrived}/all"])
 
 
-def join(membership: Membership, fence: Fence, axes: Axes = MappingProxyType({})) -> Group:
-    """Meet the other ranks of the generation. Once `fence` is struck, whatever waits here or in the group fails."""
+def join(membership: Membership, aborter: GroupAborter, axes: Axes = MappingProxyType({})) -> Group:
+    """Meet the other ranks of the generation and return their group, with the axis groups `axes`. Once `aborter` has aborted, every wait
+    fails.
+    """
     try:
-        return SoloGroup() if membership.world_size == 1 else GenerationGroup(membership, fence, axes)
+        return SoloGroup() if membership.world_size == 1 else GenerationGroup(membership, aborter, axes)
     finally:
-        fence.leave()
+        aborter.end_rendezvous()
 
 
-class Remains:
-    """A group that this rank is done with, until `drop`: while its sockets are open, a peer may still read what was sent to it."""
+class RetiredGroups:
+    """Process groups that this rank has left, kept until `drop`: while their sockets are open, a peer can still read what was sent to it."""
 
     def __init__(self, *groups: object) -> None:
         self._groups = list(groups)
 
     def drop(self) -> None:
-        """The group's end waits for gloo's threads, which may never come where it broke: that is left to a thread of its own."""
+        """Destroy the groups in a thread of their own: destruction waits for gloo's threads, which may never end in a broken group."""
         if self._groups:
             threading.Thread(target=self._groups.clear, name="group-end", daemon=True).start()
 
 
-def set_aside_group() -> Remains:
-    """Make room for the next group."""
+def retire_group() -> RetiredGroups:
+    """Destroy torch's current process groups, so that the next ones can be made, and return them with their sockets still open."""
     if not dist.is_initialized():
-        return Remains()
-    remains = Remains(*dist.distributed_c10d._world.pg_map)  # of the world, and of the lines in it
+        return RetiredGroups()
+    retired = RetiredGroups(*torch_private.living_groups())  # the world's group and the axis groups
     dist.destroy_process_group()
-    return remains
+    return retired

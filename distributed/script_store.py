@@ -1,4 +1,4 @@
-"""The store of a script's ranks, as torchrun's agent serves it: they reach it by MASTER_ADDR and MASTER_PORT."""
+"""The TCPStore of a script's ranks, which the node serves as torchrun's agent does; ranks reach it by MASTER_ADDR and MASTER_PORT."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported
 
 
 def serve_store(host: str, listener: socket.socket) -> TCPStore:
-    """A store at `listener`, which takes over that socket and serves it in a thread of its own for as long as it is kept."""
+    """Return a store that takes over the socket `listener` and serves it in a thread for as long as the store is referenced."""
     port = int(listener.getsockname()[1])
     return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())

@@ -1,22 +1,21 @@
-"""The rank's end of the rendezvous store: a `torch.distributed.Store` that speaks `store_wire` over one connection.
+"""The rank's client of the rendezvous store: a `torch.distributed.Store` that speaks `store_wire` over one connection.
 
-Unlike TCPStore it looks up no names, needs no torch on the side that serves it, and is refused once a newer generation
-exists. One request at a time per connection: whoever waits in a thread of its own clones the store first.
+Unlike TCPStore it looks up no names, needs no torch in the process that serves it, and is refused once a newer generation exists. A
+connection carries one request at a time: a thread that waits in the store uses a clone of it.
 """
 
 from __future__ import annotations
 
-import random
 import socket
 import threading
 import time
 from datetime import timedelta
 from typing import Protocol
 
-from torch._C._distributed_c10d import Store
+from torch.distributed.distributed_c10d import Store
 
-from distributed.errors import DistributedError, StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
-from distributed.store_wire import (
+from paceline.distributed.errors import DistributedError, StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
+from paceline.distributed.store_wire import (
     LENGTH,
     Add,
     Check,
@@ -36,6 +35,7 @@ from distributed.store_wire import (
     decode_reply,
     encode,
 )
+from paceline.monitoring.backoff import Backoff
 
 CONNECT_TIMEOUT_SECONDS = 60.0
 KEY_TIMEOUT = timedelta(minutes=5)
@@ -44,8 +44,8 @@ FIRST_RETRY_SECONDS = 0.02
 LONGEST_RETRY_SECONDS = 1.0
 
 
-class Address(Protocol):
-    """Where the store is and what proves membership of the generation."""
+class StoreAddress(Protocol):
+    """The store's address, and the token that proves membership of the generation."""
 
     @property
     def job_id(self) -> str: ...
@@ -60,10 +60,13 @@ class Address(Protocol):
 
 
 class RendezvousStore(Store):
-    """`cancelled`: gives up connecting once it is set."""
+    """A connection to the rendezvous store of one generation. Requests raise subclasses of `DistributedError`.
+
+    `connect_timeout`: seconds. `cancelled`: connecting is given up once it is set.
+    """
 
     def __init__(
-        self, address: Address, connect_timeout: float = CONNECT_TIMEOUT_SECONDS, cancelled: threading.Event | None = None
+        self, address: StoreAddress, connect_timeout: float = CONNECT_TIMEOUT_SECONDS, cancelled: threading.Event | None = None
     ) -> None:
         super().__init__()
         self._address = address
@@ -78,7 +81,7 @@ class RendezvousStore(Store):
 
     @property
     def local_host(self) -> str:
-        """This machine's address on the way to the store: there its peers reach it."""
+        """This machine's address on the route to the store, where other ranks can reach it."""
         return str(self._socket.getsockname()[0])
 
     # torch's own interface; its bindings pass str for keys, bytes for values and timedelta for timeouts.
@@ -125,6 +128,7 @@ class RendezvousStore(Store):
         return self._key_timeout
 
     def clone(self) -> RendezvousStore:
+        """Open another connection with the same membership."""
         return RendezvousStore(self._address)
 
     def close(self) -> None:
@@ -142,33 +146,38 @@ class RendezvousStore(Store):
         return content(reply)
 
 
-def connect(address: Address, timeout: float, cancelled: threading.Event) -> socket.socket:
-    """A connection within `timeout` seconds, trying again while the agent that serves the store comes up."""
+def connect(address: StoreAddress, timeout: float, cancelled: threading.Event) -> socket.socket:
+    """Return a connection to the store, trying for `timeout` seconds, since the agent that serves it may still be starting.
+
+    Raises `StoreUnreachableError` after that, and `StoreRefusedError` once `cancelled` is set.
+    """
     deadline = time.monotonic() + timeout
-    pause = FIRST_RETRY_SECONDS
+    backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
     while True:
         try:
             connection = socket.create_connection((address.store_host, address.store_port), timeout=timeout)
         except OSError as error:
+            pause = backoff.next_seconds()
             if time.monotonic() + pause > deadline:
                 where = f"{address.store_host}:{address.store_port}"
                 raise StoreUnreachableError(f"no rendezvous store at {where} after {timeout:g} s: {error}") from error
-            if cancelled.wait(pause * random.uniform(0.5, 1.0)):
+            if cancelled.wait(pause):
                 raise StoreRefusedError(
                     f"generation {address.generation} of job {address.job_id} is over: a newer one has begun"
                 ) from error
-            pause = min(2 * pause, LONGEST_RETRY_SECONDS)
         else:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
 
 
 def receive(connection: socket.socket) -> Reply:
+    """Receive and decode one reply."""
     (length,) = LENGTH.unpack(receive_exactly(connection, LENGTH.size))
     return decode_reply(receive_exactly(connection, length))
 
 
 def receive_exactly(connection: socket.socket, count: int) -> bytes:
+    """Receive `count` bytes. Raises ConnectionResetError if the store closes the connection before that."""
     received = bytearray()
     while len(received) < count:
         piece = connection.recv(count - len(received))
@@ -179,6 +188,7 @@ def receive_exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def content(reply: Reply) -> bytes | int | bool | None:
+    """Return the value of a successful reply, or raise the `DistributedError` that the reply stands for."""
     match reply:
         case Ok(value=value):
             return value

@@ -10,7 +10,7 @@ Wire format, over TCP, both ways:
 A client sends `hello` once and then one request at a time, each answered by exactly one reply, in order:
 
     request                                     answer                      meaning (as torch.distributed.Store's)
-    ["hello", job_id, generation, token, t]     ["ok", nil]                 waits up to t seconds, 120 at most, for a generation not heard of yet
+    ["hello", job_id, generation, token, t]     ["ok", nil]                 waits up to t seconds, 120 at most, for a generation that is not known yet
     ["set", key, value]                         ["ok", nil]
     ["get", key, t]                             ["ok", value]               waits up to t seconds for the key
     ["add", key, amount]                        ["ok", new int]             a missing key counts as 0; kept as decimal text
@@ -20,13 +20,13 @@ A client sends `hello` once and then one request at a time, each answered by exa
     ["deletekey", key]                          ["ok", existed]
     ["numkeys"]                                 ["ok", int]
 
-    any of them                                 ["timedout", message]       the wait's t seconds are over; the connection goes on
-                                                ["invalid", message]        cannot be done; the connection goes on
-                                                ["refused", message]        no member, older generation, generation over; closed
+    any of them                                 ["timedout", message]       the wait's t seconds are over; the connection stays open
+                                                ["invalid", message]        cannot be done; the connection stays open
+                                                ["refused", message]        not a member, older generation, generation over; then closed
 
-Keys are text, values bytes. Waiting holds up its own connection only: clone a store to wait in two threads. When a
-newer generation is admitted, every connection of an older one is answered `refused`, waiting ones at once: the fence. A generation
-that begins at a boundary of the one before it leaves that one open, until it is retired or a generation breaks in.
+Keys are text, values bytes. A waiting request blocks its own connection only: clone a store to wait in two
+threads. When a newer generation is admitted, every connection of an older one is answered `refused`, waiting requests at once: the generation is a
+fencing token. A generation that begins at a step boundary leaves the one before it open, until that is retired or another is admitted.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from distributed.errors import StoreRefusedError
-from distributed.store_wire import (
+from paceline.distributed.errors import StoreRefusedError
+from paceline.distributed.store_wire import (
     LENGTH,
     MAX_FRAME_BYTES,
     MAX_HELLO_BYTES,
@@ -65,23 +65,23 @@ from distributed.store_wire import (
 )
 
 HELLO_TIMEOUT_SECONDS = 10.0
-MAX_ADMISSION_SECONDS = 120.0  # how long a client may wait for its generation, whatever it asks for
-#: Connections that have not proved their membership; further ones are closed at once. Ranks say hello as soon as they are connected.
-MAX_STRANGERS = 2048
+MAX_ADMISSION_SECONDS = 120.0  # how long a client may wait for its generation, whatever timeout it sends
+#: Connections that have not proved their membership; further ones are closed at once. Ranks send hello as soon as they are connected.
+MAX_UNAUTHENTICATED = 2048
 MAX_CONNECTIONS = 16384
 
 
 class Namespace:
-    """The keys of one generation of one job."""
+    """The keys of one generation of one job, and the token of its members."""
 
     def __init__(self, token: str) -> None:
         self.token = token
         self.values: dict[str, bytes] = {}
-        self.closed: str | None = None  # why
+        self.closed: str | None = None  # the reason
         self.changed = asyncio.Condition()
 
     async def wait_for(self, keys: tuple[str, ...], timeout: float) -> bool:
-        """True once all keys exist, False after `timeout` seconds."""
+        """Return True once all keys exist, or False after `timeout` seconds. Raises `StoreRefusedError` if the namespace is closed."""
         try:
             async with asyncio.timeout(timeout), self.changed:
                 await self.changed.wait_for(lambda: self.closed is not None or self.has(keys))
@@ -94,31 +94,34 @@ class Namespace:
         return all(key in self.values for key in keys)
 
     def check_open(self) -> None:
+        """Raise `StoreRefusedError` if the namespace is closed."""
         if self.closed is not None:
             raise StoreRefusedError(self.closed)
 
     async def notify(self) -> None:
+        """Wake every request that waits for keys of this namespace."""
         async with self.changed:
             self.changed.notify_all()
 
 
 class StoreServer:
-    """Serves the namespaces that `admit` opened, until `retire`."""
+    """Serves the namespaces of generations from `admit` to `retire`."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[int, Namespace]] = {}
-        self._former: dict[str, dict[int, str]] = {}  # tokens of generations that are over, of jobs that are served
-        self._strangers = 0
+        self._former: dict[str, dict[int, str]] = {}  # by job, the tokens of generations that are over
+        self._unauthenticated = 0
         self._admitted = asyncio.Condition()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int = 0) -> int:
-        """Listen, on a free port for 0; returns the port."""
+        """Listen on `port`, or on a free port for 0, and return the port."""
         self._server = await asyncio.start_server(self._on_connection, host, port)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
+        """Stop listening and close every connection."""
         if self._server is not None:
             self._server.close()
         for task in list(self._connections):
@@ -126,9 +129,11 @@ class StoreServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def admit(self, job_id: str, generation: int, token: str, *, at_boundary: bool = False) -> None:
-        """Open a generation's namespace and, unless its ranks are to leave the older ones in good order, fence those off.
+        """Open the namespace of a generation, and close those of older generations unless their ranks are to leave them in good order
+        (`at_boundary`).
 
-        A stale one stays out. Harmless the second time."""
+        A generation older than an admitted one is not opened. Harmless the second time.
+        """
         generations = self._namespaces.setdefault(job_id, {})
         if any(newer > generation for newer in generations):
             self._former.setdefault(job_id, {})[generation] = token
@@ -141,7 +146,7 @@ class StoreServer:
             self._admitted.notify_all()
 
     async def retire(self, job_id: str, generation: int) -> None:
-        """Close a generation that is no longer desired. Harmless the second time."""
+        """Close the namespace of a generation that is no longer desired. Harmless the second time."""
         generations = self._namespaces.get(job_id, {})
         if generation in generations:
             await self._close_namespace(job_id, generation, f"job {job_id}: generation {generation} is over")
@@ -156,7 +161,7 @@ class StoreServer:
         await namespace.notify()
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._strangers >= MAX_STRANGERS or len(self._connections) >= MAX_CONNECTIONS:
+        if self._unauthenticated >= MAX_UNAUTHENTICATED or len(self._connections) >= MAX_CONNECTIONS:
             writer.transport.abort()
             return
         task = asyncio.current_task()
@@ -172,7 +177,7 @@ class StoreServer:
             StoreFrameTooLargeError,
             TimeoutError,
         ):
-            pass  # the client left, or does not speak this protocol: its connection ends, nobody else's
+            pass  # the client left, or does not speak this protocol: only its own connection ends
         finally:
             self._connections.discard(task)
             writer.close()
@@ -181,16 +186,18 @@ class StoreServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            namespace = await self._welcome(reader)
+            namespace = await self._authenticate(reader)
             await _write(writer, Ok())
             while True:
                 await _write(writer, await answer(namespace, await _read_request(reader, MAX_FRAME_BYTES)))
         except StoreRefusedError as refusal:
             await _write(writer, Refused(str(refusal)))
 
-    async def _welcome(self, reader: asyncio.StreamReader) -> Namespace:
-        """Until the client has proved its membership it is a stranger: it may say little, and not many may at once."""
-        self._strangers += 1
+    async def _authenticate(self, reader: asyncio.StreamReader) -> Namespace:
+        """Read the client's hello and return its namespace. Until then the client may send little, and few such clients are served at
+        once.
+        """
+        self._unauthenticated += 1
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
                 hello = await _read_request(reader, MAX_HELLO_BYTES)
@@ -198,35 +205,40 @@ class StoreServer:
                 raise StoreRefusedError(f"the first message must be hello, not {type(hello).__name__.lower()}")
             return await self._namespace_of(hello)
         finally:
-            self._strangers -= 1
+            self._unauthenticated -= 1
 
     async def _namespace_of(self, hello: Hello) -> Namespace:
-        """Of an unknown job and of a wrong token a client learns the same; only who was a member learns that its generation is over."""
+        """Return the namespace of a member, or raise `StoreRefusedError`.
+
+        The refusal is the same for an unknown job and for a wrong token; only a former member is told that its generation is over.
+        """
         await self._await_admission(hello)
         generations = self._namespaces.get(hello.job_id, {})
         namespace = generations.get(hello.generation)
-        if namespace is not None and _same(namespace.token, hello.token):
+        if namespace is not None and _tokens_equal(namespace.token, hello.token):
             return namespace
         former = self._former.get(hello.job_id, {}).get(hello.generation)
-        if former is not None and generations and _same(former, hello.token):
+        if former is not None and generations and _tokens_equal(former, hello.token):
             raise StoreRefusedError(f"job {hello.job_id}: stale generation {hello.generation}; the current one is {max(generations)}")
         raise StoreRefusedError(
             f"no member of job {hello.job_id} generation {hello.generation}: the store token is wrong, or this store does not serve it"
         )
 
     async def _await_admission(self, hello: Hello) -> None:
-        """A rank may be quicker than the message that announces its generation to this agent."""
+        """Wait until the generation, or a newer one, is admitted: a rank may be faster than the message that announces its generation to
+        this agent.
+        """
 
         def known() -> bool:
             return any(generation >= hello.generation for generation in self._namespaces.get(hello.job_id, ()))
 
-        with contextlib.suppress(TimeoutError):  # the caller says what is missing
+        with contextlib.suppress(TimeoutError):  # the caller reports what is missing
             async with asyncio.timeout(min(hello.timeout, MAX_ADMISSION_SECONDS)), self._admitted:
                 await self._admitted.wait_for(known)
 
 
 async def answer(namespace: Namespace, request: Request) -> Reply:
-    """Carry out one request."""
+    """Carry out one request and return the reply."""
     namespace.check_open()
     match request:
         case Get() | Wait():
@@ -240,7 +252,7 @@ async def answer(namespace: Namespace, request: Request) -> Reply:
         case NumKeys():
             return Ok(len(namespace.values))
         case Hello():
-            return Invalid("hello was said already on this connection")
+            return Invalid("hello was sent already on this connection")
 
 
 async def _answer_waiting(namespace: Namespace, request: Get | Wait) -> Reply:
@@ -287,8 +299,8 @@ async def _read_request(reader: asyncio.StreamReader, limit: int) -> Request:
     return decode_request(await reader.readexactly(check_length(length, limit)))
 
 
-def _same(token: str, said: str) -> bool:
-    return hmac.compare_digest(token.encode(), said.encode())
+def _tokens_equal(token: str, sent: str) -> bool:
+    return hmac.compare_digest(token.encode(), sent.encode())
 
 
 async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:

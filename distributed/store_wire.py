@@ -1,4 +1,4 @@
-"""What a rendezvous store's clients and its server say: the frames and messages that `store_server` describes. No torch."""
+"""The frames and messages between the rendezvous store's clients and its server, as `store_server` describes them. No torch."""
 
 from __future__ import annotations
 
@@ -7,79 +7,99 @@ import struct
 import msgspec
 
 MAX_FRAME_BYTES = 16 << 20
-MAX_HELLO_BYTES = 4 << 10  # of a client that has not proved its membership
+MAX_HELLO_BYTES = 4 << 10  # for a client that has not proved its membership
 LENGTH = struct.Struct(">I")
 
 
 class StoreFrameTooLargeError(ValueError):
-    """A frame over MAX_FRAME_BYTES, or a hello over MAX_HELLO_BYTES."""
+    """A frame is larger than MAX_FRAME_BYTES, or a hello larger than MAX_HELLO_BYTES."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=str.lower):
-    """On the wire: a msgpack array whose first element is the lower-case class name."""
+    """The base of all messages: on the wire a msgpack array whose first element is the class name in lower case."""
 
 
 class Hello(Message, frozen=True):
+    """The first message of a client, which proves its membership of a generation."""
+
     job_id: str
     generation: int
     token: str
-    timeout: float  # seconds to wait for a generation that the server has not heard of yet
+    timeout: float  # seconds to wait for a generation that the server does not know yet
 
 
 class Set(Message, frozen=True):
+    """Set a key to a value."""
+
     key: str
     value: bytes
 
 
 class Get(Message, frozen=True):
+    """Get the value of a key, waiting for it up to `timeout` seconds."""
+
     key: str
     timeout: float
 
 
 class Add(Message, frozen=True):
+    """Add to the number that is the value of a key."""
+
     key: str
     amount: int
 
 
 class Check(Message, frozen=True):
+    """Ask whether all keys exist."""
+
     keys: tuple[str, ...]
 
 
 class Wait(Message, frozen=True):
+    """Wait up to `timeout` seconds until all keys exist."""
+
     keys: tuple[str, ...]
     timeout: float
 
 
 class CompareSet(Message, frozen=True):
+    """Set a key if its value is the expected one."""
+
     key: str
     expected: bytes
     desired: bytes
 
 
 class DeleteKey(Message, frozen=True):
+    """Delete a key and its value."""
+
     key: str
 
 
 class NumKeys(Message, frozen=True):
-    pass
+    """Ask for the number of keys."""
 
 
 class Ok(Message, frozen=True):
+    """The request was carried out; `value` is its result."""
+
     value: bytes | int | bool | None = None
 
 
 class Refused(Message, frozen=True):
-    """Not a member, or no longer: the server closes the connection."""
+    """The client is not, or no longer, a member; the server closes the connection."""
 
     message: str
 
 
 class TimedOut(Message, frozen=True):
+    """The key did not appear in time; the connection stays open."""
+
     message: str
 
 
 class Invalid(Message, frozen=True):
-    """The request cannot be carried out (`add` on a value that is not a number, ...); the connection goes on."""
+    """The request cannot be carried out (`add` on a value that is not a number, ...); the connection stays open."""
 
     message: str
 
@@ -93,7 +113,7 @@ _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def encode(message: Request | Reply) -> bytes:
-    """A whole frame: length, then message."""
+    """Return a whole frame: length, then message."""
     payload = _encoder.encode(message)
     return LENGTH.pack(check_length(len(payload))) + payload
 
@@ -107,6 +127,7 @@ def decode_reply(payload: bytes) -> Reply:
 
 
 def check_length(length: int, limit: int = MAX_FRAME_BYTES) -> int:
+    """Return `length`. Raises `StoreFrameTooLargeError` if it is over `limit` bytes."""
     if length > limit:
         raise StoreFrameTooLargeError(f"store frame of {length} bytes; the limit is {limit}: pass large data through files")
     return length

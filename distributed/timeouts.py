@@ -1,6 +1,6 @@
-"""What specs are checked against, too: no torch in here."""
+"""Time-outs that job specs are checked against as well. No torch."""
 
 from __future__ import annotations
 
-#: For a peer that is silent rather than dead; a dead one closes its sockets and is noticed at once.
+#: How long a collective waits for a silent peer; a dead peer closes its sockets and is noticed at once.
 COLLECTIVE_SECONDS = 1800

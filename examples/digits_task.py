@@ -11,8 +11,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.spec.job import JobSpec
-from training.task import Batch, Loss, Task
+from paceline import Batch, JobSpec, Loss, Task
 
 HELD_OUT_EVERY = 5
 EDGES = [[[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]], [[-1.0, -2.0, -1.0], [0.0, 0.0, 0.0], [1.0, 2.0, 1.0]]]
@@ -44,7 +43,7 @@ class Network(nn.Module):
         self.head = nn.Linear(32 * 4 * 4, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 1, 8, 8) to logits (batch, 10)."""
+        """Map (batch, 1, 8, 8) to logits (batch, 10)."""
         logits: Tensor = self.head(self.convolutions(self.edges(images)).flatten(1))
         return logits
 
@@ -57,14 +56,14 @@ def loss(model: nn.Module, batch: Batch) -> Loss:
 
 
 def optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """Each group has a learning rate of its own; the spec's schedule scales them all."""
+    """Return AdamW with a learning rate for each group of parameters; the spec's schedule scales both."""
     assert isinstance(model, Network)
     body, head = model.convolutions.parameters(), model.head.parameters()
     return torch.optim.AdamW([{"params": body, "lr": 2e-3}, {"params": head, "lr": 5e-3}])
 
 
 def make_task(spec: JobSpec) -> Task:
-    """What `entrypoint: digits_task:make_task` names. Each rank calls it, with random numbers seeded alike."""
+    """Build the task that `entrypoint: digits_task:make_task` names. Each rank calls this function, with random numbers seeded alike."""
     found = load_digits()
     images, labels = torch.tensor(found.images, dtype=torch.float32)[:, None] / 16, torch.tensor(found.target)
     held_out = torch.arange(len(labels)) % HELD_OUT_EVERY == 0

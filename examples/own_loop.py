@@ -5,7 +5,7 @@
     paceline submit own_loop.yaml
 
 The batch size is that of each rank. With the same product of ranks, batch size and accumulation the losses are the same to rounding: each
-update is computed from the same images, whoever computes on which of them. Started again with a checkpoint directory, it goes on where it was.
+update is computed from the same images, on any number of ranks. Started again with a checkpoint directory, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def own_part(step: int, batch_size: int, samples: int) -> Tensor:
-    """Which samples this rank's batch number `step` is made of: all ranks' batches of a step lie side by side in the epoch's order."""
+    """Return the indices of the samples in this rank's batch number `step`: all ranks' batches of a step lie side by side in the epoch's order."""
     world = paceline.world()
     first = (step * world.world_size + world.rank) * batch_size
     places = torch.arange(first, first + batch_size)

@@ -18,7 +18,7 @@ CHUNK_BYTES = 1 << 20
 NOTE_SUFFIX = ".note"
 
 
-class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+class TraceArtifact(msgspec.Struct, frozen=True, kw_only=True):
     """A trace of the steps `first_step` to `last_step`, both included. `error`: why there is no file; its size is 0 then."""
 
     name: str  # of the file; one rank in one generation uses each once
@@ -42,11 +42,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     generation: int
     rank: int
-    artifact: Artifact
+    artifact: TraceArtifact
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """What the coordinator holds of an artifact: `next_chunk` is wanted next. None: it wants no more of it."""
+    """State of an artifact at the coordinator: the next chunk that it wants. `next_chunk` is None once it wants no more."""
 
     id: str
     next_chunk: int | None

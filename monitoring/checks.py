@@ -9,7 +9,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from monitoring.points import MAX_NAME_CHARACTERS, MAX_STEP
+from paceline.monitoring.points import MAX_NAME_CHARACTERS, MAX_STEP
 
 
 def checked_step(step: Any) -> int:
@@ -44,7 +44,7 @@ def checked_values(values: Mapping[str, Any], names: set[str]) -> dict[str, floa
 
 
 def check_name(name: Any) -> None:
-    """Raises TypeError or ValueError for what cannot be the name of a metric."""
+    """Check that `name` can be the name of a metric. Raises TypeError or ValueError."""
     if type(name) is not str:
         raise TypeError(f"metric name {_shown(name)} ({type(name).__name__}) is not text: use a str")
     if len(name) > MAX_NAME_CHARACTERS:

@@ -1,7 +1,7 @@
 """What a device could do at most, and which share of that a model used: MFU.
 
 Peaks are the makers' own figures, dense (without structured sparsity), at boost clock, for products that are added up in fp32. A device that
-is not listed has no MFU: a guess would look like a measurement. A CPU has none either: its peak depends on clocks that nobody promises.
+is not listed has no MFU: a guess would look like a measurement. A CPU has none either: its peak depends on clocks that no data sheet promises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TERA = 1e12
 
 @dataclass(frozen=True)
 class Device:
-    """One product; `pattern` finds it in the name that the driver gives."""
+    """Peak figures of one product; `pattern` matches the name that the driver gives."""
 
     pattern: str
     teraflops: Mapping[str, float]  # by precision, as `JobSpec.precision` spells it
@@ -50,7 +50,8 @@ DEVICES = (
 
 
 def peak_of(device: str, precision: str) -> Peak | None:
-    """Of a device as its driver names it ("NVIDIA H100 80GB HBM3"); None: not known."""
+    """Return the dense peak of a device, by the name that its driver gives ("NVIDIA H100 80GB HBM3"), at `precision`; None if it is not
+    listed."""
     known = next((each for each in DEVICES if re.search(rf"\b{each.pattern}", device)), None)
     if known is None or precision not in known.teraflops:
         return None

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from monitoring import tensorboard
-from monitoring.files import Appender
-from monitoring.sinks import Measured
+from paceline.monitoring import tensorboard
+from paceline.monitoring.files import Appender
+from paceline.monitoring.sinks import Measured
 
 
-class EventFile:
+class EventFileWriter:
     """A new file in `folder`, which is made where it is missing; TensorBoard reads what is in it while it grows."""
 
     def __init__(self, folder: Path) -> None:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from monitoring.tensorboard import masked_checksum
+from paceline.monitoring.tensorboard import masked_checksum
 
 #: length, checksum of the length
 HEAD = struct.Struct("<Q4s")
@@ -33,7 +33,7 @@ Value = int | bytes | memoryview
 
 
 class DamagedEventError(ValueError):
-    """What should be an event file's record is none."""
+    """A record of an event file cannot be decoded."""
 
 
 class Scalars(NamedTuple):
@@ -74,7 +74,8 @@ class Pieces:
 
 
 def scalars_of(payload: bytes) -> Scalars | None:
-    """None: the event has none. Raises DamagedEventError for what is no `Event`."""
+    """Decode the scalars of one serialized TensorBoard `Event`; None if it has none. Raises DamagedEventError for bytes that are no
+    `Event`."""
     step, time, values = 0, 0.0, []
     for field, value in _fields(memoryview(payload)):
         if field == _EVENT_TIME and isinstance(value, bytes):
@@ -112,7 +113,7 @@ def _plugin(metadata: memoryview) -> bytes:
 
 
 def _number(tensor: memoryview) -> float | None:
-    """Of a tensor with one element."""
+    """Return the number in a tensor of one element."""
     kind, content = _NUMBERS[1], b""
     for field, value in _fields(tensor):
         if field == _TENSOR_TYPE and isinstance(value, int) and value in _NUMBERS:

@@ -14,13 +14,13 @@ from typing import BinaryIO, Self
 
 _READ_BYTES = 1 << 20
 #: How long a writer waits for another one of the same file, and how often it looks.
-TURN_SECONDS = 1.0
-_TURN_POLL_SECONDS = 0.002
+LOCK_SECONDS = 1.0
+_LOCK_POLL_SECONDS = 0.002
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class UnfitFileError(OSError):
-    """What lies at a path is no plain file, or too large to be what it should be."""
+    """A path leads to something other than a plain file, or to a file that is too large for its purpose."""
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
@@ -53,7 +53,7 @@ class Appender:
             raise UnfitFileError(f"{path} is no plain file")
 
     def read(self, start: int = 0) -> bytes:
-        """All there is from byte `start` on."""
+        """Return the content from byte `start` to the end."""
         content = bytearray()
         while piece := os.pread(self._descriptor, _READ_BYTES, start + len(content)):
             content += piece
@@ -64,20 +64,21 @@ class Appender:
         return os.fstat(self._descriptor).st_size
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Nobody else who asks for a turn writes meanwhile. Raises BlockingIOError after TURN_SECONDS; a file system without locks gives none."""
-        deadline = time.monotonic() + TURN_SECONDS
-        while not self._lock():
+    def lock(self) -> Iterator[None]:
+        """Hold the file's exclusive lock within the block. Raises BlockingIOError after LOCK_SECONDS. Without effect on a file system that
+        has no locks."""
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not self._try_lock():
             if time.monotonic() > deadline:
-                raise BlockingIOError(errno.EAGAIN, f"another process has been writing for {TURN_SECONDS:g} s")
-            time.sleep(_TURN_POLL_SECONDS)
+                raise BlockingIOError(errno.EAGAIN, f"another process has been writing for {LOCK_SECONDS:g} s")
+            time.sleep(_LOCK_POLL_SECONDS)
         try:
             yield
         finally:
             with contextlib.suppress(OSError):  # no locks on this file system
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def _lock(self) -> bool:
+    def _try_lock(self) -> bool:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -94,7 +95,7 @@ class Appender:
         self.close()
 
     def cut(self, end: int) -> None:
-        """Forget what follows byte `end`."""
+        """Truncate the file to its first `end` bytes."""
         os.ftruncate(self._descriptor, end)
 
     def append(self, content: bytes) -> None:
@@ -112,15 +113,16 @@ class Appender:
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Whoever appends later gets an OSError."""
+        """Close the file. A later `append` raises OSError."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
 
 def open_file(path: Path, owner: int | None = None) -> BinaryIO:
-    """Open a file that somebody else has left, for reading: a plain one, not what a symbolic link names, and never waiting as a pipe would.
+    """Open a plain file that another process has left, for reading. Symbolic links are not followed, and a pipe is never waited for.
 
-    `owner`: the user whose it must be; None: anybody's. Raises UnfitFileError, or another OSError."""
+    `owner` is the user id that the file must have; None allows any. Raises UnfitFileError, or another OSError.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -135,7 +137,8 @@ def open_file(path: Path, owner: int | None = None) -> BinaryIO:
 
 
 def read_file(path: Path, limit: int, owner: int | None = None) -> bytes:
-    """All of a small file that somebody else has left: see `open_file`. Raises UnfitFileError over `limit` bytes, or another OSError."""
+    """Return the content of a small file that another process has left; see `open_file`. Raises UnfitFileError over `limit` bytes, or
+    another OSError."""
     with open_file(path, owner) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -144,7 +147,7 @@ def read_file(path: Path, limit: int, owner: int | None = None) -> bytes:
 
 
 def make_folders(path: Path) -> None:
-    """With the parents that are missing; they survive a power cut."""
+    """Create the folder `path` and its missing parents; they survive a power cut."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
@@ -165,7 +168,7 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make what somebody else has written into it survive a power cut."""
+    """Make the content, written by another process, survive a power cut."""
     _sync(path, 0)
 
 

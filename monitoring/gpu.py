@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from monitoring.samples import Gpu, GpuSample
+from paceline.monitoring.samples import Gpu, GpuSample
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class NoGpuError(Exception):
 
 
 def open_gpus() -> GpuSampler:
-    """Raises NoGpuError("no GPU") on a machine without NVIDIA's driver, or with its words if the driver fails."""
+    """Open NVML. Raises NoGpuError("no GPU") on a machine without NVIDIA's driver, or with the driver's message if it fails."""
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):

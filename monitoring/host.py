@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from monitoring.samples import HostSample
+from paceline.monitoring.samples import HostSample
 
 
 class HostSampler:
@@ -36,7 +36,7 @@ class HostSampler:
 
 
 def available_memory_bytes() -> int:
-    """What could be allocated without swapping."""
+    """Return the bytes of memory that could be allocated without swapping."""
     return int(psutil.virtual_memory().available)
 
 

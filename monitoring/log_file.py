@@ -1,6 +1,6 @@
 """Keeps a log file that a process was started with from growing for ever, while the process goes on writing to it.
 
-Whoever opened it did so to append (O_APPEND), so after the file is cut the process writes on at its new end. What it writes between the
+The process that writes it opened it to append (O_APPEND), so after the file is cut the process writes on at its new end. What it writes between the
 copy and the cut is lost: a few lines at worst, once in many megabytes.
 """
 
@@ -37,8 +37,8 @@ def cut(path: Path, limit: int = MAX_BYTES, kept: int = KEPT_BYTES) -> bool:
     return True
 
 
-async def keep_small(paths: Sequence[Path]) -> None:
-    """Look at these files at once and then every minute, until cancelled. A file that cannot be cut is told of, and tried again."""
+async def cap_periodically(paths: Sequence[Path]) -> None:
+    """Cap the size of these log files now and then once a minute, until cancelled. A file that cannot be cut is logged, and tried again."""
     while True:
         for path in paths:
             try:

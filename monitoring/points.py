@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 
-class Unit(StrEnum):
+class MetricUnit(StrEnum):
     NONE = ""
     NATS = "nats"
     RATIO = "ratio"
@@ -27,28 +27,28 @@ class Unit(StrEnum):
 
 
 #: Reported by rank 0 for the whole job, once per step.
-JOB_METRICS: dict[str, Unit] = {
-    "loss": Unit.NATS,
-    "learning_rate": Unit.NONE,
-    "gradient_norm": Unit.NONE,
-    "loss_scale": Unit.NONE,  # of fp16: by which the next step's loss is multiplied
-    "skipped_updates": Unit.NONE,  # since step 0, for gradients that overflowed in fp16
-    "samples_per_second": Unit.PER_SECOND,
-    "tokens_per_second": Unit.PER_SECOND,
-    "mfu": Unit.RATIO,
-    "flops_per_sample": Unit.NONE,  # forward and backward, where the spec alone does not tell: counted on the rank, or a task's own figure
-    "pipeline_bubble": Unit.RATIO,  # of a step: a pipeline's ranks computed nothing, in the mean
-    "eval_loss": Unit.NATS,
-    "eval_accuracy": Unit.RATIO,
+JOB_METRICS: dict[str, MetricUnit] = {
+    "loss": MetricUnit.NATS,
+    "learning_rate": MetricUnit.NONE,
+    "gradient_norm": MetricUnit.NONE,
+    "loss_scale": MetricUnit.NONE,  # of fp16: by which the next step's loss is multiplied
+    "skipped_updates": MetricUnit.NONE,  # since step 0, for gradients that overflowed in fp16, or for bad losses
+    "samples_per_second": MetricUnit.PER_SECOND,
+    "tokens_per_second": MetricUnit.PER_SECOND,
+    "mfu": MetricUnit.RATIO,
+    "flops_per_sample": MetricUnit.NONE,  # forward and backward, where the spec alone does not tell: counted on the rank, or a task's own figure
+    "pipeline_bubble": MetricUnit.RATIO,  # of a step: a pipeline's ranks computed nothing, in the mean
+    "eval_loss": MetricUnit.NATS,
+    "eval_accuracy": MetricUnit.RATIO,
 }
 
-#: Reported by rank 0, once per step, for whoever audits the data: the step used `samples` places of the endless line of samples
+#: Reported by rank 0, once per step, for an audit of the data: the step used `samples` places of the endless line of samples
 #: (`training/data/sampler.py`) from place `first_sample` on, counted from 0; an epoch has `epoch_samples` of them. Places, not
-#: measurements: nobody draws them.
-SAMPLE_METRICS: dict[str, Unit] = {
-    "first_sample": Unit.NONE,
-    "samples": Unit.NONE,
-    "epoch_samples": Unit.NONE,
+#: measurements, and no chart draws them.
+SAMPLE_METRICS: dict[str, MetricUnit] = {
+    "first_sample": MetricUnit.NONE,
+    "samples": MetricUnit.NONE,
+    "epoch_samples": MetricUnit.NONE,
 }
 
 #: Bytes that a rank sent in a step, by the axis of the mesh along which they went; `world`: between all ranks, whatever their axes.
@@ -62,25 +62,25 @@ SENT_METRICS: dict[str, str] = {
 }
 
 #: Reported by every rank for itself, once per step. The parts add up to step_seconds; `other` is the rest.
-RANK_METRICS: dict[str, Unit] = {
-    "step_seconds": Unit.SECONDS,
-    "data_seconds": Unit.SECONDS,
-    "forward_seconds": Unit.SECONDS,
-    "backward_seconds": Unit.SECONDS,
-    "communication_seconds": Unit.SECONDS,
-    "optimizer_seconds": Unit.SECONDS,
-    "other_seconds": Unit.SECONDS,
-    "overlapped_communication_seconds": Unit.SECONDS,  # under way while the rank computed: no part
-    "memory_bytes": Unit.BYTES,
-    "peak_memory_bytes": Unit.BYTES,
-    "dropped_records": Unit.NONE,
-    **dict.fromkeys(SENT_METRICS.values(), Unit.BYTES),
+RANK_METRICS: dict[str, MetricUnit] = {
+    "step_seconds": MetricUnit.SECONDS,
+    "data_seconds": MetricUnit.SECONDS,
+    "forward_seconds": MetricUnit.SECONDS,
+    "backward_seconds": MetricUnit.SECONDS,
+    "communication_seconds": MetricUnit.SECONDS,
+    "optimizer_seconds": MetricUnit.SECONDS,
+    "other_seconds": MetricUnit.SECONDS,
+    "overlapped_communication_seconds": MetricUnit.SECONDS,  # under way while the rank computed: no part
+    "memory_bytes": MetricUnit.BYTES,
+    "peak_memory_bytes": MetricUnit.BYTES,
+    "dropped_records": MetricUnit.NONE,
+    **dict.fromkeys(SENT_METRICS.values(), MetricUnit.BYTES),
 }
 
 STEP_PARTS = ("data_seconds", "forward_seconds", "backward_seconds", "communication_seconds", "optimizer_seconds", "other_seconds")
 
 
-#: What nobody but a trainer may record, in any job: the audit of the data reads it.
+#: Names that only a trainer may record, in any job: the audit of the data reads it.
 RESERVED_NAMES = frozenset(SAMPLE_METRICS)
 #: What the trainer of a job with a spec records; there, `paceline.log` refuses these names.
 TRAINER_NAMES = frozenset({**JOB_METRICS, **SAMPLE_METRICS, **RANK_METRICS})
@@ -95,14 +95,14 @@ MAX_NAMES = 1_000
 
 
 def communication(sent: Mapping[str, float], overlapped: float | None) -> dict[str, float]:
-    """Metrics of one rank's step: bytes by axis; seconds beside computing, None where nobody tells."""
+    """Metrics of one rank's step: bytes by axis; seconds beside computing, None where they are unknown."""
     values = {SENT_METRICS[axis]: size for axis, size in sent.items()}
     return values if overlapped is None else values | {"overlapped_communication_seconds": overlapped}
 
 
-def unit_of(name: str) -> Unit:
-    """The unit of a metric; a user's own metric has none."""
-    return JOB_METRICS.get(name) or RANK_METRICS.get(name) or SAMPLE_METRICS.get(name) or Unit.NONE
+def unit_of(name: str) -> MetricUnit:
+    """The unit of a metric, where one of Paceline's models is trained; a user's own metric has none."""
+    return JOB_METRICS.get(name) or RANK_METRICS.get(name) or SAMPLE_METRICS.get(name) or MetricUnit.NONE
 
 
 class MetricRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,6 +136,9 @@ EventKind = Literal[
     "micro_batch_found",
     "data_dropped",
     "curves_found",
+    "file_saved",
+    "bad_loss",
+    "run_configured",
 ]
 
 
@@ -154,8 +157,12 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     carried_on            step, transfers, entered_at, joined_at, agreed_at, first_step_at or null
                           (living processes have formed a new generation; seconds since the epoch)
     data_dropped          the fields of `DataDropped`
-    curves_found          path, how, late           (a file of a script's is read into curves; how it is known to be this rank's; whether
-                          its steps come some time after they were done)
+    curves_found          path, how, late, printed  (a file of a script's is read into curves; how it is known to be this rank's; whether
+                          its steps come some time after they were done; true: it is the rank's log)
+    file_saved            path, bytes, step or null, time   (the newest file in a script's folders that looks like a checkpoint; the step is the one in its name)
+    bad_loss              step, what (not_finite, spike), act (the job's policy), again, loss, gradient_norm, limit or null, micro_batches,
+                          sample_ids (the first of them), samples (how many there are)
+    run_configured        the fields of `RunConfig`
     """
 
     seq: int
@@ -165,12 +172,20 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataDropped(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a rank's code gave and nobody will get, told once with an example."""
+    """Report of values from a rank's code that are not stored, sent once with an example."""
 
     what: str  # "metric names", "events", ...
     count: int  # when it was told; there may be more since
     reason: str
     example: str
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Configuration of a script's run: from `paceline.init(config=...)`, or handed on by a framework."""
+
+    name: str
+    project: str
+    config: dict[str, str | float | int | bool | None]  # nested names are joined by a slash
 
 
 class RankBatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitoring.checks import checked_step, checked_values
-from monitoring.points import MAX_NAMES, RESERVED_NAMES, DataDropped
-from monitoring.sinks import MetricSink, MetricSpool
+from paceline.monitoring.checks import checked_step, checked_values
+from paceline.monitoring.points import MAX_NAMES, RESERVED_NAMES, DataDropped
+from paceline.monitoring.sinks import MetricSink, MetricSpool
 
 DRAIN_SECONDS = 0.05
 CAPACITY = 10_000
@@ -41,21 +41,24 @@ class Measurement:
 
 
 class Recorder:
-    """`record` is the trainer's door, `record_own` the one of a user's own code. Both raise TypeError or ValueError for what is no step,
-    name or value. `tell` takes word of what is dropped to the coordinator; it is called in the recorder's thread, like `after_write`."""
+    """Queues measurements and writes them in a thread of its own, so that the training loop does not wait.
+
+    `record` is for the trainer, `record_own` for a user's own code; both raise TypeError or ValueError for an invalid step, name or value.
+    `on_dropped` receives reports of dropped records for the coordinator; it is called in the recorder's thread, as `after_write` is.
+    """
 
     def __init__(self, sink: MetricSink, capacity: int = CAPACITY) -> None:
         self.dropped = 0  # records
         self.dropped_values = 0  # of names that were one too many
         self.after_write: Callable[[], None] | None = None
-        self.tell: Callable[[DataDropped], None] | None = None
+        self.on_dropped: Callable[[DataDropped], None] | None = None
         self._sink = sink
         self._capacity = capacity
         self._names: set[str] = set()  # of the trainer
         self._own_names: set[str] = set()
         self._reserved = RESERVED_NAMES
         self._queue: deque[Measurement] = deque()
-        self._news: deque[DataDropped] = deque()
+        self._unreported: deque[DataDropped] = deque()
         self._warned: set[str] = set()
         self._failing = False
         self._flushes: deque[threading.Event] = deque()
@@ -65,7 +68,7 @@ class Recorder:
         self._thread.start()
 
     def reserve(self, names: frozenset[str]) -> None:
-        """From now on `record_own` refuses these: a trainer records them here."""
+        """Make `record_own` refuse these names from now on: a trainer records them here."""
         self._reserved |= names
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
@@ -97,13 +100,13 @@ class Recorder:
         over = set(new[max(0, room) :])
         self.dropped_values += len(over)
         reason = f"over {MAX_NAMES} distinct names of metrics in one rank: log fewer, or put what varies into the value"
-        self._drop("metric names", len(over), reason, str(new[max(0, room)]))
+        self.drop("metric names", len(over), reason, str(new[max(0, room)]))
         return {name: value for name, value in values.items() if name not in over}
 
     def _put(self, measurement: Measurement, capacity: int) -> None:
         if len(self._queue) >= capacity:
             self.dropped += 1
-            return self._drop("metric records", 1, "recorded faster than the disk takes them: log less often", f"step {measurement.step}")
+            return self.drop("metric records", 1, "recorded faster than the disk takes them: log less often", f"step {measurement.step}")
         self._queue.append(measurement)
         return None
 
@@ -112,11 +115,11 @@ class Recorder:
         self._wake.set()
         self._stuck = not self._drained.wait(ROOM_SECONDS)
 
-    def _drop(self, what: str, count: int, reason: str, example: str) -> None:
-        """Told once for each kind, by the recorder's thread."""
+    def drop(self, what: str, count: int, reason: str, example: str) -> None:
+        """Tell that `count` of `what` are not recorded: once for each `what`, from the recorder's thread."""
         if what not in self._warned:
             self._warned.add(what)
-            self._news.append(DataDropped(what=what, count=count, reason=reason, example=example))
+            self._unreported.append(DataDropped(what=what, count=count, reason=reason, example=example))
 
     def flush(self) -> None:
         """Wait until what is queued is written, so that it outlives this process; a stuck disk is waited for FLUSH_TIMEOUT_SECONDS only."""
@@ -144,11 +147,11 @@ class Recorder:
                 self._stop.wait(RETRY_SECONDS)
         if not self._drain():
             self.dropped += len(self._queue)
-            self._say(f"{len(self._queue)} records of metrics are lost: the disk took none before the end")
+            self._warn(f"{len(self._queue)} records of metrics are lost: the disk took none before the end")
         if self.dropped:
-            self._say(f"{self.dropped} records of metrics were dropped in all")
+            self._warn(f"{self.dropped} records of metrics were dropped in all")
         if self.dropped_values:
-            self._say(f"{self.dropped_values} values of metrics over {MAX_NAMES} distinct names were dropped in all")
+            self._warn(f"{self.dropped_values} values of metrics over {MAX_NAMES} distinct names were dropped in all")
 
     def _drain(self) -> bool:
         """False where the disk did not take everything: what is left is first in the queue."""
@@ -161,7 +164,7 @@ class Recorder:
             self._drained.set()
         for flush in flushes:
             flush.set()
-        self._tell_news()
+        self._report_dropped()
         if taken and self.after_write is not None:
             self._safely(self.after_write)
         return not rest
@@ -172,7 +175,7 @@ class Recorder:
             self._sink.write(taken)
         except OSError as error:  # a full disk must not stop training
             if not self._failing:
-                self._say(f"metrics of steps {taken[0].step} to {taken[-1].step} not written: {error}; trying again")
+                self._warn(f"metrics of steps {taken[0].step} to {taken[-1].step} not written: {error}; trying again")
             self._failing = True
             return taken
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are written
@@ -182,16 +185,16 @@ class Recorder:
                 return [*rest, *taken[middle:]] if rest else self._write(taken[middle:])
             self.dropped += 1
             reason = f"cannot be written: {type(error).__name__}: {error}"
-            self._drop("unwritable metric records", 1, reason, f"step {taken[0].step}")
+            self.drop("unwritable metric records", 1, reason, f"step {taken[0].step}")
         self._failing = False
         return ()
 
-    def _tell_news(self) -> None:
-        while self._news:
-            news = self._news.popleft()
-            self._say(f"{news.what} are dropped: {news.reason} (for example {news.example})")
-            if self.tell is not None:
-                self._safely(functools.partial(self.tell, news))
+    def _report_dropped(self) -> None:
+        while self._unreported:
+            dropped = self._unreported.popleft()
+            self._warn(f"{dropped.what} are dropped: {dropped.reason} (for example {dropped.example})")
+            if self.on_dropped is not None:
+                self._safely(functools.partial(self.on_dropped, dropped))
 
     def _safely(self, call: Callable[[], None]) -> None:
         try:
@@ -200,9 +203,9 @@ class Recorder:
             failure = f"{type(error).__name__}: {error}"
             if failure not in self._warned:
                 self._warned.add(failure)
-                self._say(f"after metrics were written: {failure}")
+                self._warn(f"after metrics were written: {failure}")
 
-    def _say(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         """In the rank's output, which its agent ships as a log line."""
         try:
             print(f"WARNING {text}", file=sys.stderr, flush=True)

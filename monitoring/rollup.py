@@ -21,7 +21,7 @@ SUM_LIMIT = 1e300
 
 @dataclass(slots=True)
 class Bucket:
-    """What is known of some points; an accumulator, so not frozen."""
+    """Accumulator of the points in one range of steps: minimum, maximum, sum, count and last."""
 
     count: int = 0
     nan_count: int = 0
@@ -80,7 +80,7 @@ def group(points: Iterable[tuple[int, float, float]], size: int) -> dict[int, Bu
 
 
 def coarsen(buckets: Mapping[int, Bucket], factor: int) -> dict[int, Bucket]:
-    """The same buckets, `factor` of them in one."""
+    """Merge each `factor` neighbouring buckets into one."""
     coarse: dict[int, Bucket] = {}
     for number, bucket in buckets.items():
         coarse.setdefault(number // factor, Bucket()).merge(bucket)
@@ -88,7 +88,7 @@ def coarsen(buckets: Mapping[int, Bucket], factor: int) -> dict[int, Bucket]:
 
 
 def all_levels(points: Iterable[tuple[int, float, float]]) -> dict[int, dict[int, Bucket]]:
-    """Every level of LEVELS: points are looked at once, each level is made from the one below."""
+    """Roll up the points into every level of LEVELS. Points are read once; each level is made from the one below."""
     buckets = group(points, LEVELS[0])
     levels = {LEVELS[0]: buckets}
     for below, level in pairwise(LEVELS):

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not change while the agent runs."""
+    """Properties of a GPU that stay constant while the agent runs."""
 
     index: int
     uuid: str
@@ -15,7 +15,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of one GPU. None: the card does not tell, which is not zero."""
+    """One reading of one GPU. A field is None where the card does not report it, which is not zero."""
 
     index: int
     uuid: str

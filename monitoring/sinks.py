@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from monitoring.points import DataDropped, EventKind, MetricRecord, RankEvent
-from monitoring.spool import SpoolWriter, frame
+from paceline.monitoring.points import DataDropped, EventKind, MetricRecord, RankEvent
+from paceline.monitoring.spool import SpoolWriter, frame
 
 #: The page cache survives a killed process; syncing is for a machine that loses power.
 SYNC_SECONDS = 1.0
@@ -32,7 +32,7 @@ class Measured(Protocol):
 
 class MetricSink(Protocol):
     def write(self, measurements: Sequence[Measured]) -> None:
-        """All of them, or none and an exception."""
+        """Write all of the measurements, or none and raise."""
 
     def close(self) -> None: ...
 
@@ -47,7 +47,7 @@ class MetricSpool:
     def write(self, measurements: Sequence[Measured]) -> None:
         durable = time.monotonic() - self._synced >= SYNC_SECONDS
         try:
-            with self._writer.turn():
+            with self._writer.lock():
                 for seq, measured in enumerate(measurements, start=self._writer.records + 1):
                     self._writer.append(msgspec.json.encode(record_of(seq, measured)))
                 self._writer.flush(durable=False)
@@ -76,15 +76,16 @@ class EventSpool:
         self._writer = SpoolWriter(path)
         self._waiting: deque[tuple[float, EventKind, dict[str, Any]]] = deque()
         self._lock = threading.Lock()
-        self._told = False
+        self._warned = False
 
     def emit(self, kind: EventKind, data: dict[str, Any]) -> None:
-        """Raises what an event is refused for that cannot be written at all: TypeError, SpoolRecordTooLargeError."""
+        """Write an event. Raises TypeError or SpoolRecordTooLargeError for one that can never be written; one that a full disk refuses
+        is retried."""
         frame(self._encoded(kind, data, time.time()))
         self._waiting.append((time.time(), kind, data))
         self.write_waiting()
 
-    def tell_dropped(self, dropped: DataDropped) -> None:
+    def emit_dropped(self, dropped: DataDropped) -> None:
         self.emit("data_dropped", msgspec.to_builtins(dropped))
 
     def write_waiting(self) -> None:
@@ -98,20 +99,20 @@ class EventSpool:
                     self._waiting.popleft()
                 self._writer.flush(durable=True)
             except OSError as error:
-                self._tell(error)
+                self._warn(error)
 
     def _write(self, at: float, kind: EventKind, data: dict[str, Any]) -> None:
-        with self._writer.turn():
+        with self._writer.lock():
             self._writer.append(self._encoded(kind, data, at))
             self._writer.flush(durable=False)
 
     def _encoded(self, kind: EventKind, data: dict[str, Any], at: float) -> bytes:
         return msgspec.json.encode(RankEvent(seq=self._writer.records + 1, time=at, kind=kind, data=data))
 
-    def _tell(self, error: OSError) -> None:
-        if not self._told:
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
             print(f"WARNING {len(self._waiting)} event(s) not written yet: {error}; trying again", file=sys.stderr, flush=True)
-        self._told = True
+        self._warned = True
 
     def close(self) -> None:
         self.write_waiting()

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from monitoring.files import Appender, open_file
+from paceline.monitoring.files import Appender, open_file
 
 _HEADER = struct.Struct("<II")
 MAX_RECORD_BYTES = 1 << 20
@@ -53,20 +53,20 @@ class SpoolWriter:
         self._file = Appender(path)
         self._end = 0  # of the records that are counted
         self._group, self._grouped = bytearray(), 0
-        self._has_turn = False
-        with self.turn():
+        self._is_locked = False
+        with self.lock():
             pass
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Nobody else writes until this is left. Raises BlockingIOError where it does not come."""
-        with self._file.turn():
+    def lock(self) -> Iterator[None]:
+        """Hold the spool's exclusive lock within the block. Raises BlockingIOError if another process does not release it in time."""
+        with self._file.lock():
             self._catch_up()
-            self._has_turn = True
+            self._is_locked = True
             try:
                 yield
             finally:
-                self._has_turn = False
+                self._is_locked = False
 
     def _catch_up(self) -> None:
         """Count what others have written since; what one of them left unfinished as it died is cut off."""
@@ -81,7 +81,7 @@ class SpoolWriter:
             self._file.cut(self._end)
 
     def append(self, payload: bytes) -> None:
-        """Raises SpoolRecordTooLargeError, and keeps what was appended before."""
+        """Add a record to the group that the next `flush` writes. Raises SpoolRecordTooLargeError, keeping the records appended before."""
         self._group += frame(payload)
         self._grouped += 1
 
@@ -89,14 +89,14 @@ class SpoolWriter:
         group, grouped = bytes(self._group), self._grouped
         self.discard()
         if group:
-            with contextlib.nullcontext() if self._has_turn else self.turn():
+            with contextlib.nullcontext() if self._is_locked else self.lock():
                 self._file.append(group)
                 self._end, self.records = self._end + len(group), self.records + grouped
         if durable:
             self._file.sync()
 
     def discard(self) -> None:
-        """Forget what was appended since the last flush."""
+        """Drop the records appended since the last flush."""
         self._group, self._grouped = bytearray(), 0
 
     def close(self) -> None:

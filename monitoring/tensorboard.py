@@ -41,7 +41,7 @@ def header(time: float) -> bytes:
 
 
 def scalars(step: int, time: float, values: Mapping[str, float]) -> bytes:
-    """One step's scalars by tag. NaN and the infinities are kept: TensorBoard marks them."""
+    """Return one step's scalars by tag. NaN and the infinities are kept: TensorBoard marks them."""
     summary = b"".join(_scalar(tag, value) for tag, value in values.items())
     return record(_EVENT_TIME + _DOUBLE.pack(time) + _EVENT_STEP + varint(step) + _delimited(_EVENT_SUMMARY, summary))
 

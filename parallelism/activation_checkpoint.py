@@ -1,7 +1,8 @@
-"""Activations that backward computes again instead of keeping them: memory for time, and the same numbers to the last bit.
+"""Activation checkpointing: backward recomputes activations instead of keeping them. It trades time for memory and does not change any
+bit.
 
-`full` keeps what goes into each block; `selective` also the results of its matrix products, convolutions and attention, so that only what
-is cheap is computed again. Random numbers are drawn again from the state in which the block found them.
+`full` keeps the inputs of each block only; `selective` keeps also the results of its matrix products, convolutions and attention, so that
+only cheap operations are computed again. Random numbers are drawn again from the generator state at the block's start.
 """
 
 from __future__ import annotations
@@ -16,34 +17,35 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from paceline.distributed import torch_private
+
 Contexts = tuple[AbstractContextManager[object], AbstractContextManager[object]]
 
 aten = torch.ops.aten
-#: Where a block's time goes.
-EXPENSIVE = frozenset(
-    {
-        aten.mm.default,
-        aten.addmm.default,
-        aten.bmm.default,
-        aten.baddbmm.default,
-        aten.convolution.default,
-        aten._scaled_dot_product_flash_attention_for_cpu.default,
-        aten._scaled_dot_product_flash_attention.default,
-        aten._scaled_dot_product_efficient_attention.default,
-        aten._scaled_dot_product_cudnn_attention.default,
-    }
+#: The operations that take most of a block's time.
+EXPENSIVE = (
+    frozenset(
+        {
+            aten.mm.default,
+            aten.addmm.default,
+            aten.bmm.default,
+            aten.baddbmm.default,
+            aten.convolution.default,
+        }
+    )
+    | torch_private.attention_operations()
 )
 
 
 def checkpoint_activations(blocks: Iterable[nn.Module], mode: Literal["none", "selective", "full"]) -> None:
-    """In place, any number of times. The names of parameters stay what they are."""
+    """Make `blocks` recompute their activations, in place. Harmless the second time. Names of parameters do not change."""
     for block in blocks if mode != "none" else ():
         if not isinstance(block.forward, Recomputed):
             block.forward = Recomputed(block, selective=mode == "selective")
 
 
 class Recomputed:
-    """A block's forward pass, whose activations are not kept."""
+    """A block's forward pass that does not keep its activations for backward."""
 
     def __init__(self, block: nn.Module, *, selective: bool) -> None:
         self._forward = block.forward
@@ -54,15 +56,18 @@ class Recomputed:
 
 
 def contexts_for(block: nn.Module, *, selective: bool) -> Contexts:
-    """Around the first computation, and around the second one, which must not count in running statistics again."""
+    """Return the contexts around the first forward pass of `block` and around its recomputation, which must not change running statistics
+    again.
+    """
     first: AbstractContextManager[object] = contextlib.nullcontext()
     again: AbstractContextManager[object] = contextlib.nullcontext()
     if selective:
         first, again = create_selective_checkpoint_contexts(keep_or_recompute)  # type: ignore[no-untyped-call]
-    return first, both(unchanged_buffers(block), again)  # what the inner one sees must be what it saw the first time
+    return first, both(unchanged_buffers(block), again)  # the inner context must see the same operations as the first time
 
 
 def keep_or_recompute(context: Any, operation: Callable[..., Any], *inputs: Any, **named: Any) -> CheckpointPolicy:
+    """Keep the results of expensive operations, recompute those of all others."""
     return CheckpointPolicy.MUST_SAVE if operation in EXPENSIVE else CheckpointPolicy.PREFER_RECOMPUTE
 
 
@@ -74,7 +79,7 @@ def both(outer: AbstractContextManager[object], inner: AbstractContextManager[ob
 
 @contextlib.contextmanager
 def unchanged_buffers(module: nn.Module) -> Iterator[None]:
-    """What a forward pass in here does to running statistics is undone."""
+    """Undo what the block does to the buffers of `module`, such as running statistics."""
     before = [buffer.clone() for buffer in module.buffers()]
     try:
         yield

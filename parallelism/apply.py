@@ -1,4 +1,4 @@
-"""Parallelisms applied to a plain model, in the one order that works. The model knows nothing of it."""
+"""Apply parallelisms to a plain model, in the one order that works. The model knows nothing of them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from distributed.process_group import Group
-from parallelism.activation_checkpoint import checkpoint_activations
-from parallelism.blocks import blocks_of
-from parallelism.cut.cut_model import CutReplicas, Cutting, Shard, cut_model
-from parallelism.cut.tensor_parallel import still_tied
-from parallelism.data_parallel import Alone, Replicated, Wrapped
-from parallelism.deferred import materialize
-from parallelism.fully_sharded import FullySharded, shard_in_units
-from parallelism.mesh import device_mesh
-from parallelism.plan import Choices, Degrees
-from parallelism.reproducible import Reproducible, ReproducibleShards
+from paceline.distributed.process_group import Group
+from paceline.parallelism.activation_checkpoint import checkpoint_activations
+from paceline.parallelism.blocks import blocks_of
+from paceline.parallelism.data_parallel import Replicated, SingleProcess, Wrapped
+from paceline.parallelism.deferred import materialize
+from paceline.parallelism.fully_sharded import FullySharded, shard_in_units
+from paceline.parallelism.mesh import device_mesh
+from paceline.parallelism.plan import Degrees, ParallelizeOptions
+from paceline.parallelism.reproducible import Reproducible, ReproducibleShards
+from paceline.parallelism.tensor_context.shard_model import ModelSharding, ShardFunction, TensorParallelReplicas, shard_model
+from paceline.parallelism.tensor_context.tensor_parallel import preserve_ties
 
 
 def parallelize(
@@ -28,26 +28,29 @@ def parallelize(
     group: Group,
     *,
     reproducible: bool,
-    shard: Shard | None = None,
-    choices: Choices = Choices(),
+    shard: ShardFunction | None = None,
+    choices: ParallelizeOptions = ParallelizeOptions(),
 ) -> Wrapped:
-    """Needs the group of the world that `degrees` describe, joined with the lines of its mesh. Before the optimizer is made, where the
-    model is in parts: its parameters are others afterwards. `shard`: how this model is cut."""
-    mesh = mesh_of_parts(degrees, group, device)
-    cutting = cut_model(model, shard, degrees, mesh, group) if mesh and degrees.tensor * degrees.context > 1 else None
-    own_part = cutting.own_part if cutting else None
+    """Shard, wrap and move `model` for its world, and return what is to be called for training.
+
+    `group`: the world that `degrees` describe, joined with its axis groups. `shard`: how this model is sharded over the tensor and the
+    context axis. Where parameters are sharded they are replaced by others, so the optimizer is made afterwards.
+    """
+    mesh = sharding_mesh(degrees, group, device)
+    sharding = shard_model(model, shard, degrees, mesh, group) if mesh and degrees.tensor * degrees.context > 1 else None
+    local_batch = sharding.local_batch if sharding else None
     blocks = blocks_of(model)
     checkpoint_activations(blocks, choices.activation_checkpointing)
     if mesh and degrees.shard > 1:
-        shard_in_units(model, blocks, mesh["shard"], device, group.lines["shard"], choices)
-        return (ReproducibleShards if reproducible else FullySharded)(model, group, own_part)
+        shard_in_units(model, blocks, mesh["shard"], device, group.axis_groups["shard"], choices)
+        return (ReproducibleShards if reproducible else FullySharded)(model, group, local_batch)
     materialize(model, [model])
-    model.to(device)  # one that is to be in parts is built on the host, and this world may be too small for that
+    model.to(device)  # a model that may be sharded is built on the host, even if this world has one rank
     if reproducible:
         return Reproducible(model, group)
-    if own_part and degrees.tensor > 1:
-        return CutReplicas(model, group, own_part)
-    return Replicated(model, device, group, own_part) if degrees.world_size > 1 else Alone(model)
+    if local_batch and degrees.tensor > 1:
+        return TensorParallelReplicas(model, group, local_batch)
+    return Replicated(model, device, group, local_batch) if degrees.world_size > 1 else SingleProcess(model)
 
 
 def parallelize_stages(
@@ -57,23 +60,28 @@ def parallelize_stages(
     degrees: Degrees,
     device: torch.device,
     group: Group,
-    shard: Shard | None,
-    choices: Choices,
-) -> Cutting:
-    """The same for the ranks that have the same `stages` of a pipeline, which are what is left of `model`. The answer says how it is called."""
-    mesh = mesh_of_parts(degrees, group, device)
-    cutting = cut_model(model, shard, degrees, mesh, group) if mesh and degrees.tensor * degrees.context > 1 else Cutting()
+    shard: ShardFunction | None,
+    choices: ParallelizeOptions,
+) -> ModelSharding:
+    """Shard the `stages` of a pipeline that this rank has, over the other axes, and move them to `device`.
+
+    `model` is what is left of the whole model: those stages. Returns how the stages are to be called.
+    """
+    mesh = sharding_mesh(degrees, group, device)
+    sharding = shard_model(model, shard, degrees, mesh, group) if mesh and degrees.tensor * degrees.context > 1 else ModelSharding()
     if mesh is None or degrees.shard == 1:
         model.to(device)
-        return cutting
+        return sharding
     blocks = blocks_of(model)
-    with still_tied(model):
+    with preserve_ties(model):
         for stage in stages:
             inside = set(stage.modules())
-            shard_in_units(stage, [block for block in blocks if block in inside], mesh["shard"], device, group.lines["shard"], choices)
-    return cutting
+            shard_in_units(
+                stage, [block for block in blocks if block in inside], mesh["shard"], device, group.axis_groups["shard"], choices
+            )
+    return sharding
 
 
-def mesh_of_parts(degrees: Degrees, group: Group, device: torch.device) -> DeviceMesh | None:
-    """None: nothing but replicas and stages."""
+def sharding_mesh(degrees: Degrees, group: Group, device: torch.device) -> DeviceMesh | None:
+    """Return the mesh of the world, or None if nothing is sharded but the pipeline's stages."""
     return device_mesh(degrees, group, device) if degrees.shard * degrees.tensor * degrees.context > 1 else None

@@ -1,4 +1,4 @@
-"""The repeated parts of a plain model, found by how it is built: what is sharded, and computed again, piece by piece."""
+"""Find the repeated blocks of a plain model by its structure: they are sharded, compiled and recomputed one by one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from torch import nn
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Members of the outermost ModuleLists, in order; of a model without any, those of its largest Sequential. Only what has parameters."""
+    """Return the members of the outermost ModuleLists, in order, or those of the largest Sequential if there is no ModuleList.
+
+    Members without parameters are left out.
+    """
     members = list(members_of_lists(model)) or members_of_largest_sequential(model)
     return [member for member in members if parameters_in(member)]
 
 
 def members_of_lists(module: nn.Module) -> Iterator[nn.Module]:
-    """A list that is a member of a list is looked into: it has no forward of its own."""
+    """Yield the members of the outermost ModuleLists in `module`."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from members_of(child)
@@ -23,6 +26,7 @@ def members_of_lists(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def members_of(listed: nn.ModuleList) -> Iterator[nn.Module]:
+    """Yield the members of a ModuleList, and of ModuleLists in it, which have no forward of their own."""
     for member in listed:
         if isinstance(member, nn.ModuleList):
             yield from members_of(member)
@@ -36,11 +40,12 @@ def members_of_largest_sequential(model: nn.Module) -> list[nn.Module]:
 
 
 def parameters_in(module: nn.Module) -> int:
+    """Return the number of elements of all parameters in `module`."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def units(blocks: Iterable[nn.Module], least: int) -> list[list[nn.Module]]:
-    """Runs of blocks with at least `least` parameters each. What is left over at the end belongs to none."""
+    """Group successive blocks into units of at least `least` parameters each. Blocks left over at the end belong to no unit."""
     found: list[list[nn.Module]] = []
     run: list[nn.Module] = []
     for block in blocks:

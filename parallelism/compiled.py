@@ -1,8 +1,8 @@
-"""Blocks compiled by torch.compile: fewer and fused kernels for the same arithmetic, equal to rounding.
+"""Blocks compiled by torch.compile: fewer, fused kernels for the same arithmetic, equal to rounding.
 
-Block by block, as torchtitan does it (`torchtitan/models/llama3/parallelize.py`): blocks that are built alike share a compilation, and what goes on
-around a block (parameters gathered, activations computed again, hooks) stays outside. Only training is compiled: evaluation has batches of
-other sizes, and sampling a new one for each token.
+Each block is compiled by itself, as torchtitan does it (`torchtitan/models/llama3/parallelize.py`): blocks that are built alike share a
+compilation, and what happens around a block (gathering of parameters, recomputation of activations, hooks) stays outside. Only training
+is compiled: evaluation has batches of other sizes, and sampling has a new size for each token.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from parallelism.activation_checkpoint import Recomputed
-from parallelism.blocks import blocks_of
+from paceline.distributed import torch_private
+from paceline.parallelism.activation_checkpoint import Recomputed
+from paceline.parallelism.blocks import blocks_of
 
-#: Of one block: a full micro-batch and the smaller last one, each with and without gradients of its inputs, and as many again.
+#: Kinds of inputs of one block: a full micro-batch and the smaller last one, each with and without gradients of its inputs; and as many again.
 MOST_KINDS = 8
 
 
 class CompilerError(RuntimeError):
-    """Nothing can be compiled on this node, or not for what the model is given."""
+    """Nothing can be compiled on this node, or not for the inputs that the model gets."""
 
 
 def compile_blocks(model: nn.Module, *, reproducible: bool) -> None:
-    """In place, any number of times, before activations are checkpointed; names of parameters stay what they are. A model without blocks
-    is compiled as a whole."""
+    """Compile the blocks of `model`, in place, or the whole model if it has none. Harmless the second time.
+
+    Call it before activations are checkpointed. Names of parameters do not change.
+    """
     blocks = blocks_of(model) or [model]
     configure(blocks)
     for block in blocks:
@@ -35,19 +38,22 @@ def compile_blocks(model: nn.Module, *, reproducible: bool) -> None:
 
 
 def configure(blocks: Sequence[nn.Module]) -> None:
-    """This process's compiler. Blocks of one class count together; where torch gives up it would go on uncompiled, and hardly say so. Without
-    the optimizer for DDP, which cuts graphs at its buckets: our graphs are blocks already."""
-    torch._dynamo.config.recompile_limit = MOST_KINDS * len(blocks)
-    torch._dynamo.config.accumulated_recompile_limit = MOST_KINDS * len(blocks)
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    torch._dynamo.config.optimize_ddp = False
+    """Configure this process's compiler for `blocks`.
+
+    Blocks of one class share a limit of recompilations, and exceeding it is made an error: torch would continue uncompiled with hardly a
+    message. The optimizer for DDP, which splits graphs at bucket boundaries, is turned off: our graphs are blocks already.
+    """
+    torch.compiler.config.recompile_limit = MOST_KINDS * len(blocks)
+    torch.compiler.config.accumulated_recompile_limit = MOST_KINDS * len(blocks)
+    torch.compiler.config.fail_on_recompile_limit_hit = True
+    torch_private.keep_blocks_whole()
 
 
 class Compiled:
-    """A block's forward pass.
+    """A block's compiled forward pass.
 
-    A reproducible job has kernels for each size of micro-batch: torch's kernels for any size round otherwise, and which ones a rank
-    used would depend on the sizes that it has seen.
+    A reproducible job has kernels for each size of micro-batch: torch's kernels for dynamic sizes round differently, and which kernels a
+    rank used would depend on the sizes that it has seen.
     """
 
     def __init__(self, block: nn.Module, *, reproducible: bool) -> None:
@@ -59,14 +65,17 @@ class Compiled:
             return self._plain(*inputs, **named)
         try:
             return self._compiled(*inputs, **named)
-        except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+        except torch_private.FailOnRecompileLimitHit as error:
             raise CompilerError(
                 f"compile=true: {self._name} is given more kinds of inputs than torch compiles for; use batches of one shape, or compile: false"
             ) from error
 
 
 def require_compiler(device: torch.device) -> None:
-    """Compile and run something small: torch's compiler needs others, and what they need, and it says in many types what is missing."""
+    """Compile and run something small. Raises `CompilerError` with what is missing on this node.
+
+    torch's compiler depends on other programs and libraries, and reports a missing one by many types of exceptions.
+    """
     try:
         torch.compile(twice)(torch.ones(8, device=device))
     except Exception as error:

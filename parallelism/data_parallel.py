@@ -1,8 +1,11 @@
-"""Data parallelism: every rank holds the model, computes its micro-batches, and gradients are added up bucket by bucket.
+"""Data parallelism: every rank holds the model and computes its micro-batches, and gradients are summed bucket by bucket.
 
-Torch's DistributedDataParallel with a hook of our own: it adds without dividing (losses are already scaled to the global
-batch, so shares may be uneven) and notes when the last bucket was handed over, which tells exposed communication from backward.
-Torch looks at the hook's annotations, so they are not postponed in this file.
+This is torch's DistributedDataParallel with a communication hook of our own. The hook adds without dividing, because losses are already
+scaled to the global batch, so that ranks may have different numbers of micro-batches. It also notes when the last bucket was handed over,
+which separates exposed communication from backward. torch reads the annotations of the hook, so annotations are not postponed in this
+file.
+
+`Prepared` and `Wrapped` are the protocols of all wrapped models; `apply.parallelize` chooses the class.
 """
 
 import contextlib
@@ -13,90 +16,97 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # documented, and not in its __all__
 from torch.nn.parallel import DistributedDataParallel
 
-from distributed.lines import Waiting
-from distributed.process_group import Group
-from parallelism.plan import Deal
-from parallelism.tree import Node
+from paceline.distributed.axis_groups import WaitTimer
+from paceline.distributed.process_group import Group
+from paceline.parallelism.plan import MicroBatchAssignment
+from paceline.parallelism.tree import TreeNode
 
-#: Gradients, then changes to buffers, by the subtree of micro-batches that they are the sum over.
-Sums = dict[Node, list[Tensor]]
+#: By subtree of micro-batches: the sums over them of all gradients, followed by those of all changes to buffers.
+Sums = dict[TreeNode, list[Tensor]]
 Tensors = tuple[Tensor, ...]
-#: What a rank trains on of a batch: its own part of each sequence, or all of it.
-OwnPart = Callable[[Tensors], Tensors]
+#: Maps a batch to what a rank trains on: its shard of each sequence, or all of it.
+LocalBatch = Callable[[Tensors], Tensors]
 
 
 class Prepared(Protocol):
-    """A model made ready for its world."""
+    """A model that is ready to be trained in its world, seen from one rank. Every rank makes the same calls."""
 
-    in_lockstep: bool  # every forward and backward pass is one of all ranks: they hold parts of its parameters
+    has_collective_forward: bool  # every rank takes part in every forward and backward pass, since each holds a shard of the parameters
 
-    def begin_step(self, deal: Deal, sums: Sums) -> None:
-        """`sums` may hold what is there of this rank's share already; what else it computes is added to them."""
+    def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
+        """Begin a step in which this rank computes the micro-batches of `assignment`.
+
+        `sums` may already hold sums of gradients of this rank's micro-batches; those that the rank computes are added to it.
+        """
         ...
 
     def finish_step(self) -> float:
-        """Make gradients global, right after the last backward. Seconds spent only waiting for other ranks, here or since the last bucket
-        was handed over."""
+        """Make gradients global, right after the last backward. Collective.
+
+        Returns the seconds that this rank only waited for other ranks, in here or since the last bucket was handed over.
+        """
         ...
 
-    def settle_buffers(self) -> None:
-        """Make running statistics the same on every rank: before they are read or saved."""
+    def sync_buffers(self) -> None:
+        """Make running statistics equal on every rank, before they are read or saved. Collective."""
         ...
 
 
 class Wrapped(Prepared, Protocol):
-    """... to be called micro-batch by micro-batch."""
+    """A `Prepared` model that is called micro-batch by micro-batch."""
 
     module: nn.Module  # call this one to train
 
-    def own_part(self, batch: Tensors) -> Tensors:
-        """What this rank trains on of a micro-batch."""
+    def local_batch(self, batch: Tensors) -> Tensors:
+        """Return what this rank trains on of a micro-batch: all of it, or its shard of every sequence."""
         ...
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
-        """Around forward and backward of micro-batch `index`; `final`: this rank's last one of the step."""
+        """Return the context around forward and backward of micro-batch `index`. `final`: it is this rank's last one of the step."""
         ...
 
     def waited(self) -> float:
-        """Seconds spent only waiting for other ranks within forward or backward, since this was asked last."""
+        """Return the seconds that this rank only waited for others within forward and backward, since the last call of `waited`."""
         ...
 
-    def let_go(self) -> None:
-        """Of memory that is kept from one step to the next and that the next one can make again."""
+    def release_memory(self) -> None:
+        """Free memory that is kept from one step to the next and that the next step can allocate again."""
         ...
 
-    def kept_beside(self, passes: int) -> int:
-        """Bytes that are kept from one step to the next beside the gradients of so many passes: buffers for the exchange."""
+    def exchange_buffer_bytes(self, passes: int) -> int:
+        """Return the bytes of exchange buffers that are kept between steps, beside the gradients, for `passes` passes in a step."""
         ...
 
 
 class WholeModel:
-    """What is the same wherever every rank holds all of the model."""
+    """The parts of `Wrapped` that are equal wherever every rank holds the whole model."""
 
-    in_lockstep = False
+    has_collective_forward = False
 
-    def own_part(self, batch: Tensors) -> Tensors:
+    def local_batch(self, batch: Tensors) -> Tensors:
         return batch
 
     def waited(self) -> float:
         return 0.0
 
-    def let_go(self) -> None:
-        """Nothing is kept that could be made again."""
+    def release_memory(self) -> None:
+        """Do nothing: no memory is kept that could be allocated again."""
 
-    def kept_beside(self, passes: int) -> int:
+    def exchange_buffer_bytes(self, passes: int) -> int:
         return 0
 
 
-class Alone(WholeModel):
+class SingleProcess(WholeModel):
+    """A model on one rank, for which nothing has to be exchanged."""
+
     def __init__(self, model: nn.Module) -> None:
         self.module = model
 
-    def begin_step(self, deal: Deal, sums: Sums) -> None:
-        """Gradients are added up where they are."""
+    def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
+        """Do nothing: backward adds gradients up where they are."""
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return contextlib.nullcontext()
@@ -104,75 +114,84 @@ class Alone(WholeModel):
     def finish_step(self) -> float:
         return 0.0
 
-    def settle_buffers(self) -> None:
-        """They are nobody else's."""
+    def sync_buffers(self) -> None:
+        """Do nothing: no other rank has buffers."""
 
 
-class AlongLines:
-    """What is the same wherever ranks meet within forward and backward: they wait for each other along the lines of the mesh, and gradients are
-    added up where they are, so that nothing of a step that breaks off can be kept."""
+class AxisParallelModel:
+    """The parts of `Wrapped` that are equal wherever ranks communicate within forward and backward, in the axis groups of the mesh.
 
-    def __init__(self, model: nn.Module, group: Group, own_part: OwnPart | None) -> None:
-        self.group, self._model, self._own_part = group, model, own_part
-        self._waiting = Waiting(group.lines.values())
+    Gradients are added up in place, so that nothing of a step that is interrupted can be kept.
+    """
 
-    def begin_step(self, deal: Deal, sums: Sums) -> None:
-        self.waited()  # forget what evaluation and clipping have waited
+    def __init__(self, model: nn.Module, group: Group, local_batch: LocalBatch | None) -> None:
+        self.group, self._model, self._local_batch = group, model, local_batch
+        self._waiting = WaitTimer(group.axis_groups.values())
 
-    def own_part(self, batch: Tensors) -> Tensors:
-        return batch if self._own_part is None else self._own_part(batch)
+    def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
+        self.waited()  # drop the seconds that evaluation and clipping have waited
+
+    def local_batch(self, batch: Tensors) -> Tensors:
+        return batch if self._local_batch is None else self._local_batch(batch)
 
     def waited(self) -> float:
         return self._waiting.lap()
 
-    def settle_buffers(self) -> None:
+    def sync_buffers(self) -> None:
         average_buffers(self._model, self.group)
 
-    def let_go(self) -> None:
-        """Nothing is kept that could be made again."""
+    def release_memory(self) -> None:
+        """Do nothing: no memory is kept that could be allocated again."""
 
-    def kept_beside(self, passes: int) -> int:
+    def exchange_buffer_bytes(self, passes: int) -> int:
         return 0
 
 
-class Replicated(AlongLines):
-    """On every rank: along a context axis they hold the same parameters too, and meet in every pass."""
+class Replicated(AxisParallelModel):
+    """A model with equal parameters on every rank, over torch's DistributedDataParallel.
 
-    def __init__(self, model: nn.Module, device: torch.device, group: Group, own_part: OwnPart | None) -> None:
-        super().__init__(model, group, own_part)
-        self.in_lockstep = own_part is not None
+    Ranks along a context axis hold equal parameters too; they communicate in every pass.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, group: Group, local_batch: LocalBatch | None) -> None:
+        super().__init__(model, group, local_batch)
+        self.has_collective_forward = local_batch is not None
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
             model,
             device_ids=[device] if device.type == "cuda" else None,
-            init_sync=False,  # rank 0 need not have the state yet
+            init_sync=False,  # rank 0 may not have the state yet
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
         )
-        self.axis = next(iter(group.lines), "replicate")  # sequence parts beside replicas are added up with them, as theirs
-        self._ddp.register_comm_hook(self, exchange)
+        # Context ranks beside replicas are summed together with them and counted as theirs.
+        self.axis = next(iter(group.axis_groups), "replicate")
+        self._ddp.register_comm_hook(self, all_reduce_bucket)
         self.module: nn.Module = self._ddp
         self.last_bucket_at = 0.0
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return contextlib.nullcontext() if final else self._ddp.no_sync()
 
-    def kept_beside(self, passes: int) -> int:
-        """Torch's buckets: into which the last pass moves gradients, one by one, so that a single pass has none beside them."""
+    def exchange_buffer_bytes(self, passes: int) -> int:
+        """Return the bytes of DDP's buckets, or 0 for a single pass, which moves its gradients into them one by one."""
         return sum(each.nbytes for each in self._ddp.parameters() if each.requires_grad) if passes > 1 else 0
 
     def finish_step(self) -> float:
         return max(0.0, time.perf_counter() - self.last_bucket_at)
 
 
-def exchange(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+def all_reduce_bucket(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Sum a bucket over the replicas: the communication hook of DistributedDataParallel."""
     state.last_bucket_at = time.perf_counter()
     return state.group.sum(bucket.buffer(), along=state.axis, overlaps=not bucket.is_last())
 
 
 @torch.no_grad()
 def average_buffers(model: nn.Module, group: Group) -> None:
-    """Replace running statistics by their mean over the ranks. An average of moving averages does not depend on when it is taken."""
+    """Replace running statistics by their mean over all ranks. The mean of moving averages does not depend on when it is taken.
+    Collective.
+    """
     for buffer in model.buffers():
         if group.world_size > 1 and buffer.is_floating_point():
             group.sum(buffer).wait()

@@ -1,10 +1,11 @@
-"""A model that is written down before it is built, so that one which will be cut is never whole anywhere.
+"""Deferred construction: a model's operations are recorded before it is built, so that a model that will be sharded never exists whole.
 
-Its code runs on the meta device, where tensors have shapes and no numbers, while each operation is noted (the idea is that of
-deferred_init in pytorch/torchdistx). Done again in that order, on one tensor after another, the same random numbers fall into the same places:
-the bits are those of a model built at once. What a later operation overwrites is drawn and dropped; what nobody has asked for yet is kept.
+The model's code runs on the meta device, where tensors have shapes and no values, and each operation is recorded (the idea of
+deferred_init in pytorch/torchdistx). When the operations are replayed in order, for one tensor after another, the same random numbers are
+drawn for the same places, and the bits are those of a model that is built at once. Values that a later operation overwrites are drawn and
+dropped; values that are not asked for yet are kept.
 
-Tensors are told apart by their storages. A model whose code reads numbers, or brings some from elsewhere, cannot be written down.
+Tensors are identified by their storages. A model whose code reads values, or uses tensors from elsewhere, cannot be deferred.
 """
 
 from __future__ import annotations
@@ -19,43 +20,44 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
-#: How a model comes to be: at once, or deferred.
+from paceline.distributed import torch_private
+from paceline.distributed.torch_private import TorchDispatchMode, own_buffers, own_parameters, tree_leaves, tree_map
+
+#: Builds a model from its constructor: at once, or deferred.
 Build = Callable[[Callable[[], nn.Module]], nn.Module]
 at_once: Build = operator.call
 
 aten = torch.ops.aten
-#: They leave nothing of what was there.
+#: Operations that overwrite their first argument without reading it.
 FILLS = frozenset({aten.normal_.default, aten.uniform_.default, aten.fill_.Scalar, aten.zero_.default})
 CPU = torch.device("cpu")
 RECIPE = "_recipe"
 
 
 class NotDeferrableError(RuntimeError):
-    """A model whose code does more than to create tensors and to compute with them."""
+    """The code of a model does more than create tensors and compute with them."""
 
 
 def defer(build: Callable[[], nn.Module]) -> nn.Module:
-    """The model without its numbers; `materialize` makes them. Raises NotDeferrableError."""
-    notes, random_state = Notes(), torch.get_rng_state()
-    with torch.device("meta"), notes:
+    """Return the model without values; `materialize` computes them. Raises `NotDeferrableError`."""
+    recorder, random_state = OperationRecorder(), torch.get_rng_state()
+    with torch.device("meta"), recorder:
         model = build()
-    vars(model)[RECIPE] = Recipe(model, notes, random_state)
+    vars(model)[RECIPE] = TensorRecipe(model, recorder, random_state)
     return model
 
 
 def materialize(model: nn.Module, modules: Iterable[nn.Module]) -> None:
-    """On the host, the parameters and buffers of these parts of `model`; nothing where it was built at once."""
-    recipe: Recipe | None = vars(model).get(RECIPE)
+    """Compute the parameters and buffers of `modules`, parts of `model`, on the host. Does nothing for a model that was built at once."""
+    recipe: TensorRecipe | None = vars(model).get(RECIPE)
     if recipe is not None:
         recipe.make(modules)
 
 
 @dataclass(frozen=True)
 class View:
-    """A tensor: in which storage, and what part of it."""
+    """A tensor, described by its storage and its place in it."""
 
     storage: int
     elements: int  # of the storage
@@ -66,8 +68,8 @@ class View:
 
 
 @dataclass(frozen=True)
-class Call:
-    """One operation, with views in the place of tensors."""
+class RecordedCall:
+    """One recorded operation, with views in the place of tensors."""
 
     function: Any
     inputs: tuple[tuple[Any, ...], dict[str, Any]]
@@ -78,36 +80,36 @@ class Call:
         return {leaf.storage for leaf in tree_leaves((self.inputs, self.results)) if isinstance(leaf, View)}
 
     def overwrites(self, storage: int) -> bool:
-        """All of its numbers, without looking at them."""
+        """Whether the operation sets all of a storage without reading it."""
         target = self.inputs[0][0] if self.function in FILLS else None
         return isinstance(target, View) and target.storage == storage and torch.Size(target.size).numel() == target.elements
 
 
-class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Of what is done to tensors while this mode is on."""
+class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the operations on tensors while this mode is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[Call] = []
-        self._storages: dict[int, tuple[int, torch.UntypedStorage]] = {}  # kept, or an address could come again
+        self.calls: list[RecordedCall] = []
+        self._storages: dict[int, tuple[int, torch.UntypedStorage]] = {}  # referenced, or an address could be reused
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         named = kwargs or {}
-        inputs = tree_map(self._noted if function in FILLS and is_whole(args[0]) else self.known, (args, named))
+        inputs = tree_map(self._view_of if function in FILLS and is_whole(args[0]) else self.known, (args, named))
         results = function(*args, **named)
         if not function.is_view:
-            self.calls.append(Call(function, inputs, tree_map(self._noted, results)))
+            self.calls.append(RecordedCall(function, inputs, tree_map(self._view_of, results)))
         return results
 
     def known(self, value: Any) -> Any:
-        """The view of a tensor that the notes tell how to make; what is no tensor stays what it is."""
+        """Return the view of a tensor whose creation was recorded; other values are returned as they are. Raises `NotDeferrableError`."""
         if isinstance(value, Tensor) and address(value) not in self._storages:
             raise NotDeferrableError(
                 f"a tensor of shape {tuple(value.shape)} on {value.device} comes from elsewhere; build the model at once"
             )
-        return self._noted(value)
+        return self._view_of(value)
 
-    def _noted(self, value: Any) -> Any:
+    def _view_of(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
         number, storage = self._storages.setdefault(address(value), (len(self._storages), value.untyped_storage()))
@@ -116,48 +118,51 @@ class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def is_whole(tensor: Tensor) -> bool:
+    """Whether `tensor` covers all of its storage."""
     return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
 
 
 def address(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    """Return an identifier of the tensor's storage."""
+    return torch_private.storage_key(tensor)
 
 
-class Recipe:
-    """What is left to do to a model that was written down, with the random numbers that building it at once would have drawn."""
+class TensorRecipe:
+    """The recorded operations of a model that have not been replayed yet, with the state of the random numbers at that point."""
 
-    def __init__(self, model: nn.Module, notes: Notes, random_state: Tensor) -> None:
-        self._model, self._calls, self._random_state, self._done = model, notes.calls, random_state, 0
-        self._views = {id(tensor): notes.known(tensor) for tensor in tensors_in([model])}
+    def __init__(self, model: nn.Module, recorder: OperationRecorder, random_state: Tensor) -> None:
+        self._model, self._calls, self._random_state, self._done = model, recorder.calls, random_state, 0
+        self._views = {id(tensor): recorder.known(tensor) for tensor in tensors_in([model])}
         self._kept = {view.storage for view in self._views.values()}
-        self._flats: dict[int, Tensor] = {}  # storages that have their numbers
-        self._touching: defaultdict[int, list[int]] = defaultdict(list)  # the numbers of the calls, by storage
+        self._flats: dict[int, Tensor] = {}  # the values of storages, as flat tensors
+        self._touching: defaultdict[int, list[int]] = defaultdict(list)  # by storage, the indices of its calls
         for number, call in enumerate(self._calls):
             for storage in call.storages:
                 self._touching[storage].append(number)
 
     def make(self, modules: Iterable[nn.Module]) -> None:
+        """Replay what the parameters and buffers of `modules` need, and put them into the model."""
         missing = {id(tensor): tensor for tensor in tensors_in(modules) if tensor.is_meta}
         views = {identity: self._views[identity] for identity in missing}
-        self._go_on_to(max((self._touching[view.storage][-1] for view in views.values()), default=-1))
+        self._replay_until(max((self._touching[view.storage][-1] for view in views.values()), default=-1))
         made = {identity: like(tensor, self._actual(views[identity])) for identity, tensor in missing.items()}
         for module in self._model.modules():
-            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            for name, tensor in (*own_parameters(module).items(), *own_buffers(module).items()):
                 if id(tensor) in made:
                     setattr(module, name, made[id(tensor)])
         for view in views.values():
             self._flats.pop(view.storage, None)
 
     @torch.no_grad()
-    def _go_on_to(self, number: int) -> None:
+    def _replay_until(self, number: int) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._random_state)
             for each in range(self._done, number + 1):
-                self._do(each)
+                self._replay(each)
             self._random_state = torch.get_rng_state()
         self._done = max(self._done, number + 1)
 
-    def _do(self, number: int) -> None:
+    def _replay(self, number: int) -> None:
         call = self._calls[number]
         positional, named = tree_map(self._actual, call.inputs)
         results = call.function(*positional, **named)
@@ -169,7 +174,7 @@ class Recipe:
                 self._flats.pop(storage, None)
 
     def _is_dead(self, storage: int, number: int) -> bool:
-        """Nobody will look at it after call `number` as it is now."""
+        """Whether the values of `storage` are not read again after call `number`."""
         numbers = self._touching[storage]
         after = bisect_right(numbers, number)
         return storage not in self._kept if after == len(numbers) else self._calls[numbers[after]].overwrites(storage)
@@ -182,10 +187,12 @@ class Recipe:
 
 
 def tensors_in(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
+    """Yield the parameters and buffers of `modules`."""
     for module in modules:
         yield from module.parameters()
         yield from module.buffers()
 
 
 def like(tensor: Tensor, numbers: Tensor) -> Tensor:
+    """Return `numbers` as a parameter if `tensor` is one."""
     return nn.Parameter(numbers, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else numbers

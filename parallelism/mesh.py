@@ -1,42 +1,57 @@
-"""The world as a mesh: which ranks lie along which axis, over the process groups of one generation, and gone with it."""
+"""The world of one generation as a DeviceMesh, over the generation's own process groups.
+
+The axes, with the names that DeviceMesh users know:
+
+    pipeline    pp              stages of layers
+    replicate   dp_replicate    copies of the model on different data (DDP, the outer axis of HSDP)
+    shard       dp_shard        parameters, gradients and optimizer state in shards on different data (FSDP, ZeRO-3)
+    context     cp              each sequence in parts
+    tensor      tp              matrices in parts
+
+Ranks are numbered along the last axis first, so that the ranks of a tensor axis group are neighbours. Axes of size one are left out.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-from distributed.line_group import LineGroup
-from distributed.process_group import Axes, Group
-from parallelism.plan import Degrees
+from paceline.distributed import torch_private
+from paceline.distributed.axis_process_group import AxisProcessGroup
+from paceline.distributed.process_group import Axes, Group
+from paceline.parallelism.plan import Degrees
 
 
-def lines(degrees: Degrees) -> Axes:
-    """By axis, the ranks of each line along it. Axes of one rank have none."""
-    world = grid(degrees)
+def axis_group_ranks(degrees: Degrees) -> Axes:
+    """Return for each axis the world ranks of all its axis groups. Axes of size one have none."""
+    world = rank_grid(degrees)
     return {axis: world.movedim(place, -1).reshape(-1, size).tolist() for place, (axis, size) in enumerate(degrees.sizes.items())}
 
 
-def grid(degrees: Degrees) -> torch.Tensor:
-    """Ranks by their place in the mesh, one dimension for each axis of `Degrees.sizes`."""
+def rank_grid(degrees: Degrees) -> torch.Tensor:
+    """Return the world ranks as a tensor with one dimension for each axis of `Degrees.sizes`, in that order."""
     return torch.arange(degrees.world_size).reshape(tuple(degrees.sizes.values()))
 
 
 def device_mesh(degrees: Degrees, group: Group, device: torch.device) -> DeviceMesh:
-    """Over the lines that `group` was joined with; needs two ranks or more. Whatever is built on it goes before the group.
+    """Return a DeviceMesh over the axis groups that `group` was joined with; needs two ranks or more. It lives as long as `group`.
 
-    Hazard: torch keeps what comes of each operation on DTensors by a mesh that compares equal, whatever its groups are. What it kept of
-    earlier generations knows dead groups and this rank's old place, and would be given to new tensors: an optimizer's state, for one.
+    Hazard: torch caches the sharding of each operation on DTensors by meshes that compare equal, whatever their process groups are.
+    Entries of earlier generations refer to destroyed groups and to this rank's old coordinates, and would be used for new tensors, such
+    as an optimizer's state. So the cache is cleared here.
     """
-    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    torch_private.clear_sharding_cache()
     axes = tuple(degrees.sizes)
     if device.type != "cpu":  # what tensors cut over ranks send there, torch gives to NCCL itself
-        group.traffic.leave_out("tensor")
-    groups = [LineGroup(line) if device.type == "cpu" else line.process_group for line in map(group.lines.__getitem__, axes)]
-    return DeviceMesh.from_group(groups, device.type, mesh=grid(degrees), mesh_dim_names=axes)
+        group.traffic.exclude("tensor")
+    groups = [
+        AxisProcessGroup(axis_group) if device.type == "cpu" else axis_group.process_group
+        for axis_group in map(group.axis_groups.__getitem__, axes)
+    ]
+    return DeviceMesh.from_group(groups, device.type, mesh=rank_grid(degrees), mesh_dim_names=axes)
 
 
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of it."""
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the shard of a DTensor that this rank holds; a plain tensor is returned as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,4 +1,7 @@
-"""Which axes a world is cut into. Pure and torch-free: the coordinator plans with the same code the ranks build with."""
+"""The sizes of the mesh's axes, a rank's coordinates, and the assignment of micro-batches to ranks. Pure and torch-free.
+
+The coordinator plans with the same code that the ranks build with.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,24 @@ from typing import Literal
 
 Axis = Literal["pipeline", "replicate", "shard", "context", "tensor"]
 #: From the axis along which ranks are furthest apart to the one whose ranks are neighbours, most often on one machine: stages of a
-#: pipeline say least to each other, and tensor parts the most.
+#: pipeline communicate least with each other, and tensor shards the most.
 AXES: tuple[Axis, ...] = ("pipeline", "replicate", "shard", "context", "tensor")
-#: Those along which each rank holds another part of the state; along the others all hold the same.
-CUTS: frozenset[Axis] = frozenset({"pipeline", "shard", "tensor"})
-#: Parameters that sharding gathers at a time, at least: fewer cost more in messages than they save in memory.
+#: The axes along which each rank holds a different shard of the state; along the others all ranks hold the same.
+STATE_SHARDING_AXES: frozenset[Axis] = frozenset({"pipeline", "shard", "tensor"})
+#: The least parameters that sharding gathers at a time: fewer cost more in messages than they save in memory.
 LEAST_IN_UNIT = 4_000_000
 
-#: Which part of the state a rank holds: (axis, place along it, ranks along it) for each axis that cuts it; empty: all of it.
-Part = tuple[tuple[Axis, int, int], ...]
+#: The shard of the state that a rank holds: (axis, coordinate, size) for each axis that shards it; empty: all of the state.
+StateShard = tuple[tuple[Axis, int, int], ...]
 
 
 class WorldSizeMismatchError(ValueError):
-    """A strategy that does not fit the number of ranks."""
+    """A strategy does not fit the number of ranks."""
 
 
 @dataclass(frozen=True)
 class Degrees:
-    """Size of each mesh axis; their product is the world size."""
+    """The size of each mesh axis; their product is the world size. See `parallelism.mesh` for the axes' names in torch."""
 
     replicate: int = 1
     shard: int = 1
@@ -37,90 +40,102 @@ class Degrees:
 
     @property
     def world_size(self) -> int:
-        return self.data * self.cut
+        return self.data * self.ranks_per_micro_batch
 
     @property
     def data(self) -> int:
-        """Data ranks: among them a step's micro-batches are dealt out."""
+        """The number of data ranks, to which a step's micro-batches are assigned."""
         return self.replicate * self.shard
 
-    def deal(self, micro_batches: int, data_rank: int = 0) -> Deal:
-        """Passes, in which the `shard` ranks of a replica compute neighbouring micro-batches, as evenly as they go: so what is added up within a
-        pass does not depend on the number of replicas. Without shards a pass is a micro-batch, and this the even deal."""
-        by_replica = even_deal(-(-micro_batches // self.shard), self.replicate).shares
+    def assignment(self, micro_batches: int, data_rank: int = 0) -> MicroBatchAssignment:
+        """Return the assignment of a step's micro-batches to data ranks, seen from `data_rank`.
+
+        In one pass the `shard` ranks of a replica compute neighbouring micro-batches; passes are assigned to replicas as evenly as
+        possible. So what is summed within a pass does not depend on the number of replicas. Without a shard axis a pass is one
+        micro-batch.
+        """
+        by_replica = assign_evenly(-(-micro_batches // self.shard), self.replicate).shares
         firsts = ((share, place) for share in by_replica for place in range(self.shard))
         shares = (tuple(index for number in share if (index := number * self.shard + place) < micro_batches) for share, place in firsts)
-        return Deal(tuple(shares), data_rank)
+        return MicroBatchAssignment(tuple(shares), data_rank)
 
-    def largest_share(self, micro_batches: int) -> int:
-        """Micro-batches of the busiest data rank, which the others wait for: `deal(micro_batches).largest`, without dealing them out."""
+    def max_per_data_rank(self, micro_batches: int) -> int:
+        """Return the number of micro-batches of the busiest data rank: `assignment(micro_batches).max_per_rank`, without making the
+        assignment.
+        """
         return -(-micro_batches // (self.shard * self.replicate))
 
     @property
-    def cut(self) -> int:
-        """Ranks that one micro-batch takes."""
+    def ranks_per_micro_batch(self) -> int:
+        """The number of ranks that compute one micro-batch together."""
         return self.tensor * self.pipeline * self.context
 
     @property
     def sizes(self) -> dict[Axis, int]:
-        """Of the axes along which there is more than one rank, in the order of `AXES`."""
+        """The sizes of the axes with more than one rank, in the order of `AXES`."""
         return {axis: self.along(axis) for axis in AXES if self.along(axis) > 1}
 
     def along(self, axis: Axis) -> int:
+        """Return the size of `axis`."""
         size: int = getattr(self, axis)
         return size
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Where a rank stands in the mesh, whose ranks are numbered along the last of `AXES` first."""
+    """The coordinates of a rank in the mesh. Ranks are numbered along the last of `AXES` first."""
 
     degrees: Degrees = Degrees()
     rank: int = 0
 
     def along(self, axis: Axis) -> int:
-        """From 0."""
+        """Return the coordinate along `axis`, from 0."""
         inner = AXES[AXES.index(axis) + 1 :]
         return self.rank // math.prod(map(self.degrees.along, inner)) % self.degrees.along(axis)
 
     @property
     def places(self) -> dict[Axis, int]:
-        """Along each axis of more than one rank."""
+        """The coordinate along each axis of more than one rank."""
         return {axis: self.along(axis) for axis in self.degrees.sizes}
 
     @property
     def data_rank(self) -> int:
-        """The same on all ranks that compute the same micro-batches."""
+        """The number of this data rank, equal on all ranks that compute the same micro-batches."""
         return self.along("replicate") * self.degrees.shard + self.along("shard")
 
     @property
-    def speaks(self) -> bool:
-        """One rank of those along the tensor axis, who find the same loss: added up over ranks it must count once. Along the context axis
-        each has a part of it. Of a pipeline only ranks that have a loss at all have anything to say."""
+    def is_loss_reporter(self) -> bool:
+        """Whether this rank reports the loss, which must be counted once for each tensor axis group, whose ranks all find it.
+
+        Along the context axis each rank has a part of the loss. In a pipeline only ranks of the last stage have one.
+        """
         return self.along("tensor") == 0
 
-    def deal(self, micro_batches: int) -> Deal:
-        return self.degrees.deal(micro_batches, self.data_rank)
+    def assignment(self, micro_batches: int) -> MicroBatchAssignment:
+        """Return the assignment of a step's micro-batches, seen from this rank."""
+        return self.degrees.assignment(micro_batches, self.data_rank)
 
-    def evaluation_deal(self, batches: int) -> Deal:
-        """Whole sequences are evaluated: context ranks need each other no more than data ranks do."""
+    def evaluation_assignment(self, batches: int) -> MicroBatchAssignment:
+        """Return the assignment of evaluation batches, seen from this rank. Whole sequences are evaluated, so context ranks get batches
+        of their own.
+        """
         ranks = self.degrees.data * self.degrees.context
-        return even_deal(batches, ranks, self.data_rank * self.degrees.context + self.along("context"))
+        return assign_evenly(batches, ranks, self.data_rank * self.degrees.context + self.along("context"))
 
     @property
-    def part(self) -> Part:
-        """Of the state. The same for ranks that are replicas of each other."""
-        return tuple((axis, place, self.degrees.along(axis)) for axis, place in self.places.items() if axis in CUTS)
+    def state_shard(self) -> StateShard:
+        """The shard of the state that this rank holds. It is equal for ranks that are replicas of each other."""
+        return tuple((axis, place, self.degrees.along(axis)) for axis, place in self.places.items() if axis in STATE_SHARDING_AXES)
 
 
-def parts_of(degrees: Degrees) -> tuple[Part, ...]:
-    """By rank."""
-    return tuple(Coordinates(degrees, rank).part for rank in range(degrees.world_size))
+def state_shards(degrees: Degrees) -> tuple[StateShard, ...]:
+    """Return the shard of the state that each rank holds, by rank."""
+    return tuple(Coordinates(degrees, rank).state_shard for rank in range(degrees.world_size))
 
 
 @dataclass(frozen=True)
-class Choices:
-    """How a model is made ready for its world, beyond the sizes of the axes."""
+class ParallelizeOptions:
+    """Options of `apply.parallelize` beside the sizes of the axes."""
 
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
@@ -139,23 +154,26 @@ def degrees(
     pipeline: int = 1,
     context: int = 1,
 ) -> Degrees:
-    """`single` is a world of one. Otherwise `tensor`, `pipeline` and `context` say how many ranks one micro-batch takes, and what the world has
-    beyond that are data ranks: of `ddp` each is a replica, `fsdp` cuts each of `replicate` replicas (default: one) into `shard` parts. What
-    is not given of those two follows from the world."""
+    """Return the sizes of all axes for a strategy and a world size. Raises `WorldSizeMismatchError`.
+
+    `single` is a world of one. Otherwise `tensor`, `pipeline` and `context` say how many ranks compute one micro-batch, and the rest of
+    the world are data ranks: for `ddp` each is a replica; `fsdp` has `replicate` replicas (default: one) of `shard` shards each. Of those
+    two, the one that is not given follows from the world.
+    """
     if strategy == "auto":
         raise WorldSizeMismatchError(
             "strategy auto is open until the coordinator has chosen: submit the job to one, or use single, ddp or fsdp"
         )
     if strategy == "single" and world_size != 1:
         raise WorldSizeMismatchError(f"strategy single is one process, but the world has {world_size} ranks; use ddp")
-    cut = Degrees(tensor=tensor, pipeline=pipeline, context=context)
-    data = data_ranks(world_size, cut)
+    sharded = Degrees(tensor=tensor, pipeline=pipeline, context=context)
+    data = data_ranks(world_size, sharded)
     if strategy != "fsdp":
-        return replace(cut, replicate=data)
+        return replace(sharded, replicate=data)
     copies = replicate or (max(1, data // shard) if shard else 1)
-    found = replace(cut, replicate=copies, shard=shard or max(1, data // copies))
+    found = replace(sharded, replicate=copies, shard=shard or max(1, data // copies))
     if found.world_size != world_size:
-        beside = f" / {spoken(cut)} = {data} data ranks" if cut.cut > 1 else ""
+        beside = f" / {in_words(sharded)} = {data} data ranks" if sharded.ranks_per_micro_batch > 1 else ""
         raise WorldSizeMismatchError(
             f"replicate={replicate or 'any'} x shard={shard or 'any'} does not divide world size {world_size}{beside}; use a divisor of "
             f"{data} for one of them, and leave the other out"
@@ -163,42 +181,44 @@ def degrees(
     return found
 
 
-def data_ranks(world_size: int, cut: Degrees) -> int:
-    if world_size % cut.cut:
+def data_ranks(world_size: int, sharded: Degrees) -> int:
+    """Return the number of data ranks beside the axes of `sharded`. Raises `WorldSizeMismatchError`."""
+    if world_size % sharded.ranks_per_micro_batch:
+        sizes = " or ".join(map(str, nearest(world_size, sharded.ranks_per_micro_batch)))
         raise WorldSizeMismatchError(
-            f"{spoken(cut)} does not divide world size {world_size}; use {' or '.join(map(str, nearest(world_size, cut.cut)))} ranks, or "
-            f"degrees whose product divides {world_size}"
+            f"{in_words(sharded)} does not divide world size {world_size}; use {sizes} ranks, or degrees whose product divides {world_size}"
         )
-    return world_size // cut.cut
+    return world_size // sharded.ranks_per_micro_batch
 
 
 def nearest(number: int, divisor: int) -> list[int]:
-    """Multiples of `divisor` around a number that is none."""
+    """Return the multiples of `divisor` around a number that is none."""
     below = number // divisor * divisor
     return [multiple for multiple in (below, below + divisor) if multiple]
 
 
-def spoken(degrees: Degrees) -> str:
-    """As in "context=2 x tensor=4"."""
+def in_words(degrees: Degrees) -> str:
+    """Return the sizes as text, such as "context=2 x tensor=4"."""
     return " x ".join(f"{axis}={size}" for axis, size in degrees.sizes.items())
 
 
-def share(total: int, replica: int, replicas: int) -> range:
-    """Cut `total` items into contiguous ranges whose sizes differ by one at most, the larger ones first."""
+def partition(total: int, replica: int, replicas: int) -> range:
+    """Return the range of items of one replica, of contiguous ranges whose sizes differ by at most one, the larger ones first."""
     base, extra = divmod(total, replicas)
     first = replica * base + min(replica, extra)
     return range(first, first + base + (replica < extra))
 
 
 @dataclass(frozen=True)
-class Deal:
-    """How a step's micro-batches are dealt out to the data ranks, seen from one of them: each to exactly one."""
+class MicroBatchAssignment:
+    """The assignment of a step's micro-batches to data ranks, each to exactly one, seen from one of them."""
 
     shares: tuple[tuple[int, ...], ...]  # by data rank; each ascending
     rank: int = 0
 
     @property
     def micro_batches(self) -> int:
+        """The number of micro-batches of the step."""
         return sum(map(len, self.shares))
 
     @property
@@ -207,29 +227,33 @@ class Deal:
 
     @property
     def own(self) -> tuple[int, ...]:
+        """The micro-batches of this rank."""
         return self.shares[self.rank]
 
-    def of_passes(self, shard: int) -> Deal:
-        """To the replicas, of which `shard` data ranks each are one: see `Degrees.deal`."""
-        return even_deal(-(-self.micro_batches // shard), self.ranks // shard, self.rank // shard)
+    def pass_assignment(self, shard: int) -> MicroBatchAssignment:
+        """Return the assignment of passes to replicas of `shard` data ranks each; see `Degrees.assignment`."""
+        return assign_evenly(-(-self.micro_batches // shard), self.ranks // shard, self.rank // shard)
 
     @property
-    def largest(self) -> int:
-        """Micro-batches of the busiest rank, which the others wait for."""
+    def max_per_rank(self) -> int:
+        """The number of micro-batches of the busiest rank, which the others wait for."""
         return max(map(len, self.shares))
 
 
-def even_deal(micro_batches: int, ranks: int, rank: int = 0) -> Deal:
-    """Contiguous shares whose sizes differ by one at most, the larger ones first."""
-    return Deal(tuple(tuple(share(micro_batches, each, ranks)) for each in range(ranks)), rank)
+def assign_evenly(micro_batches: int, ranks: int, rank: int = 0) -> MicroBatchAssignment:
+    """Return contiguous shares whose sizes differ by at most one, the larger ones first."""
+    return MicroBatchAssignment(tuple(tuple(partition(micro_batches, each, ranks)) for each in range(ranks)), rank)
 
 
-def deal_around(micro_batches: int, kept: Sequence[Collection[int]], rank: int = 0) -> Deal:
-    """Every rank keeps what it has computed already (disjoint, by rank); what is missing is shared out evenly, in contiguous runs, the
-    larger ones to those that keep least. Where nobody keeps anything this is the even deal."""
+def assign_remaining(micro_batches: int, kept: Sequence[Collection[int]], rank: int = 0) -> MicroBatchAssignment:
+    """Return the assignment in which every rank keeps the micro-batches that it has computed, and the missing ones are assigned evenly.
+
+    `kept`: by rank, what it has computed; disjoint. Missing ones are assigned in contiguous runs, the larger ones to the ranks that keep
+    least. If no rank keeps anything this is `assign_evenly`.
+    """
     missing = sorted(set(range(micro_batches)).difference(*kept))
     base, extra = divmod(len(missing), len(kept))
     neediest = sorted(range(len(kept)), key=lambda each: len(kept[each]))[:extra]
     rest = iter(missing)
     counts = (base + (each in neediest) for each in range(len(kept)))
-    return Deal(tuple(tuple(sorted([*own, *islice(rest, count)])) for own, count in zip(kept, counts, strict=True)), rank)
+    return MicroBatchAssignment(tuple(tuple(sorted([*own, *islice(rest, count)])) for own, count in zip(kept, counts, strict=True)), rank)

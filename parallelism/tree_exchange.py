@@ -1,16 +1,17 @@
-"""Tensors added up over the micro-batches of a step in the fixed tree, over one rank's and then over the replicas': the same bits on any number.
+"""Sum tensors over the micro-batches of a step in the fixed tree, over one rank's and then over all replicas': the same bits on any
+number.
 
-Each rank adds up the whole subtrees among its leaves, then everything lies end to end in flat buffers that are cut into as many slices as there are
-replicas. Every rank sends each peer that peer's slice of its subtree sums, finishes the tree for its own slice, and sends the result round.
-With powers of two this moves what a reduce-scatter and an all-gather move; with uneven shares a rank sends a few subtree sums instead of
-one, at most about 2 log2(s) times as much for a share of s. One replica alone takes the same way, with nobody to talk to. The exchange
-starts after the last backward: on gloo it would compete with it for the same cores.
+Each rank sums the whole subtrees among its leaves and packs them into flat buffers, cut into as many slices as there are replicas. It
+sends each peer that peer's slice of its sums, finishes the tree for its own slice, and sends the result to all. For powers of two this
+moves as much as a reduce-scatter and an all-gather; with uneven shares a rank sends a few sums of subtrees instead of one, at most about
+2 log2(s) times as much for s leaves. A single replica runs the same code without transfers. The exchange starts after the last backward:
+on gloo it would compete with backward for the same cores.
 
-Memory, in sizes of all tensors, with V leaves: up to log2(V) + 1 pending sums on one rank, about 2 log2(s) + 1 for an uneven share of
-s, plus one packed copy per subtree and the peers' slices; 5 with V = 8 on one rank, 4.5 on two, under 3 on eight.
+Memory, in sizes of all tensors, with V leaves: up to log2(V) + 1 pending sums on one rank, about 2 log2(s) + 1 for an uneven share of s
+leaves, plus one packed copy per subtree and the peers' slices: 5 with V = 8 on one rank, 4.5 on two, under 3 on eight.
 `gradient_copies.in_tree` counts it and the plan shows it.
 
-Sums must never alias what is sent or what the optimizer reads: of a step that breaks off they may be kept.
+Sums must never alias what is sent or what the optimizer reads: they may be kept when a step is interrupted.
 """
 
 from __future__ import annotations
@@ -23,60 +24,69 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from distributed.process_group import Group
-from parallelism.data_parallel import Sums
-from parallelism.plan import Deal
-from parallelism.tree import Node, TreeSum, frontier
+from paceline.distributed.process_group import Group
+from paceline.distributed.torch_private import add_to_each
+from paceline.parallelism.data_parallel import Sums
+from paceline.parallelism.plan import MicroBatchAssignment
+from paceline.parallelism.tree import TreeNode, TreeSum, frontier
 
 
 class TreeExchange:
-    """Tensors of each leaf of a step, added up: on each replica the whole subtrees among its leaves, then the rest of the tree between them."""
+    """Sums the tensors of all leaves of a step: on each replica the whole subtrees among its leaves, then the rest of the tree between
+    replicas.
+    """
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._deal: Deal | None = None
+        self._assignment: MicroBatchAssignment | None = None
         self._flats: list[FlatBuffer] = []
 
     @property
     def leaves(self) -> int:
+        """The number of leaves of the step's tree."""
         return self._sums.leaves
 
-    def begin_step(self, deal: Deal, like: Callable[[], Sequence[Tensor]], sums: Sums) -> None:
-        """`deal`: of leaves to replicas. `like`: one leaf's tensors, of which those of one data type lie side by side."""
-        if deal != self._deal:  # the first step, or the one after a step that was broken off
-            self._flats.clear()  # before there are others
-            self._flats = flat_buffers(like(), deal, self._group)
-        self._deal = deal
-        self._sums = TreeSum(deal.micro_batches, add_lists, sums)
+    def begin_step(self, assignment: MicroBatchAssignment, like: Callable[[], Sequence[Tensor]], sums: Sums) -> None:
+        """Begin a step. `assignment`: of leaves to replicas. `like`: makes one leaf's tensors, those of one data type side by side.
+
+        `sums`: sums of subtrees that are there already.
+        """
+        if assignment != self._assignment:  # the first step, or the one after an interrupted step
+            self._flats.clear()  # free the old ones before new ones are allocated
+            self._flats = flat_buffers(like(), assignment, self._group)
+        self._assignment = assignment
+        self._sums = TreeSum(assignment.micro_batches, add_lists, sums)
 
     def put(self, leaf: int, tensors: list[Tensor]) -> None:
-        self._sums.put(Node(0, leaf), tensors)
+        """Add one leaf's tensors."""
+        self._sums.put(TreeNode(0, leaf), tensors)
 
     def finish_step(self) -> list[Tensor]:
-        """The sums over all leaves, until the next step's."""
+        """Return the sums over all leaves of all replicas; they are valid until the next step. Collective over the replicas."""
         for flat in self._flats:
             flat.reduce([value for _, value in self._sums.from_left_to_right])
         return [view for flat in self._flats for view in flat.views]
 
-    def let_go(self) -> None:
-        """Of all memory."""
-        self._deal = None
+    def release_memory(self) -> None:
+        """Free all buffers and sums."""
+        self._assignment = None
         self._flats.clear()
         self._sums = TreeSum(0, add_lists)
 
 
 @torch.no_grad()
 def add_lists(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-    torch._foreach_add_(left, right)
+    """Add each tensor of `right` to the one of `left`, in place, and return `left`."""
+    add_to_each(left, right)
     return left
 
 
-def flat_buffers(tensors: Sequence[Tensor], deal: Deal, group: Group) -> list[FlatBuffer]:
-    """One for each run of equal data types."""
+def flat_buffers(tensors: Sequence[Tensor], assignment: MicroBatchAssignment, group: Group) -> list[FlatBuffer]:
+    """Return one flat buffer for each run of tensors of one data type."""
     flats, first = [], 0
     for _, run in itertools.groupby(tensors, key=lambda tensor: tensor.dtype):
         members = list(run)
-        flats.append(FlatBuffer(members, first, deal, group))
+        flats.append(FlatBuffer(members, first, assignment, group))
         first += len(members)
     return flats
 
@@ -84,18 +94,18 @@ def flat_buffers(tensors: Sequence[Tensor], deal: Deal, group: Group) -> list[Fl
 class FlatBuffer:
     """Tensors of one data type, row-major, end to end, cut into one slice for each replica."""
 
-    def __init__(self, tensors: Sequence[Tensor], first: int, deal: Deal, group: Group) -> None:
-        self._deal, self._group = deal, group
-        line = group.lines.get("replicate")
-        self._replicas = line.ranks if line else range(deal.ranks)  # ranks of the world
-        self._process_group = line.process_group if line else None  # None: the world's
+    def __init__(self, tensors: Sequence[Tensor], first: int, assignment: MicroBatchAssignment, group: Group) -> None:
+        self._assignment, self._group = assignment, group
+        axis_group = group.axis_groups.get("replicate")
+        self._replicas = axis_group.ranks if axis_group else range(assignment.ranks)  # ranks of the world
+        self._process_group = axis_group.process_group if axis_group else None  # None: the world's
         self._members = slice(first, first + len(tensors))
         self._elements = sum(tensor.numel() for tensor in tensors)
-        self._slice = -(-self._elements // deal.ranks)
-        self._frontiers = [frontier(share, deal.micro_batches) for share in deal.shares]
+        self._slice = -(-self._elements // assignment.ranks)
+        self._frontiers = [frontier(share, assignment.micro_batches) for share in assignment.shares]
         like = tensors[0]
-        # One for each subtree of our own; the first one ends up with the result, also where there are none.
-        buffers = [torch.zeros(self._slice * deal.ranks, dtype=like.dtype, device=like.device) for _ in self._own or (None,)]
+        # One for each of this rank's subtrees, at least one; the first one receives the result.
+        buffers = [torch.zeros(self._slice * assignment.ranks, dtype=like.dtype, device=like.device) for _ in self._own or (None,)]
         self._packed, self._result = buffers[: len(self._own)], buffers[0]
         self._received = {
             peer: [torch.empty(self._slice, dtype=like.dtype, device=like.device) for _ in self._frontiers[peer]] for peer in self._peers
@@ -104,16 +114,19 @@ class FlatBuffer:
         self.views = [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
 
     @property
-    def _own(self) -> tuple[Node, ...]:
-        return self._frontiers[self._deal.rank]
+    def _own(self) -> tuple[TreeNode, ...]:
+        return self._frontiers[self._assignment.rank]
 
     @property
     def _peers(self) -> list[int]:
-        return [rank for rank in range(self._deal.ranks) if rank != self._deal.rank]
+        return [rank for rank in range(self._assignment.ranks) if rank != self._assignment.rank]
 
     @torch.no_grad()
     def reduce(self, sums: Sequence[list[Tensor]]) -> None:
-        """`sums`: all tensors' sums for each subtree of our own, which are copied. Afterwards `views` hold the sum over all micro-batches."""
+        """Exchange and sum; afterwards `views` hold the sum over all leaves. Collective over the replicas.
+
+        `sums`: for each of this rank's subtrees the sums of all tensors, which are copied.
+        """
         for packed, tensors in zip(self._packed, sums, strict=True):
             torch.cat([tensor.reshape(-1) for tensor in tensors[self._members]], out=packed[: self._elements])
         if self._peers:
@@ -121,12 +134,12 @@ class FlatBuffer:
             self._finish_own_slice()
             self._gather_slices()
 
-    def _cut(self, flat: Tensor, rank: int) -> Tensor:
+    def _slice_of(self, flat: Tensor, rank: int) -> Tensor:
         return flat[rank * self._slice : (rank + 1) * self._slice]
 
     def _exchange_subtrees(self) -> None:
         sends = [
-            self._transfer(dist.isend, self._cut(packed, peer), peer, tag=number)
+            self._transfer(dist.isend, self._slice_of(packed, peer), peer, tag=number)
             for peer in self._peers
             for number, packed in enumerate(self._packed)
         ]
@@ -138,21 +151,21 @@ class FlatBuffer:
         self._group.transfer(sends + receives, along="replicate")
 
     def _finish_own_slice(self) -> None:
-        result = self._cut(self._result, self._deal.rank)
-        tree: TreeSum[Tensor] = TreeSum(self._deal.micro_batches, Tensor.add_)
+        result = self._slice_of(self._result, self._assignment.rank)
+        tree: TreeSum[Tensor] = TreeSum(self._assignment.micro_batches, Tensor.add_)
         for rank, nodes in enumerate(self._frontiers):
-            mine = rank == self._deal.rank
-            values = [self._cut(packed, rank) for packed in self._packed] if mine else self._received[rank]
+            mine = rank == self._assignment.rank
+            values = [self._slice_of(packed, rank) for packed in self._packed] if mine else self._received[rank]
             for node, value in zip(nodes, values, strict=True):
                 tree.put(node, value)
         result.copy_(tree.total)
 
     def _gather_slices(self) -> None:
-        own = self._cut(self._result, self._deal.rank)
+        own = self._slice_of(self._result, self._assignment.rank)
         sends = [self._transfer(dist.isend, own, peer) for peer in self._peers]
-        receives = [self._transfer(dist.irecv, self._cut(self._result, peer), peer) for peer in self._peers]
+        receives = [self._transfer(dist.irecv, self._slice_of(self._result, peer), peer) for peer in self._peers]
         self._group.transfer(sends + receives, along="replicate")
 
     def _transfer(self, way: Any, tensor: Tensor, peer: int, tag: int = 0) -> dist.P2POp:
-        """In the line's own group: the world's stands still where a rank beyond the line has died."""
+        """Return an operation in the axis group's own process group: the world's stops where a rank outside the axis group has died."""
         return dist.P2POp(way, tensor, self._replicas[peer], self._process_group, tag)

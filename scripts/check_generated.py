@@ -1,4 +1,4 @@
-"""The committed OpenAPI document and the dashboard's client types are what the code generates now."""
+"""The committed OpenAPI document, what the dashboard and the command line have from it, and the dashboard's constants are what the code generates now."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ import sys
 import tempfile
 from pathlib import Path
 
+from scripts.generate_cli_types import DOCUMENT, TYPES, generated
 from scripts.steps import ROOT
 
 DASHBOARD = ROOT / "dashboard"
-DOCUMENT = DASHBOARD / "openapi.json"
 CLIENT = DASHBOARD / "src" / "lib" / "api.generated.ts"
-REMEDY = "run: .venv/bin/python -m api.openapi > dashboard/openapi.json && npm --prefix dashboard run generate"
+CONSTANTS = DASHBOARD / "src" / "lib" / "constants.generated.ts"
+REMEDY = "run: make generate"
 
 
 def main() -> int:
-    stale = [path for path, fresh in ((DOCUMENT, _document_is_fresh()), (CLIENT, _client_is_fresh())) if not fresh]
+    checks = (
+        (DOCUMENT, _document_is_fresh),
+        (CLIENT, _client_is_fresh),
+        (TYPES, _types_are_fresh),
+        (CONSTANTS, _constants_are_fresh),
+    )
+    stale = [path for path, is_fresh in checks if not is_fresh()]
     for path in stale:
         print(f"{path.relative_to(ROOT)} is stale; {REMEDY}")
     return 1 if stale else 0
 
 
 def _document_is_fresh() -> bool:
-    done = subprocess.run([sys.executable, "-m", "api.openapi"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return bool(json.loads(done.stdout) == json.loads(DOCUMENT.read_text()))
+    return bool(json.loads(_output_of("paceline.api.openapi")) == json.loads(DOCUMENT.read_text()))
 
 
 def _client_is_fresh() -> bool:
@@ -34,6 +40,18 @@ def _client_is_fresh() -> bool:
         command = ["npx", "--no-install", "openapi-typescript", str(DOCUMENT), "--output", str(fresh)]
         subprocess.run(command, cwd=DASHBOARD, capture_output=True, check=True)
         return fresh.read_text() == CLIENT.read_text()
+
+
+def _types_are_fresh() -> bool:
+    return generated(json.loads(DOCUMENT.read_text())) == TYPES.read_text()
+
+
+def _constants_are_fresh() -> bool:
+    return _output_of("paceline.api.constants") == CONSTANTS.read_text()
+
+
+def _output_of(module: str) -> str:
+    return subprocess.run([sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

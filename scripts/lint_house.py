@@ -1,4 +1,5 @@
-"""The house rules that no other linter knows, from the syntax tree: lengths, silent excepts, sleeps in tests, environment reads, unfinished work."""
+"""The house rules that no other linter knows, from the syntax tree: lengths, silent excepts, sleeps in tests, environment reads, unfinished work,
+docstrings that cannot be read alone, class names."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts import lint_docstrings
 from scripts.steps import ROOT
 
 MAX_FUNCTION_LINES = 50
@@ -17,7 +19,7 @@ MAX_FILE_LINES = {".py": 400, ".tsx": 250, ".ts": 300}
 ENVIRONMENT_READERS = {"api/settings.py", "cluster/agent/settings.py", "distributed/env.py", "cli/settings.py"}
 #: Development tools and tests are no part of the product; they may read the environment.
 OUTSIDE = ("tests/", "scripts/")
-GENERATED = re.compile(r"\.generated\.|routeTree\.gen|^db/migrations/(control|metrics)/|^dashboard/dist/")
+GENERATED = re.compile(r"\.generated\.|routeTree\.gen|^db/migrations/(control|metrics)/|^dashboard/dist/|^cli/api_types\.py\Z")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 
@@ -32,7 +34,9 @@ class Finding:
 
 
 def main() -> int:
-    findings = [finding for path in tracked_files() for finding in check_file(path, (ROOT / path).read_text(errors="replace"))]
+    sources = {path: (ROOT / path).read_text(errors="replace") for path in tracked_files()}
+    findings = [finding for path, text in sources.items() for finding in check_file(path, text)]
+    findings += repeated_class_names(sources)
     for finding in findings:
         print(finding)
     return 1 if findings else 0
@@ -56,8 +60,31 @@ def check_file(path: str, text: str) -> list[Finding]:
             *_environment(path, tree),
             *_loose_ends(path, tree),
             *_slow_writes(path, tree),
+            *_docstrings(path, tree),
         ]
     return findings
+
+
+def repeated_class_names(sources: Mapping[str, str]) -> list[Finding]:
+    """Return a finding for each public class of the product whose name another one has: in a stack trace or a search it has to stand alone."""
+    first: dict[str, str] = {}
+    findings = []
+    for path, text in sources.items():
+        if not path.endswith(".py") or path.startswith((*OUTSIDE, "examples/")):
+            continue
+        for node in ast.walk(ast.parse(text, path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                place = f"{path}:{node.lineno}"
+                if first.setdefault(node.name, place) != place:
+                    findings.append(
+                        Finding(path, node.lineno, f"{first[node.name]} is a class {node.name} too: give each a name of its own")
+                    )
+    return findings
+
+
+def _docstrings(path: str, tree: ast.Module) -> Iterator[Finding]:
+    for line, message in lint_docstrings.check(path, tree):
+        yield Finding(path, line, message)
 
 
 def _length(path: str, text: str) -> Iterator[Finding]:
@@ -136,7 +163,7 @@ def _ends_in_dollar(call: ast.Call) -> bool:
 
 
 def _slow_writes(path: str, tree: ast.AST) -> Iterator[Finding]:
-    """A route that has a WriteSession is in its transaction already: on SQLite nobody else writes until the body is there."""
+    """A route that has a WriteSession is in its transaction already: on SQLite no other request writes until the body is there."""
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncFunctionDef) and any(_is_write_session(each) for each in node.args.args):
             for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):

@@ -2,8 +2,9 @@
 
     scripts/test [--all | PYTEST ARGUMENTS]
 
-Without `--all`, tests that are marked `release` are left out: full products of plans, and the longest stories of faults. Two processes of pytest
-share the tests out, but for those of whole gangs of ranks, which come after them one by one. With other arguments, pytest runs once, with these.
+Without `--all`, tests that are marked `release` are left out (full products of plans, further stories of faults), and parity takes fewer steps.
+Two processes of pytest share the tests out, but for those of whole gangs of ranks, which come after them one by one. With other arguments,
+pytest runs once, with these.
 With CI=true a missing PostgreSQL, Redis or Chromium is a failure instead of a skip.
 """
 
@@ -36,6 +37,8 @@ def main() -> int:
         except StepError as error:
             print(f"tests cannot run: {error}", file=sys.stderr)
             return 1
+        if sys.argv[1:] == [EVERYTHING]:
+            environment["PACELINE_TEST_AT_LENGTH"] = "1"
         failed = [name for name, worked in _parts(environment, sys.argv[1:]) if not worked]
     if failed:
         say(f"failed after {time.monotonic() - began:.0f} s: {', '.join(failed)}")

@@ -62,7 +62,7 @@ def redis() -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def _private_postgres(programs: Path, folder: Path) -> Iterator[str]:
-    """PostgreSQL refuses to run as root: there it runs as nobody."""
+    """PostgreSQL refuses to run as root: there it runs as `nobody`."""
     data, port = folder / "data", _free_port()
     initialise = [
         str(programs / "initdb"),
@@ -189,7 +189,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A temporary folder that belongs to whoever the server runs as."""
+    """A temporary folder that belongs to the user that the server runs as."""
     with tempfile.TemporaryDirectory(prefix="paceline-test-") as name:
         user = _server_user()
         if user is not None:

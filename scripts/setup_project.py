@@ -110,7 +110,9 @@ def _node() -> str:
 def _database() -> None:
     stamp = Stamp("database", [ROOT / "db" / "migrations", ROOT / "db" / "models"])
     if not stamp.fresh(DATA / "paceline.db"):
-        run("migrating the database in .paceline", [PYTHON, "-m", "api.admin", "migrate"], environment={"PACELINE_DATA": str(DATA)})
+        run(
+            "migrating the database in .paceline", [PYTHON, "-m", "paceline.api.admin", "migrate"], environment={"PACELINE_DATA": str(DATA)}
+        )
         stamp.set()
 
 

@@ -92,7 +92,7 @@ class Stamp:
         self._hash = content_hash(inputs, extra)
 
     def fresh(self, *outputs: Path) -> bool:
-        """Whether the step ran on the same content and its outputs are still there."""
+        """Return whether the step ran on the same content and its outputs still exist."""
         return all(path.exists() for path in outputs) and self._path.exists() and self._path.read_text() == self._hash
 
     def set(self) -> None:
@@ -101,7 +101,7 @@ class Stamp:
 
 
 def content_hash(inputs: Iterable[Path], extra: str = "") -> str:
-    """Over the names and contents of all files below the inputs, in a fixed order."""
+    """Return a hash over the names and contents of all files below the inputs, in a fixed order."""
     digest = hashlib.sha256(extra.encode())
     for path in inputs:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

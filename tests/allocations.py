@@ -9,23 +9,23 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from distributed.process_group import Group
-from parallelism.plan import Coordinates
-from training.build import make_ready
-from training.builtin import classification_loss, classifier, next_token_loss
-from training.data.feed import open_feed
-from training.elastic import first_deal
-from training.models.gpt import model as gpt
-from training.models.gpt import shard as gpt_shard
-from training.models.gpt import stages as gpt_stages
-from training.models.hf import model as hf
-from training.models.hf import shard as hf_shard
-from training.spec.job import JobSpec
-from training.spec.workload import Cifar10, GptModel, HfModel, Model
-from training.state import TrainState, follow_model
-from training.steps.allocated import held_by
-from training.steps.optim import build_optimizer
-from training.task import Batch, Task
+from paceline.distributed.process_group import Group
+from paceline.parallelism.plan import Coordinates
+from paceline.training.autotune.allocated import measure_memory
+from paceline.training.build import make_ready
+from paceline.training.builtin import classification_loss, classifier, next_token_loss
+from paceline.training.data.feed import open_feed
+from paceline.training.elastic import first_assignment
+from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt import shard as gpt_shard
+from paceline.training.models.gpt import stages as gpt_stages
+from paceline.training.models.hf import model as hf
+from paceline.training.models.hf import shard as hf_shard
+from paceline.training.optim.optimizers import build_optimizer
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import Cifar10, GptModel, HfModel, Model
+from paceline.training.state import TrainState, rebuild_optimizer
+from paceline.training.task import Batch, Task
 
 CPU = torch.device("cpu")
 CIFAR_IMAGE = (3, 32, 32)
@@ -36,7 +36,7 @@ NOTHING_WANTED = SimpleNamespace(pause_wanted=False, checkpoint_wanted=False, le
 
 def peak_bytes(run: Callable[[], object]) -> int:
     """Of all that `run` allocates and holds; it must build what it needs, since nothing from before is counted."""
-    return held_by(run).peak
+    return measure_memory(run).peak
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def train(spec: JobSpec, group: Group) -> None:
     state = TrainState(task, build_optimizer(spec.optimizer, task.model), CPU, total_steps=STEPS, feed=open_feed(task.train, spec))
     coordinates = Coordinates(spec.parallelism.degrees(group.world_size), group.rank)
     steps_from = make_ready(spec, state, group, coordinates)
-    follow_model(state, spec)
-    stepper = steps_from(spec, first_deal(spec.micro_batches, coordinates, None))
+    rebuild_optimizer(state, spec)
+    step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
     for _ in range(STEPS):
-        stepper.run(NOTHING_WANTED)
+        step_runner.run(NOTHING_WANTED)

@@ -14,26 +14,28 @@ from typing import Any
 import msgspec
 from sqlalchemy import select, update
 
-from api.deps import Services
-from api.errors import ProblemError
-from api.loops import housekeeping
-from api.loops.nodes import NodeWatch
-from api.loops.retention import Retention
-from api.loops.scheduler import Scheduler
-from api.schemas.common import Actor
-from api.services import job_lifecycle, jobs, observations
-from api.services.assignments import desired_for
-from api.services.key_uses import KeyUses
-from api.settings import Settings
-from cluster.protocol import Desired, Observed, ObservedAssignment, ObservedRank
-from cluster.states import JobState, NodeState, RankState
-from db.models.events import EventRow
-from db.models.jobs import JobRow, RankRow
-from db.models.nodes import NodeRow
-from db.session import open_sqlite
+from paceline.api.core.context import Services
+from paceline.api.core.key_uses import KeyUses
+from paceline.api.errors import ProblemError
+from paceline.api.loops import housekeeping
+from paceline.api.loops.nodes import NodeWatch
+from paceline.api.loops.retention import Retention
+from paceline.api.loops.scheduler import Scheduler
+from paceline.api.schemas.common import Actor
+from paceline.api.services.jobs import jobs
+from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.scheduling import observations
+from paceline.api.services.scheduling.assignments import desired_for
+from paceline.api.settings import Settings
+from paceline.cluster.protocol import Desired, Observed, ObservedAssignment, ObservedRank
+from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.session import open_sqlite
+from paceline.training.link import World
 from tests import factories
 from tests.factories import START
-from training.link import World
 
 USER = Actor(kind="user", id="u", name="ada")
 Key = tuple[str, int, int]

@@ -17,11 +17,11 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from api.deps import Services
-from api.main import create_app
-from api.settings import Settings
-from db.migrate import upgrade_all
-from db.session import open_databases
+from paceline.api.core.context import Services
+from paceline.api.main import create_app
+from paceline.api.settings import Settings
+from paceline.db.migrate import upgrade_all
+from paceline.db.session import open_databases
 from tests import factories, published_parity, release_only
 from tests.private_redis import PrivateRedis
 

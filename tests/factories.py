@@ -8,15 +8,16 @@ from typing import Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.services import identity
-from cluster.states import Intent, JobState, NodeState, RankState
-from db.base import new_id
-from db.models.checkpoints import CheckpointRow
-from db.models.identity import UserRow
-from db.models.jobs import GenerationRow, JobRow, RankRow
-from db.models.nodes import NodeRow
-from monitoring.points import LogLine, MetricRecord
-from training.spec.job import JobSpec
+from paceline.api.core import identity
+from paceline.cluster.states import Intent, JobState, NodeState, RankState
+from paceline.db.base import new_id
+from paceline.db.models.checkpoints import CheckpointRow
+from paceline.db.models.identity import UserRow
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.specs import StoredSpec
+from paceline.monitoring.points import LogLine, MetricRecord
+from paceline.training.spec.job import JobSpec
 
 #: What a metric may be on the wire.
 Value = float | Literal["NaN", "Infinity", "-Infinity"]
@@ -75,7 +76,7 @@ async def create_job(session: AsyncSession, *, spec: JobSpec | None = None, stat
         "labels": spec.labels,
         "state": state,
         "desired": Intent.RUN,
-        "spec": spec.model_dump(mode="json"),
+        "spec": StoredSpec(spec.model_dump(mode="json")),
         "world_size": spec.world_size,
         "created_by": new_id(),
         "created_at": START,

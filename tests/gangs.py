@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from monitoring.points import MetricRecord, RankEvent
-from monitoring.spool import SpoolReader
+from paceline.monitoring.points import MetricRecord, RankEvent
+from paceline.monitoring.spool import SpoolReader
+from paceline.training.link import Birth, Joined, RankFolder, RankOrder, Release, Result
+from paceline.training.spec.job import JobSpec
 from tests.faults import state_of
 from tests.linked_agent import LinkedAgent
 from tests.ranks import JOB_ID, PROCESSES, RANK_TIMEOUT_SECONDS, StoreThread, make_world
-from training.link import Birth, Joined, RankFolder, RankOrder, Release, Result
-from training.spec.job import JobSpec
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,16 @@ class RunningGang:
         spec = JobSpec.model_validate(self.job.spec).model_dump(mode="json")
         return RankOrder(spec=spec, world=world, folder=str(folder.path), agent_socket=str(self.agent.path))
 
-    def close_up(self, *survivors: int, parked: tuple[int, ...] = (), untold: tuple[int, ...] = (), newcomers: int = 0) -> None:
+    def close_up(self, *survivors: int, parked: tuple[int, ...] = (), unnotified: tuple[int, ...] = (), newcomers: int = 0) -> None:
         """A new generation of the processes with these numbers, told without waiting for their word, and after them of new ones."""
-        self._form(survivors, parked, untold, at_boundary=False, newcomers=newcomers)
+        self._form(survivors, parked, unnotified, at_boundary=False, newcomers=newcomers)
 
-    def resize(self, *members: int, parked: tuple[int, ...] = (), untold: tuple[int, ...] = ()) -> None:
+    def resize(self, *members: int, parked: tuple[int, ...] = (), unnotified: tuple[int, ...] = ()) -> None:
         """The same at a step that the present members agree on."""
-        self._form(members, parked, untold, at_boundary=True)
+        self._form(members, parked, unnotified, at_boundary=True)
 
     def _form(
-        self, members: tuple[int, ...], parked: tuple[int, ...], untold: tuple[int, ...], *, at_boundary: bool, newcomers: int = 0
+        self, members: tuple[int, ...], parked: tuple[int, ...], unnotified: tuple[int, ...], *, at_boundary: bool, newcomers: int = 0
     ) -> None:
         self.job.generation += 1
         self.world_size = len(members) + newcomers
@@ -138,7 +138,7 @@ class RunningGang:
         for rank, number in zip(ranks, (*members, *parked), strict=True):
             order = self._order(rank, self.world_size, birth=self.births[number], parked=number in parked, at_boundary=at_boundary)
             self.orders[number] = order
-            if number not in untold:
+            if number not in unnotified:
                 self.tell(number)
         for rank in range(len(members), self.world_size):
             self._fork(rank)
@@ -188,7 +188,7 @@ class RunningGang:
 
 def become_rank(order: RankOrder) -> None:
     """As the spawner's child does."""
-    from training.main import run_rank
+    from paceline.training.main import run_rank
 
     output = os.open(RankFolder.at(Path(order.folder)).output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from distributed.env import ScriptLaunch, script_environment
+from paceline.distributed.env import ScriptLaunch, script_environment
+from paceline.training.link import World
 from tests.ports import free_port
 from tests.ranks import run_ranks
-from training.link import World
 
 
 def run_launched(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:

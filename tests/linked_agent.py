@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from paceline.training.link import Birth, FromRank, Joined, PauseRequest, RankHello, RankOrder, Reform, ToRank
 from tests.ranks import RANK_TIMEOUT_SECONDS
-from training.link import Birth, FromRank, Joined, PauseRequest, RankHello, RankOrder, Reform, ToRank
 
 
 class LinkedAgent:

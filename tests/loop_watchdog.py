@@ -61,7 +61,7 @@ def watched(thread: int | None = None) -> Iterator[Watch]:
 
     collected = gc.isenabled()
     gc.disable()
-    asyncio.Handle._run = timed  # type: ignore[method-assign]
+    asyncio.Handle._run = timed  # type: ignore[assignment]
     try:
         yield watch
     finally:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parallelism.plan import Degrees
-from training.spec.job import JobSpec
+from paceline.parallelism.plan import Degrees
+from paceline.training.spec.job import JobSpec
 
 PUBLISHED = Path(__file__).parents[1] / "parallelism" / "parity.md"
 HEAD = """# Equal to one process
@@ -51,7 +51,7 @@ class Row:
     @classmethod
     def of(cls, plain: Sequence[Any]) -> Row:
         *fields, differences = plain
-        return cls(*fields, tuple(differences))
+        return cls(*fields, tuple(differences))  # type: ignore[call-arg]
 
     @property
     def cells(self) -> list[str]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from training.preload import preload
+from paceline.training.preload import preload
 
 preload()

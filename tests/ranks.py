@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from distributed.store_server import StoreServer
-from training.link import World
+from paceline.distributed.store_server import StoreServer
+from paceline.training.link import World
 
 RANK_TIMEOUT_SECONDS = 60.0
 EXIT_TIMEOUT_SECONDS = 5.0
@@ -22,7 +22,7 @@ TOKEN = "token"
 
 PROCESSES = multiprocessing.get_context("forkserver")
 #: pytest: for the modules of tests, whose functions ranks run.
-PROCESSES.set_forkserver_preload(["tests.preloaded", "training.main", "tests.gangs", "pytest"])
+PROCESSES.set_forkserver_preload(["tests.preloaded", "paceline.training.main", "tests.gangs", "pytest"])
 
 
 def run_ranks(

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from api.middleware.connections import GuardedProtocol
+from paceline.api.middleware.connections import GuardedProtocol
 from tests.ports import HOST, free_port
 
 START_SECONDS = 20

@@ -10,28 +10,30 @@ import httpx
 import msgspec
 from fastapi import FastAPI
 
-from cluster.protocol import (
+from paceline.cluster.protocol import (
     CHANNEL_PATH,
     PROTOCOL_VERSION,
     UPLOAD_PATH,
+    AgentHello,
+    ConnectionRefused,
     Desired,
     DesiredAssignment,
     Heartbeat,
-    Hello,
     Inventory,
     Leaving,
     Observed,
     ObservedAssignment,
     ObservedRank,
-    Refused,
+    StacksRequest,
     ToAgent,
     Welcome,
 )
-from cluster.states import RankState
-from monitoring.points import RankBatch, RankEvent, Upload
-from monitoring.samples import HostSample
+from paceline.cluster.stacks import StackSample
+from paceline.cluster.states import RankState
+from paceline.monitoring.points import RankBatch, RankEvent, Upload
+from paceline.monitoring.samples import HostSample
+from paceline.training.link import FailureReport, Outcome, Stalled, World
 from tests.asgi_socket import AsgiSocket, SocketClosedError
-from training.link import FailureReport, Outcome, Stalled, World
 
 _decoder: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
 START_TIME = 1_795_000_000.0
@@ -50,6 +52,8 @@ class SimulatedRank:
     failure: FailureReport | None = None
     stall: Stalled | None = None
     suspended: bool = False
+    quiet_since: float | None = None
+    stacks: StackSample | None = None
     events: int = 0
 
     def observed(self, *, drained: bool = True) -> ObservedRank:
@@ -68,6 +72,8 @@ class SimulatedRank:
             stall=self.stall,
             suspended=self.suspended,
             drained=exited and drained,
+            quiet_since=self.quiet_since,
+            stacks=self.stacks,
         )
 
 
@@ -83,10 +89,12 @@ class SimulatedAgent:
     crosses_at_once: bool = True  # the step boundary of a voluntary change comes at once; else `cross`
     reports_joined: bool = True  # ranks that take a place in a newer generation find the others there
     drains_at_once: bool = True  # what an exited rank has left is acknowledged
+    seen: StackSample | None = None  # of every rank here, whenever stacks are asked for; None: it does not answer
+    looks: list[str] = field(default_factory=list)  # requests for stacks
     ranks: dict[Place, SimulatedRank] = field(default_factory=dict)
     desired: Desired | None = None
     welcome: Welcome | None = None
-    refused: Refused | None = None
+    refused: ConnectionRefused | None = None
     closed_with: int | None = None
     started: list[Place] = field(default_factory=list)
     first_start: asyncio.Event = field(default_factory=asyncio.Event)
@@ -107,7 +115,7 @@ class SimulatedAgent:
             versions={"python": "3.11"},
         )
         await self._say(
-            Hello(
+            AgentHello(
                 protocol=self.protocol, agent_version="0", boot_id=self.boot_id, inventory=inventory, address="10.0.0.1", store_port=29500
             )
         )
@@ -176,6 +184,12 @@ class SimulatedAgent:
         """Every rank here says this of itself; None: it goes on."""
         for rank in self._alive(job_id):
             rank.stall = stall
+        await self.observe()
+
+    async def fall_quiet(self, job_id: str, since: float | None) -> None:
+        """Every rank here says nothing since then; None: it speaks again."""
+        for rank in self._alive(job_id):
+            rank.quiet_since = since
         await self.observe()
 
     async def warm_up(self, job_id: str) -> None:
@@ -270,7 +284,7 @@ class SimulatedAgent:
         match message:
             case Welcome():
                 self.welcome = message
-            case Refused():
+            case ConnectionRefused():
                 self.refused = message
             case Desired():
                 self.desired = message
@@ -282,6 +296,7 @@ class SimulatedAgent:
         self.ranks = {place: rank for place, rank in self.ranks.items() if place in wanted}
         for place, (assignment, world) in wanted.items():
             await self._steer(place, assignment, world)
+            self._answer(self.ranks.get(place), assignment.stacks)
         self.deleted = [each.id for each in desired.delete_checkpoints]
         await self.observe()
 
@@ -327,6 +342,14 @@ class SimulatedAgent:
             self._exit(rank, "paused", exit_code=0)
         elif assignment.action == "stop" and self.obeys_stop:
             self._exit(rank, "failed", signal="SIGTERM")
+
+    def _answer(self, rank: SimulatedRank | None, request: StacksRequest | None) -> None:
+        """As long as it is asked."""
+        asked = rank is not None and request is not None and rank.world.rank in request.ranks
+        if request is not None and request.id not in self.looks and asked:
+            self.looks.append(request.id)
+        if rank is not None:
+            rank.stacks = msgspec.structs.replace(self.seen, id=request.id) if asked and request is not None and self.seen else None
 
     @staticmethod
     def _exit(rank: SimulatedRank, outcome: Any, *, exit_code: int | None = None, signal: str | None = None) -> None:

@@ -6,16 +6,16 @@ import os
 import socket
 import struct
 
-from distributed.abort import Fence
+from paceline.distributed.abort import GroupAborter
 
 #: Of struct tcp_info: tcpi_bytes_sent and, behind it, tcpi_bytes_retrans (Linux 4.19).
 SENT_OFFSET, SIZE = 200, 216
 
 
-def bytes_sent(fence: Fence) -> int:
-    """Through the sockets of the group that `fence` is around, each byte once."""
-    assert fence._own is not None, "the group does not stand yet"
-    return sum(map(_sent, (each.descriptor for each in fence._own)))
+def bytes_sent(aborter: GroupAborter) -> int:
+    """Through the sockets of the group that `aborter` is around, each byte once."""
+    assert aborter._own is not None, "the group does not stand yet"
+    return sum(map(_sent, (each.descriptor for each in aborter._own)))
 
 
 def _sent(descriptor: int) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from training.planning.sizes import parameter_count
-from training.spec.job import JobSpec
+from paceline.training.planning.sizes import parameter_count
+from paceline.training.spec.job import JobSpec
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
 

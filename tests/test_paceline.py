@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from distributed.env import RANK_FOLDER
-from monitoring.points import MetricRecord, RankEvent
-from monitoring.spool import SpoolReader
-from training.link import RankFolder
+from paceline.distributed.env import RANK_FOLDER
+from paceline.monitoring.points import MetricRecord, RankEvent
+from paceline.monitoring.spool import SpoolReader
+from paceline.training.link import RankFolder
 
 SCRIPT = """
 import sys

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import event
 
-from db.session import Database
+from paceline.db.session import Database
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The one place where a generation is put together: whatever depends on the world is made here and thrown away as one.
 
-`TrainState` outlives it. A resize or a recovery drops the `Generation` and builds another around the same state.
+`TrainState` outlives it. A resize or a recovery drops the `JoinedGeneration` and builds another around the same state.
 """
 
 from __future__ import annotations
@@ -10,99 +10,109 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distributed.abort import Fence
-from distributed.process_group import Group, Remains, join, set_aside_group
-from parallelism import mesh
-from parallelism.apply import parallelize
-from parallelism.plan import Choices, Coordinates, parts_of
-from training import elastic
-from training.elastic import Rebuilt
-from training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
-from training.link import World
-from training.reporting.telemetry import Telemetry
-from training.saving import checkpoint
-from training.saving.manifest import Committed
-from training.saving.saves import Saves
-from training.saving.vault import Vault, clear_debris, open_vault
-from training.saving.weights import load_initial
-from training.saving.writers import AtOnce, Behind
-from training.spec.job import JobSpec
-from training.state import TrainState, follow_model
-from training.steps import micro_batch
-from training.steps.pipelined import PipelineStepper, staged
-from training.steps.step import Stepper
-from training.steps.stepping import Stepping, StepsFrom
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import Group, RetiredGroups, join, retire_group
+from paceline.parallelism import mesh
+from paceline.parallelism.apply import parallelize
+from paceline.parallelism.plan import Coordinates, ParallelizeOptions, state_shards
+from paceline.training import elastic
+from paceline.training.autotune import micro_batch
+from paceline.training.elastic import RecoveryReport
+from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
+from paceline.training.link import World
+from paceline.training.reporting.telemetry import Telemetry
+from paceline.training.saving import checkpoint, left_out
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory
+from paceline.training.saving.manifest import CommittedCheckpoint
+from paceline.training.saving.saves import Saves
+from paceline.training.saving.weights import load_initial
+from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import TrainState, rebuild_optimizer
+from paceline.training.steps.pipelined import PipelineStepRunner, staged
+from paceline.training.steps.step import LocalStepRunner
+from paceline.training.steps.stepping import StepRunner, StepsFrom
 
 
 @dataclass
-class Generation:
-    """One membership of the gang, as this rank sees it."""
+class JoinedGeneration:
+    """One membership of the gang, as this rank sees it: everything that depends on the world."""
 
     spec: JobSpec
     state: TrainState
     group: Group
-    stepper: Stepping
-    vault: Vault
+    step_runner: StepRunner
+    checkpoints: CheckpointDirectory
     saves: Saves
     telemetry: Telemetry
-    rebuilt: Rebuilt | None  # None: all its processes are new
+    rebuilt: RecoveryReport | None  # None: all its processes are new
 
     def close(self) -> None:
         """End the group; the wrapper goes first, since it holds on to the group."""
-        del self.stepper
+        del self.step_runner
         self.saves.close()
         self.group.close()
 
-    def leave(self) -> Remains:
-        """Make room for the next generation."""
-        del self.stepper
+    def leave(self) -> RetiredGroups:
+        """Drop the step runner and retire the group, so that the next generation can be built. The returned sockets stay open until
+        dropped."""
+        del self.step_runner
         self.saves.close()
-        return set_aside_group()
+        return retire_group()
 
 
-def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: Telemetry, fence: Fence) -> Generation:
-    """Meet the other ranks, make the model ready for this world, come to one state with them."""
+def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: Telemetry, aborter: GroupAborter) -> JoinedGeneration:
+    """Join the group of `world`, prepare the model for it, and bring all its ranks to one state. Collective."""
     entered_at = time.time()
     sizes = spec.parallelism.degrees(world.world_size)
-    group = join(world, fence, mesh.lines(sizes))
+    group = join(world, aborter, mesh.axis_group_ranks(sizes))
     joined_at = time.time()
-    vault = Vault(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
-    standings = group.gather(elastic.standing(state, led=telemetry.led_before))
-    agreement = elastic.agree(standings, parts_of(sizes))
+    checkpoints = CheckpointDirectory(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
+    summaries = group.gather(elastic.summarize_state(state, was_leader=telemetry.was_leader))
+    agreement = elastic.agree(summaries, state_shards(sizes))
     if agreement is None or agreement.newcomers:
-        open_vault(vault, agreement.newcomers if agreement else ())  # the others have seen it
+        open_directory(checkpoints, agreement.newcomers if agreement else ())  # the others have seen it
     else:
-        clear_debris(vault)
-    untold = checkpoint.untold(vault, world.restore_from)
-    for found in untold:
+        clear_debris(checkpoints)
+    unreported = checkpoint.unreported(checkpoints, world.restore_from)
+    for found in unreported:
         telemetry.event("checkpoint_committed", **found.announcement)
     coordinates = Coordinates(sizes, world.rank)
     steps_from = make_ready(spec, state, group, coordinates)
-    follow_model(state, spec)
-    lived = max(each.generation for each in standings)
+    rebuild_optimizer(state, spec)
+    newest_generation = max(each.generation for each in summaries)
     if agreement is None:
-        state.forget()
-        restore(vault, newest_first(vault, untold, lived, world), state, telemetry, required=world.restore_required)
+        state.reset()
+        restore(
+            checkpoints, newest_first(checkpoints, unreported, newest_generation, world), state, telemetry, required=world.restore_required
+        )
     else:
-        elastic.take(state, group, agreement)
-    rebuilt = Rebuilt(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if lived else None
+        elastic.apply_agreement(state, group, agreement)
+    rebuilt = RecoveryReport(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if newest_generation else None
     if spec.initial_weights is not None and state.step == 0:  # newcomers too: at step 0 nothing is transferred
         load_initial(state.model, Path(spec.initial_weights), group)
-        telemetry.say(f"starts with the weights in {spec.initial_weights}")
-    state.begun, state.generation = True, world.generation
-    spec = micro_batch.settle(vault, world, state, steps_from, coordinates, telemetry)
-    stepper = steps_from(spec, elastic.first_deal(spec.micro_batches, coordinates, agreement))
-    writer = Behind(world.local_world_size, telemetry.say) if spec.checkpoint.asynchronous else AtOnce()
-    return Generation(spec, state, group, stepper, vault, Saves(vault, state, telemetry, writer), telemetry, rebuilt)
+        telemetry.log(f"starts with the weights in {spec.initial_weights}")
+    state.started, state.generation = True, world.generation
+    spec = micro_batch.resolve_micro_batch(checkpoints, world, state, steps_from, coordinates, telemetry)
+    step_runner = steps_from(spec, elastic.first_assignment(spec.micro_batches, coordinates, agreement))
+    if spec.fault_tolerance.rolls_back:
+        step_runner.left_out = left_out.read(checkpoints)
+    writer = BackgroundWriter(world.local_world_size, telemetry.log) if spec.checkpoint.asynchronous else BlockingWriter()
+    return JoinedGeneration(spec, state, group, step_runner, checkpoints, Saves(checkpoints, state, telemetry, writer), telemetry, rebuilt)
 
 
-def make_ready(spec: JobSpec, state: TrainState, group: Group, coordinates: Coordinates, choices: Choices | None = None) -> StepsFrom:
-    """The model for this world. The answer makes its steps, once the state is complete, from the spec and the deal of the first one. `choices`:
-    default: the spec's."""
+def make_ready(
+    spec: JobSpec, state: TrainState, group: Group, coordinates: Coordinates, choices: ParallelizeOptions | None = None
+) -> StepsFrom:
+    """Prepare the model for this world: shard it, wrap it, or split it into stages.
+
+    The returned function makes the step runner, once the state is complete, from the spec and the assignment of the first step. `choices`
+    default to the spec's.
+    """
     choices = choices or choices_of(spec)
     if coordinates.degrees.pipeline > 1:
         stages = staged(spec, state, group, coordinates.degrees, choices)
-        return lambda spec, first: PipelineStepper(spec, state, group, stages, coordinates, first)
+        return lambda spec, first: PipelineStepRunner(spec, state, group, stages, coordinates, first)
     wrapped = parallelize(
         state.task.model,
         coordinates.degrees,
@@ -112,11 +122,11 @@ def make_ready(spec: JobSpec, state: TrainState, group: Group, coordinates: Coor
         shard=state.task.shard,
         choices=choices,
     )
-    return lambda spec, first: Stepper(spec, state, group, wrapped, coordinates, first)
+    return lambda spec, first: LocalStepRunner(spec, state, group, wrapped, coordinates, first)
 
 
-def choices_of(spec: JobSpec) -> Choices:
-    return Choices(
+def choices_of(spec: JobSpec) -> ParallelizeOptions:
+    return ParallelizeOptions(
         precision=spec.precision,
         activation_checkpointing=spec.parallelism.activation_checkpointing,
         reshard_after_forward=spec.parallelism.reshard_after_forward,
@@ -124,32 +134,44 @@ def choices_of(spec: JobSpec) -> Choices:
     )
 
 
-def newest_first(vault: Vault, untold: Sequence[Committed], lived: int, world: World) -> list[Path]:
-    """What may be restored; rank 0 knows `untold`. What the living processes themselves saved in generation `lived` the coordinator may not
-    have heard of yet. Older ones that are untold may be debris: a restart that did not know of them has gone another way since."""
-    ours = sorted((each for each in untold if each.manifest.generation == lived), key=lambda each: each.manifest.step, reverse=True)
-    return [*vault.group.gather([each.directory for each in ours])[0], *map(Path, world.restore_from)]
+def newest_first(
+    checkpoints: CheckpointDirectory, unreported: Sequence[CommittedCheckpoint], newest_generation: int, world: World
+) -> list[Path]:
+    """Return the checkpoints that may be restored, newest first.
+
+    Rank 0 knows the `unreported` ones. Those that the living processes saved in `newest_generation` come first: the coordinator may not
+    have heard of them. Older unreported ones are left out: a restart that did not know of them has gone another way since.
+    """
+    ours = sorted(
+        (each for each in unreported if each.manifest.generation == newest_generation), key=lambda each: each.manifest.step, reverse=True
+    )
+    return [*checkpoints.group.gather([each.directory for each in ours])[0], *map(Path, world.restore_from)]
 
 
-def restore(vault: Vault, candidates: Sequence[Path], state: TrainState, telemetry: Telemetry, *, required: bool) -> None:
-    """Load the first candidate that verifies; without candidates, start at step 0. One that is out of reach is given up only where the run
-    goes on from an older one."""
+def restore(
+    checkpoints: CheckpointDirectory, candidates: Sequence[Path], state: TrainState, telemetry: Telemetry, *, required: bool
+) -> None:
+    """Load the first of `candidates` that verifies; without candidates, start at step 0.
+
+    An unreachable checkpoint is given up only where an older one is restored. Raises CheckpointUnreachableError or NoUsableCheckpointError
+    if `required` and none can be loaded.
+    """
     out_of_reach: dict[Path, str] = {}
     for folder in candidates:
         try:
-            checkpoint.load(vault.group, state, folder, checkpoint.verify(vault.group, folder))
+            checkpoint.load(checkpoints.group, state, folder, checkpoint.verify(checkpoints.group, folder))
         except CheckpointUnreachableError as error:
             out_of_reach[folder] = str(error)
-            telemetry.say(f"WARNING checkpoint {folder.name} is out of reach, trying an older one: {error}")
+            telemetry.log(f"WARNING checkpoint {folder.name} is out of reach, trying an older one: {error}")
             continue
         except CheckpointCorruptError as error:
             telemetry.event("checkpoint_damaged", directory=str(folder), reason=str(error))
-            telemetry.say(f"WARNING checkpoint {folder.name} is damaged, trying an older one: {error}")
+            telemetry.log(f"WARNING checkpoint {folder.name} is damaged, trying an older one: {error}")
             continue
         for given_up, why in out_of_reach.items():
             telemetry.event("checkpoint_damaged", directory=str(given_up), reason=why)
         telemetry.event("checkpoint_restored", directory=str(folder), step=state.step)
-        telemetry.say(f"restored step {state.step} from {folder}")
+        telemetry.log(f"restored step {state.step} from {folder}")
         return
     if required:
         tried = ", ".join(map(str, candidates)) or "none was named"

@@ -10,22 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parallelism.deferred import Build, at_once
-from training.data import cifar10, digits
-from training.data.corpus import Corpus, open_corpus
-from training.models.gpt import model as gpt
-from training.models.gpt import shard as gpt_shard
-from training.models.gpt import stages as gpt_stages
-from training.models.hf import model as hf
-from training.models.hf import shard as hf_shard
-from training.models.mlp import model as mlp
-from training.models.mlp import stages as mlp_stages
-from training.models.resnet import model as resnet
-from training.models.resnet import stages as resnet_stages
-from training.planning.flops import flops_of
-from training.planning.sizes import CLASSIFICATION_SHAPES
-from training.spec.workload import Cifar10, Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel, StdlibText, Tokens
-from training.task import Batch, Loss, Task
+from paceline.parallelism.deferred import Build, at_once
+from paceline.training.data import cifar10, digits
+from paceline.training.data.corpus import Corpus, open_corpus
+from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt import shard as gpt_shard
+from paceline.training.models.gpt import stages as gpt_stages
+from paceline.training.models.hf import model as hf
+from paceline.training.models.hf import shard as hf_shard
+from paceline.training.models.mlp import model as mlp
+from paceline.training.models.mlp import stages as mlp_stages
+from paceline.training.models.resnet import model as resnet
+from paceline.training.models.resnet import stages as resnet_stages
+from paceline.training.planning.flops import flops_of
+from paceline.training.planning.sizes import CLASSIFICATION_SHAPES
+from paceline.training.spec.workload import Cifar10, Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel, StdlibText, Tokens
+from paceline.training.task import Batch, Loss, Task
 
 SAMPLE_SEED = 0
 SAMPLE_TEMPERATURE = 0.8
@@ -36,7 +36,8 @@ class Logits(Protocol):
 
 
 def builtin_task(model: Model, data: Data, cache: Path, build: Build = at_once) -> Task:
-    """`cache` holds what is derived from the data once per machine. `build`: how models of our own come to be."""
+    """Return the task of a built-in model. `cache` holds what is derived from the data once per machine; `build` builds models of our
+    own."""
     if isinstance(model, GptModel | HfModel):
         assert isinstance(data, StdlibText | Tokens)
         return text_task(model, data, cache, build)
@@ -74,7 +75,7 @@ def classifier(model: MlpModel | ResnetModel, data: Digits | Cifar10) -> nn.Modu
 
 
 def logits_of(output: Tensor | Logits) -> Tensor:
-    """A model of our own answers with them, one of transformers with an object that has them."""
+    """Return the logits of a model's output: a tensor, or an object of transformers that has them."""
     return output if isinstance(output, Tensor) else output.logits
 
 

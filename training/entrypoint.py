@@ -17,14 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.errors import InvalidInputError
-from training.spec.clashes import why_ours_win
-from training.spec.job import JobSpec
-from training.task import Batch, Dataset, Loss, MakeTask, Stream, Task
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.clashes import why_ours_wins
+from paceline.training.spec.job import JobSpec
+from paceline.training.task import Batch, Dataset, Loss, MakeTask, Stream, Task
 
-DATASET = "an object with __len__() and batch(indices, generator) (training.task.Dataset)"
+DATASET = "an object with __len__() and batch(indices, generator) (paceline.Dataset)"
+#: What entrypoints imported of Paceline before everything of it was `paceline.<name>`.
+FORMER_NAMES = frozenset({"distributed", "monitoring", "parallelism", "training"})
 #: Each sample is used exactly once only if its place can be found again, after a pause or on other ranks.
-STREAM = "one whose shards can be read again from a given sample (training.task.Stream)"
+STREAM = "one whose shards can be read again from a given sample (paceline.Stream)"
 
 
 def load_entrypoint(spec: JobSpec) -> Task:
@@ -41,7 +43,7 @@ def load_entrypoint(spec: JobSpec) -> Task:
 def find(spec: JobSpec) -> MakeTask:
     assert spec.entrypoint is not None
     prefer(spec.environment.working_directory)
-    if clash := why_ours_win(spec.environment.working_directory):
+    if clash := why_ours_wins(spec.environment.working_directory):
         print(f"WARNING {clash}", flush=True)
     module_name, function_name = spec.entrypoint.split(":")
     try:
@@ -62,7 +64,9 @@ def _why_not_imported(spec: JobSpec, error: ImportError) -> str:
     looked = folder or "environment.working_directory (not set)"
     missing = f"no module {error.name!r} on the node; looked in {looked} first"
     what = missing if isinstance(error, ModuleNotFoundError) else str(error)
-    clash = why_ours_win(folder)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in FORMER_NAMES:
+        what += f". If Paceline's is meant: everything is imported as paceline.{error.name} now, and 'from paceline import Task' is all that it takes"
+    clash = why_ours_wins(folder)
     return f"{what}; {clash}" if clash else what
 
 
@@ -72,9 +76,9 @@ def prefer(folder: str | None) -> None:
 
 
 def problems(task: object) -> Iterator[str]:
-    """What of a task can be told to be wrong before it trains."""
+    """Yield the faults of a task that can be seen before it trains."""
     if not isinstance(task, Task):
-        yield f"it returned {type(task).__name__}; return a training.task.Task(model=..., train=..., loss=...)"
+        yield f"it returned {type(task).__name__}; return a paceline.Task(model=..., train=..., loss=...)"
         return
     yield from unfit_model(task.model)
     if not isinstance(task.train, Stream):
@@ -127,7 +131,7 @@ def uncallable(function: object, name: str, *arguments: str) -> Iterator[str]:
 
 
 def watched(task: Task) -> Task:
-    """The same task, whose data and loss are held to the contract as they come."""
+    """Return the task with its data and loss wrapped in checks of their contract."""
     return replace(
         task,
         train=task.train if isinstance(task.train, Stream) else WatchedDataset(task.train, "train"),
@@ -189,7 +193,7 @@ def described(value: object) -> str:
 
 
 def own_optimizer(task: Task) -> torch.optim.Optimizer:
-    """That a task brings along, for its model as it is now."""
+    """Return the optimizer that the task makes for its model as it is now. Raises InvalidInputError if it is unfit."""
     assert task.optimizer is not None
     optimizer: object = task.optimizer(task.model)
     if not isinstance(optimizer, torch.optim.Optimizer):

@@ -1,11 +1,15 @@
-"""What can go wrong in a rank, and whose fault it is.
+"""Errors of a rank, and which side is at fault.
 
 TrainingError
 ├── InvalidInputError        the user's: a missing file, an entrypoint that cannot be imported
 │   ├── TokenSetExistsError   a folder that is taken
 │   └── WeightsExistError     the same
 ├── WorkerLostError          a process that made a part of a token set was killed
-├── AbandonedError           peers were lost, and nobody gave this rank a place among the survivors
+├── AbandonedError           peers were lost, and this rank got no place among the survivors
+├── BadLossError            a step's loss is NaN, infinite or a spike, and the job's policy ends it before the update; the same on every rank
+│   ├── LossNotFiniteError    the job stops
+│   ├── LossSpikeError        the same
+│   └── RollBackError         the job goes back to its newest checkpoint
 ├── SampleAccountingError    ours: a step that would not have used every sample exactly once; it was not applied
 ├── CheckpointError
 │   ├── CheckpointCorruptError     a hash, a size or a file does not match the manifest; an older one may do
@@ -46,15 +50,15 @@ class SampleAccountingError(TrainingError):
 
 
 class CheckpointError(TrainingError):
-    """Saving or restoring."""
+    """A checkpoint cannot be saved or restored."""
 
 
 class CheckpointCorruptError(CheckpointError):
-    """What is on disk is not what the manifest says."""
+    """A checkpoint's files differ from its manifest."""
 
 
 class CheckpointUnreachableError(CheckpointCorruptError):
-    """It cannot be read here and now. Elsewhere, or later, it may be whole: a file system is not mounted, a folder is of another node."""
+    """A checkpoint cannot be read from this node now, but may be whole: a file system is not mounted, or the folder is on another node."""
 
 
 class CheckpointSaveError(CheckpointError):
@@ -62,4 +66,4 @@ class CheckpointSaveError(CheckpointError):
 
 
 class NoUsableCheckpointError(CheckpointError):
-    """None of the candidates verifies."""
+    """No candidate checkpoint verifies, so that the run cannot be restored."""

@@ -12,23 +12,23 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from monitoring.points import MAX_STEP
+from paceline.monitoring.points import MAX_STEP
 
-#: Anybody in the rank's process may speak on its link and write its result: what no database can hold is not decoded.
+#: Any code in the rank's process may write to its link and its result: a number that no database can hold is not decoded.
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 #: How a rank ends. `released`: it left a gang that goes on without it, or was never needed.
 Outcome = Literal["completed", "paused", "released", "failed"]
 
 
 class Birth(msgspec.Struct, frozen=True):
-    """Which rank of which generation a process was started as: what it goes by while its place changes."""
+    """Generation and rank that a process was started as: its identity while its place changes."""
 
     generation: int
     rank: int
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's place in one generation of a job."""
+    """A rank's place in one generation of a job."""
 
     job_id: str
     generation: int
@@ -48,6 +48,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     restore_required: bool = False  # fail rather than start over when none of them verifies
     birth: Birth | None = None  # a living process takes this place; None: a new one does
     parked: bool = False  # no place yet: build everything, then wait for one. `rank` counts on from world_size
+    restarts: int = 0  # of the job after a fault, before this generation: torchrun's TORCHELASTIC_RESTART_COUNT
     at_boundary: bool = False  # its ranks come from a generation that is well: they leave that one after a step they agree on
 
     @property
@@ -77,14 +78,14 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
-    """This rank has lost its group in or after `step`, keeps its state, and waits for `Reform`."""
+    """Message of a rank that has lost its group in or after `step`, keeps its state, and waits for `Reform`."""
 
     step: Count
     failure: FailureReport
 
 
 class GroupCall(msgspec.Struct, frozen=True):
-    """One call in which all ranks of a generation meet. `number` counts this rank's calls; 0: not one of the trainer's."""
+    """One collective call of a generation. `number` counts this rank's calls; 0 for calls other than the trainer's."""
 
     number: int
     what: str
@@ -94,7 +95,7 @@ class GroupCall(msgspec.Struct, frozen=True):
 
 
 class Stalled(msgspec.Struct, frozen=True, kw_only=True, tag="stalled"):
-    """This rank has been at the same thing for longer than it ever took. Said again as time goes by, or when what it says changes."""
+    """Message of a rank that has been in one activity longer than ever before. Repeated as time goes by, or when its content changes."""
 
     step: Count  # the one it works on
     phase: str  # data, forward, backward, optimizer, exchange; evaluation, save, rendezvous
@@ -113,7 +114,7 @@ class Stalled(msgspec.Struct, frozen=True, kw_only=True, tag="stalled"):
 
 
 class Moving(msgspec.Struct, frozen=True, kw_only=True, tag="moving"):
-    """What was stalled goes on."""
+    """A stalled rank makes progress again."""
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True, tag="parked"):
@@ -128,7 +129,7 @@ class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True, tag="checkpoi
     """Save after the current step and go on."""
 
 
-class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True, tag="profile"):
+class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, tag="profile"):
     """Trace the next `steps` steps. Repeated until the trace, or why there is none, is with the coordinator; each id is obeyed once."""
 
     id: str
@@ -141,9 +142,20 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, tag="release"):
 
 
 class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ended a rank, in the rank's own words or, if it had none, in its agent's."""
+    """Cause of a rank's end, as reported by the rank, or by its agent if the rank left no report."""
 
-    kind: Literal["exception", "signal", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
+    kind: Literal[
+        "exception",
+        "signal",
+        "out_of_memory",
+        "peer_lost",
+        "invalid_input",
+        "checkpoint_failed",
+        "exit",
+        "loss_not_finite",
+        "loss_spike",
+        "rolled_back",
+    ]
     rank: int
     message: str
     exception: str = ""  # qualified class name
@@ -180,6 +192,10 @@ class RankFolder:
         return folder
 
     @property
+    def job_id(self) -> str:
+        return self.path.parents[1].name
+
+    @property
     def metrics(self) -> Path:  # monitoring.spool of MetricRecord (msgspec JSON)
         return self.path / "metrics.spool"
 
@@ -212,6 +228,10 @@ class RankFolder:
         return self.path.parents[1] / "logs"
 
     @property
+    def work(self) -> Path:  # where a script starts whose spec names no working directory; as `logs`
+        return self.path.parents[1] / "work"
+
+    @property
     def acknowledged(self) -> Path:  # how far the coordinator has it all; the agent's own bookkeeping
         return self.path / "acknowledged.json"
 
@@ -221,7 +241,7 @@ class RankFolder:
 
 
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a forked rank needs: what to train, where it stands, where to write, whom to call."""
+    """Everything a forked rank needs: what to train, its place in the world, where to write, and which agent to call."""
 
     spec: dict[str, Any]  # a JobSpec
     world: World
@@ -237,4 +257,4 @@ class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
 
 
 FromRank = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
-ToRank = PauseRequest | CheckpointRequest | ProfileRequest | Reform | Release
+ToRank = PauseRequest | CheckpointRequest | TraceRequest | Reform | Release

@@ -9,36 +9,37 @@ from pathlib import Path
 
 import msgspec
 
-from distributed.script_store import serve_store as serve_store  # called by the spawner, in a process that it forks
-from monitoring.files import write_durably
-from training.life import Life
-from training.link import RankFolder, RankOrder, Result
-from training.preload import preload as preload  # called by the spawner, once, before it forks any rank
-from training.reporting.failures import describe, describe_script, exit_code_of, is_the_users
-from training.spec.job import JobSpec
-from training.warm_start import Program, run, why_not_warm
+from paceline.distributed.script_store import serve_store as serve_store  # called by the spawner, in a process that it forks
+from paceline.monitoring.files import write_durably
+from paceline.training.link import RankFolder, RankOrder, Result
+from paceline.training.preload import preload as preload  # called by the spawner, once, before it forks any rank
+from paceline.training.rank_process import RankProcess
+from paceline.training.reporting.failures import describe, describe_script, is_the_users
+from paceline.training.spec.job import JobSpec
+from paceline.training.warm_start import UserProgram, exit_code_of, leave_checkout, run, why_not_warm
 
 
 def run_rank(order: RankOrder) -> int:
     """Train, leave a `Result` in the rank's folder, return the exit code. The caller exits without clean-up: that frees the peers."""
-    life: Life | None = None
+    process: RankProcess | None = None
     exit_code = 0
     try:
-        life = Life(order)
-        result = Result(outcome=life.live(), step=life.step)
+        process = RankProcess(order)
+        result = Result(outcome=process.run(), step=process.step)
     except BaseException as error:  # noqa: BLE001 - the border of the process: whatever it was becomes the report
-        result, exit_code = last_words(error, life.order if life else order, life.step if life else 0), exit_code_of(error)
-    if life is not None:
-        life.close()
-        order = life.order
+        result, exit_code = last_words(error, process.order if process else order, process.step if process else 0), exit_code_of(error)
+    if process is not None:
+        process.close()
+        order = process.order
     write_durably(RankFolder.at(Path(order.folder)).result, msgspec.json.encode(result))
     return exit_code
 
 
 def main() -> int:
-    """Be a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file."""
+    """Run a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=RankOrder)
     directory = JobSpec.model_validate(order.spec).environment.working_directory
+    leave_checkout()
     if directory is not None:
         sys.path.insert(0, directory)
     preload()
@@ -46,8 +47,8 @@ def main() -> int:
 
 
 def run_script(order: RankOrder, command: Sequence[str]) -> int | None:
-    """Be a rank of a script, whose command line is that of a Python program. None: it needs an interpreter of its own."""
-    program = Program.parse(command)
+    """Run a rank of a script whose command line is that of a Python program. Returns None if it needs an interpreter of its own."""
+    program = UserProgram.parse(command)
     if why_not_warm(program) is not None:
         return None
     folder, rank = RankFolder.at(Path(order.folder)), order.world.rank

@@ -6,9 +6,9 @@ import importlib
 
 import torch
 
-from distributed import env
-from training.spec.workload import AdamW, Optimizer, Sgd
-from training.steps.optim import build_optimizer, clip_gradients
+from paceline.distributed import env
+from paceline.training.optim.optimizers import build_optimizer, clip_gradients
+from paceline.training.spec.workload import AdamW, Optimizer, Sgd
 
 #: What torch, and we, would import in the middle of the first step or save.
 LAZY_MODULES = (

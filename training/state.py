@@ -13,20 +13,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from distributed.traffic import NOTHING, Sent
-from parallelism.compiled import compile_blocks, require_compiler
-from parallelism.data_parallel import Sums
-from parallelism.deferred import Build, at_once, defer
-from parallelism.plan import Part
-from parallelism.tree import Node
-from training.builtin import builtin_task
-from training.data.feed import Feed, open_feed
-from training.data.sampler import derive_seed, total_steps
-from training.entrypoint import load_entrypoint, own_optimizer
-from training.spec.job import CheckpointPolicy, JobSpec, TrainingLength
-from training.steps.loss_scale import UNSCALED, Unscaled, loss_scale_for
-from training.steps.optim import build_optimizer
-from training.task import Task
+from paceline.distributed.traffic import NOTHING, Sent
+from paceline.parallelism.compiled import compile_blocks, require_compiler
+from paceline.parallelism.data_parallel import Sums
+from paceline.parallelism.deferred import Build, at_once, defer
+from paceline.parallelism.plan import StateShard
+from paceline.parallelism.tree import TreeNode
+from paceline.training.builtin import builtin_task
+from paceline.training.data.feed import Feed, open_feed
+from paceline.training.data.sampler import derive_seed, total_steps
+from paceline.training.entrypoint import load_entrypoint, own_optimizer
+from paceline.training.optim.bad_loss import BadLossVerdict
+from paceline.training.optim.loss_guard import LossGuard
+from paceline.training.optim.loss_scale import UNSCALED, Unscaled, loss_scale_for
+from paceline.training.optim.optimizers import build_optimizer
+from paceline.training.spec.job import CheckpointPolicy, JobSpec, TrainingLength
+from paceline.training.task import Task
 
 #: Committed steps whose reports are kept for a successor of rank 0, which may have died before it had written them down.
 KEPT_REPORTS = 64
@@ -34,6 +36,8 @@ KEPT_REPORTS = 64
 
 @dataclass(frozen=True)
 class StepReport:
+    """Result of one committed step; the same on every rank but for times and traffic."""
+
     step: int
     loss: float  # mean over the global batch
     gradient_norm: float
@@ -47,7 +51,9 @@ class StepReport:
     leave: bool  # all ranks know their place in the next generation, or that they have none
     time: float  # wall clock
     scale: Unscaled = UNSCALED  # after this step
-    applied: bool = True  # False: gradients overflowed in fp16, and the update was skipped
+    applied: bool = True  # False: gradients overflowed in fp16, or the loss was bad, and the update was skipped
+    bad: BadLossVerdict | None = None
+    skipped_updates: int = 0  # since step 0
     written: bool = False  # every rank has done its part of the save under way
     sent: Sent = NOTHING  # by this rank
     bubble: float | None = None  # measured: the share of the step in which a pipeline's ranks computed nothing, in the mean
@@ -55,28 +61,33 @@ class StepReport:
 
 @dataclass
 class PartialStep:
-    """What this rank has computed of a step that is not committed. It depends on nothing but that step, so that another generation can
-    go on from it; with `reproducible: false` there are no sums, and nothing to go on from."""
+    """This rank's gradients and losses of a step that is not committed.
+
+    It depends on nothing but that step, so that another generation can continue from it. With `reproducible: false` there are no sums, and
+    nothing to continue from.
+    """
 
     step: int
     losses: dict[int, torch.Tensor] = field(default_factory=dict)  # by micro-batch: its part of the mean over the global batch
     sums: Sums = field(default_factory=dict)
 
-    def only(self, nodes: Collection[Node]) -> PartialStep:
+    def only(self, nodes: Collection[TreeNode]) -> PartialStep:
         losses = {index: loss for index, loss in self.losses.items() if any(index in node for node in nodes)}
         return PartialStep(self.step, losses, {node: self.sums[node] for node in nodes})
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a rank held of a state in parts, on the host: what is left of it once its mesh is gone."""
+class HeldShards:
+    """A rank's shards of a state, on the host: what is left of the state once its mesh is gone."""
 
-    part: Part
+    part: StateShard
     tensors: Mapping[str, Mapping[str, torch.Tensor]]  # of model and optimizer, by the names that a checkpoint has for them
 
 
 @dataclass
 class TrainState:
+    """State of training that outlives a generation: model, optimizer, progress, and everything a checkpoint holds."""
+
     task: Task
     optimizer: torch.optim.Optimizer
     device: torch.device
@@ -85,66 +96,77 @@ class TrainState:
     step: int = 0  # committed; it is the position in the data and the state of all random numbers too
     best: float | None = None  # of the checkpoint policy's metric
     scale: Unscaled = UNSCALED
-    begun: bool = False  # at the job's start, at a checkpoint or beyond: not just built
+    guard: LossGuard = field(default_factory=LossGuard)
+    started: bool = False  # at the job's start, at a checkpoint or beyond: not just built
     generation: int = 0  # the newest in which it has begun
-    held: Held | None = None  # by whoever was in this one's place, until it is put back, or of no use any more
-    unsettled: StepReport | None = None  # the committed step whose evaluation and save are still to be begun
-    save_owed: bool = False  # one has begun; where its generation breaks off, it has to be made up for
+    held: HeldShards | None = None  # by the state before this one, until they are restored or of no use
+    pending_step: StepReport | None = None  # the committed step whose evaluation and save are still to be begun
+    save_unfinished: bool = False  # one has begun; where its generation breaks off, it has to be made up for
     reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     buffers_before: tuple[torch.Tensor, ...] = ()  # what the step under way found in the model's buffers
     partial: PartialStep | None = None  # of the step after `step`: under way, or broken off
     peak_rates: tuple[float, ...] = field(init=False)  # of the optimizer's groups, which the schedule scales
     compiled: bool = True  # all that training needs, where the job asks for it
-    born_bare: bool = field(init=False)  # the optimizer has no state before its first update
+    optimizer_starts_empty: bool = field(init=False)  # the optimizer has no state before its first update
 
     def __post_init__(self) -> None:
-        self.take_optimizer(self.optimizer)
+        self.set_optimizer(self.optimizer)
 
-    def take_optimizer(self, fresh: torch.optim.Optimizer) -> None:
+    def set_optimizer(self, fresh: torch.optim.Optimizer) -> None:
         self.optimizer, self.peak_rates = fresh, tuple(group["lr"] for group in fresh.param_groups)
-        self.born_bare = not fresh.state
+        self.optimizer_starts_empty = not fresh.state
 
     @property
     def model(self) -> nn.Module:
         return self.task.model
 
-    def forget(self) -> None:
-        """All that it has come to by training: it is a state that was just built."""
-        self.step, self.best, self.begun, self.unsettled, self.partial, self.held = 0, None, False, None, None, None
-        self.scale, self.save_owed = type(self.scale)(), False
+    def reset(self) -> None:
+        """Drop everything that training has produced: the state counts as just built."""
+        self.step, self.best, self.started, self.pending_step, self.partial, self.held = 0, None, False, None, None, None
+        self.scale, self.guard, self.save_unfinished = type(self.scale)(), LossGuard(), False
         self.reports.clear()
 
     def begin_step(self) -> PartialStep:
-        """The step after `step`: what of it an earlier generation has left to this rank, or nothing yet."""
+        """Begin the step after `step`. Returns what an earlier generation has computed of it, or an empty `PartialStep`."""
         self.buffers_before = tuple(buffer.clone() for buffer in self.task.model.buffers())
         self.partial = self.partial or PartialStep(self.step + 1)
         return self.partial
 
-    def keep(self, step: int, nodes: Collection[Node]) -> None:
-        """Of what is computed already, `nodes` are wanted, for the step after `step`."""
+    def keep_partial(self, step: int, nodes: Collection[TreeNode]) -> None:
+        """Keep only the subtrees `nodes` of what is computed of the step after `step`."""
         self.partial = self.partial.only(nodes) if self.partial and self.partial.step == step + 1 else None
 
     def apply_update(self) -> None:
-        """Of the gradients in the model, which are the global ones."""
-        self.forget_trial_step()
+        """Apply the gradients in the model, which are the global ones, and clear them."""
+        self.discard_trial_step()
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def forget_trial_step(self) -> None:
-        """Before the first update. Whoever asks for an optimizer's state has torch make it by a step with gradients and learning rate zero,
-        which counts: a rank that has saved or sent it would be one step ahead."""
-        if self.born_bare and self.step == self.scale.skipped_updates:
+    def discard_trial_step(self) -> None:
+        """Clear the optimizer's state before its first update.
+
+        To read an optimizer's state, torch makes it by a step with gradients and learning rate zero, which counts: a rank that saved or
+        sent it would be one step ahead.
+        """
+        if self.optimizer_starts_empty and self.step == self.skipped_updates:
             self.optimizer.state.clear()
 
-    def commit(self, report: StepReport) -> None:
-        self.step, self.unsettled, self.buffers_before, self.partial = report.step, report, (), None
-        self.scale = report.scale
+    @property
+    def skipped_updates(self) -> int:
+        """Number of updates skipped since step 0."""
+        return self.scale.skipped_updates + self.guard.skipped_updates
+
+    def commit(self, report: StepReport, guard: LossGuard) -> None:
+        self.step, self.pending_step, self.buffers_before, self.partial = report.step, report, (), None
+        self.scale, self.guard = report.scale, guard
         self.reports.append(report)
 
     @torch.no_grad()
     def rewind(self) -> None:
-        """Undo what a step that broke off, or overflowed, has left in the model: running statistics and gradients. Parameters change only as it commits;
-        `partial` stays."""
+        """Undo what an unfinished or skipped step left in the model: running statistics and gradients.
+
+        Parameters change only when a step commits. `partial` stays.
+        """
         self.optimizer.zero_grad()
         if self.buffers_before:
             for buffer, before in zip(self.task.model.buffers(), self.buffers_before, strict=True):
@@ -152,7 +174,7 @@ class TrainState:
         self.buffers_before = ()
         self.task.model.train()
 
-    def improve(self, policy: CheckpointPolicy, metrics: dict[str, float]) -> None:
+    def update_best(self, policy: CheckpointPolicy, metrics: dict[str, float]) -> None:
         value = metrics.get(policy.metric)
         if value is not None and math.isfinite(value):
             candidates = [value] if self.best is None else [value, self.best]
@@ -160,7 +182,7 @@ class TrainState:
 
 
 def new_state(spec: JobSpec, device: torch.device, cache: Path, build: Build = at_once) -> TrainState:
-    """At step 0, the same on every rank: built from the seed alone. `build` is for models that are to be sharded."""
+    """Return the state at step 0, built from the seed alone and so the same on every rank. `build` is for models that are to be sharded."""
     if spec.compile:
         require_compiler(device)
     seed_everything(device, training_of(spec).seed, 0, 0)
@@ -182,7 +204,8 @@ def new_state(spec: JobSpec, device: torch.device, cache: Path, build: Build = a
 
 
 def building(spec: JobSpec) -> Build:
-    """How a rank builds its model. One that is only to be sharded is never whole on it; cutting needs the numbers."""
+    """Return how a rank builds its model. A model that is only sharded is never whole on a rank; tensor and context parallelism need its
+    numbers."""
     return defer if spec.parallelism.shards and not spec.parallelism.cuts else at_once
 
 
@@ -190,12 +213,14 @@ def make_optimizer(spec: JobSpec, task: Task) -> torch.optim.Optimizer:
     return build_optimizer(spec.optimizer, task.model) if task.optimizer is None else own_optimizer(task)
 
 
-def follow_model(state: TrainState, spec: JobSpec) -> None:
-    """Give `state` an optimizer of the parameters that its model has now: sharding puts others in their place, and a pipeline leaves some of
-    them. A new one knows of no steps."""
+def rebuild_optimizer(state: TrainState, spec: JobSpec) -> None:
+    """Give `state` an optimizer of the parameters that its model has now. The new optimizer has no state.
+
+    Sharding replaces parameters, and a pipeline keeps only some of them.
+    """
     held = {parameter for group in state.optimizer.param_groups for parameter in group["params"]}
     if not held <= set(state.task.model.parameters()):
-        state.take_optimizer(make_optimizer(spec, state.task))
+        state.set_optimizer(make_optimizer(spec, state.task))
 
 
 def make_task(spec: JobSpec, cache: Path, build: Build = at_once) -> Task:
@@ -207,7 +232,7 @@ def make_task(spec: JobSpec, cache: Path, build: Build = at_once) -> Task:
 
 
 def training_of(spec: JobSpec) -> TrainingLength:
-    """Specs that reach a trainer have this part: `JobSpec` allows its absence for scripts only."""
+    """Return the spec's `training` part, which only scripts lack."""
     assert spec.training is not None
     return spec.training
 

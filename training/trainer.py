@@ -6,17 +6,19 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from training.build import Generation
-from training.rehearsal import compile_ahead
-from training.reporting.agent_link import AgentLink
-from training.saving.saves import Saves
-from training.spec.job import JobSpec
-from training.state import StepReport, training_of
+from paceline.training.build import JoinedGeneration
+from paceline.training.optim.bad_loss import BadLossError, BadLossVerdict
+from paceline.training.reporting.agent_link import AgentLink
+from paceline.training.saving import left_out
+from paceline.training.saving.saves import Saves
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import StepReport, training_of
+from paceline.training.warm_up import compile_ahead
 
 
 @dataclass(frozen=True)
-class Due:
-    """What follows a step."""
+class StepActions:
+    """Actions that follow a step."""
 
     evaluate: bool
     save: bool
@@ -24,13 +26,13 @@ class Due:
     stop: bool
 
 
-def due(spec: JobSpec, report: StepReport, total_steps: int) -> Due:
-    """Pure, and of agreed values only, so that every rank comes to the same answer."""
+def due(spec: JobSpec, report: StepReport, total_steps: int) -> StepActions:
+    """Return the actions that follow a step. Pure, and a function of agreed values only, so that all ranks take the same."""
     last = report.step >= total_steps
     every, eval_every = spec.checkpoint.every_steps, training_of(spec).eval_every_steps
     ends = last or report.pause
     parts_go = report.leave and spec.parallelism.in_parts  # and the next generation may cut them otherwise
-    return Due(
+    return StepActions(
         evaluate=eval_every is not None and (last or report.step % eval_every == 0),
         save=ends or parts_go or report.checkpoint or (every is not None and report.step % every == 0),
         must_save=ends,
@@ -39,8 +41,8 @@ def due(spec: JobSpec, report: StepReport, total_steps: int) -> Due:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What this rank tells the others in a step: what its agent asks for, and how its saves stand."""
+class StepRequests:
+    """Requests of this rank in a step: its agent's, and those of its saves."""
 
     link: AgentLink
     saves: Saves
@@ -51,7 +53,7 @@ class Told:
 
     @property
     def checkpoint_wanted(self) -> bool:
-        return self.link.checkpoint_wanted or self.saves.owed
+        return self.link.checkpoint_wanted or self.saves.unfinished
 
     @property
     def leave_wanted(self) -> bool:
@@ -62,7 +64,7 @@ class Told:
         return self.saves.work_is_done
 
 
-def train(generation: Generation) -> Literal["completed", "paused", "left"]:
+def train(generation: JoinedGeneration) -> Literal["completed", "paused", "left"]:
     """Run until the last step, an agreed pause, or the step after which all ranks go to their next places.
 
     `generation.state.step` is always the last committed step.
@@ -70,53 +72,86 @@ def train(generation: Generation) -> Literal["completed", "paused", "left"]:
     state, telemetry = generation.state, generation.telemetry
     telemetry.joined(state.step, state.total_steps, state.task, state.feed.epoch_samples)
     if generation.rebuilt is not None:
-        telemetry.tell_again(generation.rebuilt.agreement)
+        telemetry.record_unreported(generation.rebuilt.agreement)
     state.task.model.train()
     if not state.compiled:
         telemetry.activity.enter("step", state.step + 1)
-        compile_ahead(generation.stepper)
-    stop = state.unsettled is not None and settle(generation, state.unsettled)
-    leave, told = False, Told(telemetry.link, generation.saves)
+        compile_ahead(generation.step_runner)
+    stop = state.pending_step is not None and run_actions(generation, state.pending_step)
+    leave, requests = False, StepRequests(telemetry.link, generation.saves)
     while state.step < state.total_steps and not (stop or leave):
         telemetry.activity.enter("step", state.step + 1)
-        report = generation.stepper.run(told)
+        report = run_step(generation, requests)
         telemetry.step(report)
-        note_recovery(generation, report.time)
-        stop, leave = settle(generation, report), may_leave(generation, report)
+        if report.bad is not None and report.bad.is_news:
+            report_bad_loss(generation, report.step, report.bad)
+        report_recovery(generation, report.time)
+        stop, leave = run_actions(generation, report), may_leave(generation, report)
     telemetry.activity.enter("rest", state.step)
-    note_recovery(generation, None)
+    report_recovery(generation, None)
     if leave and not stop:
-        part(generation)
+        leave_together(generation)
         return "left"
     if state.step < state.total_steps:
-        telemetry.say(f"paused after step {state.step}")
+        telemetry.log(f"paused after step {state.step}")
         return "paused"
     log_sample(generation)
-    telemetry.say(f"completed {state.total_steps} steps")
+    telemetry.log(f"completed {state.total_steps} steps")
     return "completed"
 
 
-def may_leave(generation: Generation, report: StepReport) -> bool:
-    """A state in parts goes on from its checkpoint: where that cannot be saved the ranks train on, and try again after the next step."""
+def run_step(generation: JoinedGeneration, requests: StepRequests) -> StepReport:
+    """Run one step. Raises BadLossError, on every rank, once everything needed of this generation is on disk."""
+    try:
+        return generation.step_runner.run(requests)
+    except BadLossError as error:
+        end_on_bad_loss(generation, error.bad)
+        raise
+
+
+def end_on_bad_loss(generation: JoinedGeneration, bad: BadLossVerdict) -> None:
+    """Report the bad loss before the update, and save the state or the reason why the step is to be left out."""
+    state, saves = generation.state, generation.saves
+    report_bad_loss(generation, state.step + 1, bad)
+    saves.finish()
+    if bad.act == "roll_back":
+        left_out.add(generation.checkpoints, generation.step_runner.left_out, state.step + 1, bad.kind)
+    elif state.step not in (0, saves.saved):
+        save(generation, {"loss": state.reports[-1].loss} if state.reports else {}, required=False)
+        saves.finish()
+
+
+def report_bad_loss(generation: JoinedGeneration, step: int, bad: BadLossVerdict) -> None:
+    if generation.telemetry.leads:
+        ids = [number for index in bad.micro_batches for number in generation.state.feed.sample_ids(step, index)]
+        generation.telemetry.bad_loss(step, bad, ids)
+
+
+def may_leave(generation: JoinedGeneration, report: StepReport) -> bool:
+    """Return whether the ranks may leave after this step. A sharded state goes on from its checkpoint: if that fails, training goes on
+    and tries again."""
     return report.leave and (not generation.spec.parallelism.in_parts or generation.saves.saved == report.step)
 
 
-def part(generation: Generation) -> None:
-    """The last thing that the ranks of a generation do together: nobody leaves while another still needs something of it."""
-    generation.stepper.prepared.settle_buffers()
-    generation.group.part()
-    generation.telemetry.say(f"leaving generation {generation.vault.generation} after step {generation.state.step}")
+def leave_together(generation: JoinedGeneration) -> None:
+    """Leave the generation, as the last thing that its ranks do together: no rank leaves while another still needs it."""
+    generation.step_runner.prepared.sync_buffers()
+    generation.group.barrier_and_leave()
+    generation.telemetry.log(f"leaving generation {generation.checkpoints.generation} after step {generation.state.step}")
 
 
-def note_recovery(generation: Generation, first_step_at: float | None) -> None:
-    """Once in a generation, when its first step is done: telling of it must not delay it."""
+def report_recovery(generation: JoinedGeneration, first_step_at: float | None) -> None:
+    """Report the recovery once in a generation, when its first step is done, so that the report does not delay the step."""
     if generation.rebuilt is not None:
-        generation.telemetry.carried_on(generation.rebuilt, first_step_at)
+        generation.telemetry.recovered(generation.rebuilt, first_step_at)
     generation.rebuilt = None
 
 
-def settle(generation: Generation, report: StepReport) -> bool:
-    """What follows a committed step; whether the run ends with it. A generation that breaks off in here leaves it to the next."""
+def run_actions(generation: JoinedGeneration, report: StepReport) -> bool:
+    """Run the actions that follow a committed step. Returns whether the run ends with it.
+
+    If the generation breaks off here, the next one runs the actions again.
+    """
     generation.saves.after_step(report)
     next_ = due(generation.spec, report, generation.state.total_steps)
     metrics = {"loss": report.loss} | (evaluate(generation) if next_.evaluate else {})
@@ -124,40 +159,40 @@ def settle(generation: Generation, report: StepReport) -> bool:
         save(generation, metrics, required=next_.must_save)
     if report.leave:
         generation.saves.finish()
-    generation.state.unsettled = None
+    generation.state.pending_step = None
     return next_.stop
 
 
-def evaluate(generation: Generation) -> dict[str, float]:
+def evaluate(generation: JoinedGeneration) -> dict[str, float]:
     generation.telemetry.activity.enter("evaluation", generation.state.step)
-    metrics = generation.stepper.evaluate()
+    metrics = generation.step_runner.evaluate()
     if metrics:
         generation.telemetry.evaluated(generation.state.step, metrics)
     return metrics
 
 
-def save(generation: Generation, metrics: dict[str, float], *, required: bool) -> None:
-    """Begin to; `required`: and see to it that it is done."""
+def save(generation: JoinedGeneration, metrics: dict[str, float], *, required: bool) -> None:
+    """Begin a save; if `required`, also finish it."""
     state, telemetry = generation.state, generation.telemetry
     generation.saves.finish()
     since = time.monotonic()
     telemetry.activity.enter("save", state.step)
-    state.improve(generation.spec.checkpoint, metrics)
+    state.update_best(generation.spec.checkpoint, metrics)
     telemetry.link.checkpoint_done()
-    telemetry.recorder.flush()  # who goes on from the checkpoint does not tell again what led to it
-    generation.stepper.prepared.settle_buffers()
+    telemetry.recorder.flush()  # a rank that goes on from the checkpoint does not report again what led to it
+    generation.step_runner.prepared.sync_buffers()
     generation.saves.begin(metrics, required=required, since=since)
 
 
-def log_sample(generation: Generation) -> None:
-    """A generated text, where the task can make one and the job asks for it."""
+def log_sample(generation: JoinedGeneration) -> None:
+    """Log a generated text, if the task can make one and the job asks for it."""
     task, tokens = generation.state.task, training_of(generation.spec).generate_tokens
-    speaks = generation.telemetry.leads
-    if task.sample is None or tokens == 0 or not (speaks or generation.stepper.prepared.in_lockstep):
+    is_loss_reporter = generation.telemetry.leads
+    if task.sample is None or tokens == 0 or not (is_loss_reporter or generation.step_runner.prepared.has_collective_forward):
         return
     task.model.eval()
-    text = task.sample(generation.stepper.whole_model, tokens)
-    if not speaks:  # it has only lent its part of the parameters
+    text = task.sample(generation.step_runner.whole_model, tokens)
+    if not is_loss_reporter:  # it has only lent its part of the parameters
         return
     generation.telemetry.event("sample", step=generation.state.step, text=text)
-    generation.telemetry.say(f"sample of {tokens} tokens:\n{text}")
+    generation.telemetry.log(f"sample of {tokens} tokens:\n{text}")

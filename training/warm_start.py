@@ -1,7 +1,7 @@
 """A user's Python program in a process that was forked with torch imported: it starts in a tenth of the time of a new interpreter.
 
 The process is made to look like a new interpreter first: `sys.path`, `sys.argv` and `__main__` are the program's, Paceline's own modules are
-forgotten, so that the user's packages of the same names are found, and random numbers differ from rank to rank. Where a file of
+forgotten, so that what the user's code imports of it is as new, and random numbers differ from rank to rank. Where a file of
 the user has the name of a module that is loaded already, only a new interpreter will do (`why_not_warm`).
 
 No torch in here: the process has it, and a test's may not.
@@ -27,11 +27,11 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from distributed import env
-from training.spec.clashes import OURS, importable
+from paceline.distributed import env
+from paceline.distributed.kept_groups import keep_destroyed_groups
+from paceline.location import PACKAGE, ROOT
+from paceline.training.spec.clashes import importable
 
-#: Where Paceline's packages lie: a checkout, or `site-packages`.
-ROOT = Path(__file__).parents[1]
 INTERRUPTED_EXIT_CODE = 130
 #: The spawner's working directory, which `python -m` has put first on its path.
 _OF_SPAWNER = sys.path[0] if sys.path[:1] == [os.getcwd()] else None
@@ -41,12 +41,12 @@ _ACTS_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFE
 
 
 def acts_at_start(variable: str) -> bool:
-    """Whether a variable has no effect on an interpreter that has imported torch already."""
+    """Return whether a variable has no effect on an interpreter that has imported torch already."""
     return variable.startswith(ACTS_AT_START) and variable not in _ACTS_LATER
 
 
 @dataclass(frozen=True)
-class Program:
+class UserProgram:
     """A Python program as a command line names it: `python -u [-m] target arguments`."""
 
     target: str
@@ -54,8 +54,8 @@ class Program:
     is_module: bool
 
     @classmethod
-    def parse(cls, command: Sequence[str]) -> Program:
-        """Raises ValueError for a command line of another form."""
+    def parse(cls, command: Sequence[str]) -> UserProgram:
+        """Parse a command line. Raises ValueError for one of another form."""
         match tuple(command):
             case (_, "-u", "-m", str(module), *arguments):
                 return cls(module, tuple(arguments), is_module=True)
@@ -65,21 +65,25 @@ class Program:
 
     @property
     def first_on_path(self) -> str:
-        """What Python puts first on `sys.path`."""
+        """First entry of `sys.path`, as Python sets it for this program."""
         return os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.target))
 
 
-def exit_code_of(end: SystemExit) -> int:
-    """As the interpreter's own: None is 0, a number itself, and anything else is printed and 1."""
-    if end.code is None:
-        return 0
-    if isinstance(end.code, int):
-        return end.code & 0xFF
-    print(end.code, file=sys.stderr)
-    return 1
+def exit_code_of(error: BaseException) -> int:
+    """The interpreter's own: that of sys.exit, whose None is 0 and whose texts are 1, and 1 for anything else."""
+    if not isinstance(error, SystemExit) or not isinstance(error.code, int | None):
+        return 1
+    return (error.code or 0) & 0xFF
 
 
-def why_not_warm(program: Program) -> str | None:
+def leave(end: SystemExit) -> int:
+    """The exit code of a program that ends so; what it says instead of a number is printed, as the interpreter does."""
+    if not isinstance(end.code, int | None):
+        print(end.code, file=sys.stderr)
+    return exit_code_of(end)
+
+
+def why_not_warm(program: UserProgram) -> str | None:
     """The module of the user's that a loaded one would hide; None: there is none."""
     loaded = {name.partition(".")[0] for name in sys.modules if not _is_ours(name)}
     for folder in (program.first_on_path, *env.python_path()):
@@ -89,22 +93,22 @@ def why_not_warm(program: Program) -> str | None:
     return None
 
 
-def run(program: Program, report: Callable[[BaseException], None]) -> int:
+def run(program: UserProgram, report: Callable[[BaseException], None]) -> int:
     """Run the program to its end, its threads and exit functions included; the exit code. `report` is called with what it raised."""
     _become_new(program)
     code = 0
     try:
         _execute(program)
     except SystemExit as end:
-        code = exit_code_of(end)
+        code = leave(end)
         if isinstance(end.code, str):
             report(end.with_traceback(_users_part(end.__traceback__)))
     except KeyboardInterrupt as error:
         code = INTERRUPTED_EXIT_CODE
-        _tell(error, report)
+        _report_safely(error, report)
     except BaseException as error:  # noqa: BLE001 - whatever a program raises ends it
         code = 1
-        _tell(error, report)
+        _report_safely(error, report)
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons, as the interpreter's own end does
     with contextlib.suppress(SystemExit):
         atexit._run_exitfuncs()
@@ -114,10 +118,12 @@ def run(program: Program, report: Callable[[BaseException], None]) -> int:
 # -- a new interpreter
 
 
-def _become_new(program: Program) -> None:
+def _become_new(program: UserProgram) -> None:
     for name in [name for name in sys.modules if _is_ours(name)]:
         del sys.modules[name]
-    installed = [entry for entry in sys.path if entry and entry not in (*env.python_path(), _OF_SPAWNER) and not _is_checkout(entry)]
+    keep_destroyed_groups()
+    leave_checkout()
+    installed = [entry for entry in sys.path if entry and entry not in (*env.python_path(), _OF_SPAWNER)]
     sys.path[:] = [program.first_on_path, *env.python_path(), *installed]
     if not is_installed():
         sys.path.append(str(ROOT))  # for `import paceline`, behind everything else
@@ -152,10 +158,15 @@ def _set_threads() -> None:
 
 
 def _is_ours(module: str) -> bool:
-    """One of Paceline's own, and not the user's of the same name."""
-    top = module.partition(".")[0]
-    file = getattr(sys.modules.get(top), "__file__", None)
-    return module == "__mp_main__" or (top in OURS and file is not None and Path(file).is_relative_to(ROOT))
+    return module == "__mp_main__" or module.partition(".")[0] == PACKAGE.name
+
+
+def leave_checkout() -> None:
+    """Remove the checkout of Paceline from the path: it has folders such as `training` and `tests`, as users have.
+
+    Later imports of Paceline are found through its package, wherever that came from.
+    """
+    sys.path[:] = [entry for entry in sys.path if not _is_checkout(entry or os.getcwd())]
 
 
 def _is_checkout(entry: str) -> bool:
@@ -163,7 +174,7 @@ def _is_checkout(entry: str) -> bool:
 
 
 def is_installed() -> bool:
-    """Whether `import paceline` works without `ROOT` on the path, as it does after an installation."""
+    """Return whether `import paceline` works without `ROOT` on the path, as it does after an installation."""
     elsewhere = [entry for entry in sys.path if entry and not _is_checkout(entry)]
     finders = [finder for finder in sys.meta_path if finder is not PathFinder]
     return PathFinder.find_spec("paceline", elsewhere) is not None or any(finder.find_spec("paceline", None) for finder in finders)
@@ -172,7 +183,7 @@ def is_installed() -> bool:
 # -- the program
 
 
-def _execute(program: Program) -> None:
+def _execute(program: UserProgram) -> None:
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
     sys.modules["__main__"] = main
@@ -186,7 +197,7 @@ def _execute(program: Program) -> None:
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
 
 
-def _tell(error: BaseException, report: Callable[[BaseException], None]) -> None:
+def _report_safely(error: BaseException, report: Callable[[BaseException], None]) -> None:
     """First the report, then the program's own hook, which may end the process."""
     report(error.with_traceback(_users_part(error.__traceback__)))
     try:

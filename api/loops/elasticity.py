@@ -1,4 +1,4 @@
-"""Lets gangs that run gain and give up ranks: `cluster.growth` decides for all of them at once, one transaction each carries it out."""
+"""Lets gangs that run gain and give up ranks: `cluster.policy.growth` decides for all of them at once, one transaction each carries it out."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from api.loops.isolation import Turns
-from api.services import gang_lifecycle, job_lifecycle
-from api.services.job_views import gang_view, mishaps_of, node_views, request_of
-from api.services.known_jobs import Known, load, lock_ranks, still_free, subject_of
-from api.services.stored_specs import readable_spec_of
-from cluster.elastic import FORGIVEN_SECONDS, Gang, Mishap, is_steady
-from cluster.growth import Step, next_steps
-from cluster.placement import NodeView
-from cluster.states import JobState, RankState
-from cluster.views import Decision
-from db.models.jobs import JobRow
-from db.repositories import jobs as job_rows
-from db.repositories import nodes as node_rows
+from paceline.api.core.context import Services
+from paceline.api.loops.isolation import PhaseTurns
+from paceline.api.services.lifecycle import gang_lifecycle, job_lifecycle
+from paceline.api.services.scheduling.known_jobs import JobSnapshot, load, lock_ranks, still_free, subject_of
+from paceline.api.services.specs.job_views import gang_view, join_failures_of, node_views, request_of
+from paceline.api.services.specs.stored_specs import readable_spec_of
+from paceline.cluster.policy.decisions import GangChange, Members, ResizeGang, Stop
+from paceline.cluster.policy.elastic import FORGIVEN_SECONDS, JoinFailure, RunningGang, is_steady
+from paceline.cluster.policy.growth import Step, next_steps
+from paceline.cluster.policy.placement import NodeView
+from paceline.cluster.policy.script_worlds import RECENT_SECONDS
+from paceline.cluster.states import EndReason, JobState, RankState
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 
 
 @dataclass(frozen=True)
 class Situation:
-    """All that the next steps depend on, but for the time."""
+    """All that the next steps depend on, except the time."""
 
-    gangs: Sequence[Gang]
+    gangs: Sequence[RunningGang]
     lacks: Sequence[Any]  # what each gang is known to lack
     queue: str  # `job_rows.queue_mark`
     recovering: Sequence[tuple[str, int]]  # id and version of each job that waits for slots
@@ -38,8 +39,8 @@ class Situation:
 
     @property
     def is_timeless(self) -> bool:
-        """Nobody waits for a rank to get warm, or for the next attempt."""
-        return not any(gang.parked or gang.mishaps for gang in self.gangs)
+        """Whether no gang waits for a rank to get warm, or for the next attempt."""
+        return not any(gang.parked or gang.join_failures for gang in self.gangs)
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Elasticity:
     _at_rest: Situation | None = None
 
     async def step_once(self, now: datetime) -> None:
-        turns = Turns(self.services, "let it grow or shrink", now)
+        turns = PhaseTurns(self.services, "let it grow or shrink", now)
         async with self.services.control.read() as session:
             known = await load(session)
             self.services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
@@ -67,42 +68,57 @@ class Elasticity:
             waiting = [job for job in [*await job_rows.queued(session), *recovering] if readable_spec_of(job)]
         requests = [request for job in waiting if (request := await turns.look(subject_of(job), partial(request_of, job)))]
         by_id = {each.job.id: each for each in steady}
+        steps = next_steps(situation.gangs, requests, nodes, now, restarting=any(map(_is_restarting, known)))
         done = [
             await turns.take(by_id[step.job_id].subject, partial(_carry_out, self.services, by_id[step.job_id], step, now))
-            for step in next_steps(situation.gangs, requests, nodes, now)
+            for step in steps
         ]
-        self._at_rest = situation if situation.is_timeless and all(each is False for each in done) else None
+        timeless = situation.is_timeless and not any(step.rests for step in steps)
+        self._at_rest = situation if timeless and all(each is False for each in done) else None
 
 
-def _is_steady(known: Known) -> bool:
+def _is_steady(known: JobSnapshot) -> bool:
     return known.is_readable and is_steady(known.view)
 
 
-async def _gangs(session: AsyncSession, turns: Turns, steady: Sequence[Known], nodes: Sequence[NodeView], now: datetime) -> dict[str, Gang]:
+def _is_restarting(known: JobSnapshot) -> bool:
+    """Whether the job is an elastic script whose ranks end, to start again with another world."""
+    return (
+        known.job.state is JobState.STOPPING and known.job.end_reason is EndReason.RESIZED and known.is_readable and known.view.is_elastic
+    )
+
+
+async def _gangs(
+    session: AsyncSession, turns: PhaseTurns, steady: Sequence[JobSnapshot], nodes: Sequence[NodeView], now: datetime
+) -> dict[str, RunningGang]:
     devices = {node.id: node.device for node in nodes}
-    mishaps = await _mishaps(session, [each.job.id for each in steady], now)
-    found = {each.job.id: await turns.look(each.subject, partial(_gang, each, devices, mishaps)) for each in steady}
+    job_ids = [each.job.id for each in steady]
+    join_failures = await _join_failures(session, job_ids, now)
+    changes = await job_rows.resized_since(session, job_ids, now - timedelta(seconds=RECENT_SECONDS))
+    found = {each.job.id: await turns.look(each.subject, partial(_gang, each, devices, join_failures, changes)) for each in steady}
     return {job_id: gang for job_id, gang in found.items() if gang is not None}
 
 
-def _turn(known: Known) -> tuple[int, datetime, str]:
+def _turn(known: JobSnapshot) -> tuple[int, datetime, str]:
     return (-known.job.priority, known.job.created_at, known.job.id)
 
 
-def _gang(known: Known, devices: Mapping[str, str], mishaps: Mapping[str, Sequence[Mishap]]) -> Gang:
+def _gang(
+    known: JobSnapshot, devices: Mapping[str, str], join_failures: Mapping[str, Sequence[JoinFailure]], changes: Mapping[str, int]
+) -> RunningGang:
     device = devices.get(known.members[0].node_id, "cpu")
-    return gang_view(known.job, known.view, known.ranks, device, mishaps.get(known.job.id, ()))
+    return gang_view(known.job, known.view, known.ranks, device, join_failures.get(known.job.id, ()), changes.get(known.job.id, 0))
 
 
-async def _mishaps(session: AsyncSession, job_ids: Sequence[str], now: datetime) -> Mapping[str, Sequence[Mishap]]:
+async def _join_failures(session: AsyncSession, job_ids: Sequence[str], now: datetime) -> Mapping[str, Sequence[JoinFailure]]:
     joiners = await job_rows.joiners(session, job_ids, now - timedelta(seconds=FORGIVEN_SECONDS))
-    return {job_id: mishaps_of([each for each in joiners if each[0].job_id == job_id], now) for job_id in job_ids}
+    return {job_id: join_failures_of([each for each in joiners if each[0].job_id == job_id], now) for job_id in job_ids}
 
 
-async def _carry_out(services: Services, known: Known, step: Step, now: datetime) -> bool:
-    """Whether there was anything to do."""
+async def _carry_out(services: Services, known: JobSnapshot, step: Step, now: datetime) -> bool:
+    """Carry out a gang's step. Returns whether there was anything to do."""
     pending = asdict(step.lacks) if step.lacks else None
-    if step.change is None and not step.seats and not step.let_go and pending == known.job.pending:
+    if step.change is None and not step.new_slots and not step.released and pending == known.job.pending:
         return False
     async with services.write() as session:
         job = await job_rows.get_locked(session, known.job.id)
@@ -112,24 +128,26 @@ async def _carry_out(services: Services, known: Known, step: Step, now: datetime
         if step.change is not None:
             await _change(session, job, step.change, now)
             return True
-        if step.let_go:
-            await gang_lifecycle.let_go(session, job, step.let_go, now)
-        if step.seats and await still_free(session, step.seats):
-            await gang_lifecycle.park(session, job, step.seats, step.why, now)
+        if step.released:
+            await gang_lifecycle.release_parked(session, job, step.released, now)
+        if step.new_slots and await still_free(session, step.new_slots):
+            await gang_lifecycle.park(session, job, step.new_slots, step.why, now)
         if pending != known.job.pending:
             await job_lifecycle.set_pending(session, job, step.lacks, now)
     return True
 
 
-async def _change(session: AsyncSession, job: JobRow, change: Decision, now: datetime) -> None:
-    if change.to is JobState.STOPPING:
-        await gang_lifecycle.apply(session, job, change, None, now)
-    elif await _still_so(session, job, change):
-        await gang_lifecycle.change_members(session, job, change, None, now)
+async def _change(session: AsyncSession, job: JobRow, change: GangChange, now: datetime) -> None:
+    match change:
+        case Stop():
+            await gang_lifecycle.apply(session, job, change, None, now)
+        case ResizeGang():
+            if await _still_so(session, job, change.members):
+                await gang_lifecycle.change_members(session, job, change, None, now)
 
 
-async def _still_so(session: AsyncSession, job: JobRow, change: Decision) -> bool:
-    """A rank may have ended since the snapshot, or lost a peer; then there is something else to decide first."""
+async def _still_so(session: AsyncSession, job: JobRow, members: Members) -> bool:
+    """Whether the snapshot still holds. A rank may have ended since, or lost a peer; then there is something else to decide first."""
     ranks = {rank.rank: rank for rank in (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]}
-    staying = all(ranks[rank].state is RankState.RUNNING and ranks[rank].failure is None for rank in change.survivors)
-    return staying and all(ranks[rank].state is RankState.PARKED for rank in change.joining)
+    staying = all(ranks[rank].state is RankState.RUNNING and ranks[rank].failure is None for rank in members.survivors)
+    return staying and all(ranks[rank].state is RankState.PARKED for rank in members.joining)

@@ -1,13 +1,13 @@
-"""Forgets what has expired: sessions, login links, join tokens, idempotency keys."""
+"""Deletes expired records: sessions, login links, join tokens, idempotency keys."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
 
-from api.deps import Services
-from api.loops.isolation import each_phase
-from db.repositories import idempotency, identity
+from paceline.api.core.context import Services
+from paceline.api.loops.isolation import each_phase
+from paceline.db.repositories import idempotency, identity
 
 INTERVAL_SECONDS = 600.0
 IDEMPOTENCY_KEYS_KEPT = timedelta(days=1)

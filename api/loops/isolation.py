@@ -1,4 +1,4 @@
-"""One job or node that raises holds up no other: each has its turn, and what raises is told once and tried again later."""
+"""Keeps failures of jobs and nodes apart: each has its turn, and one that raises is reported once and tried again later."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TypeVar
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from api.deps import Services
-from api.services import events
-from api.services.identity import SYSTEM
-from api.services.state_change import StaleStateError
-from api.services.troubles import RETRY_SECONDS_MAX, Subject
-from db.errors import DatabaseBusyError
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.core.troubles import LONGEST_RETRY_SECONDS, Subject
+from paceline.api.services.lifecycle import events
+from paceline.api.services.lifecycle.state_change import StaleStateError
+from paceline.db.errors import DatabaseBusyError
 
 logger = logging.getLogger(__name__)
 #: The database is away or busy: that is no job's fault, and the loop tries all of its step again.
@@ -28,15 +28,15 @@ Phase = Callable[[datetime], Awaitable[object]]
 
 
 @dataclass(frozen=True)
-class Turns:
-    """One task's turns at jobs and nodes within one step of a loop. `task` in words: what cannot be done where it raises."""
+class PhaseTurns:
+    """The turns of jobs and nodes in one task within one step of a loop. `task` in words: what cannot be done where it raises."""
 
     services: Services
     task: str
     now: datetime
 
     async def look(self, subject: Subject, work: Callable[[], T]) -> T | None:
-        """As `take`, of what needs not be awaited."""
+        """Take a turn, as `take` does, for work that needs not be awaited."""
 
         async def awaited() -> T:
             return work()
@@ -44,7 +44,7 @@ class Turns:
         return await self.take(subject, awaited)
 
     async def take(self, subject: Subject, work: Callable[[], Awaitable[T]]) -> T | None:
-        """What `work` returns. None where it raised, or raised a moment ago and waits to be tried again."""
+        """The result of `work`. None where it raised, or raised a moment ago and waits to be tried again."""
         if not self.services.troubles.is_due(self.task, subject, self.now):
             return None
         try:
@@ -55,18 +55,18 @@ class Turns:
         except DATABASE_AWAY:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the others have their turns
-            await self._tell(subject, error)
+            await self._log_failure(subject, error)
             return None
         self.services.troubles.over(self.task, subject)
         return result
 
-    async def _tell(self, subject: Subject, error: Exception) -> None:
+    async def _log_failure(self, subject: Subject, error: Exception) -> None:
         what = _in_one_line(error)
         if not self.services.troubles.note(self.task, subject, what, self.now):
             return
         logger.error("%s %s is held up, the others are not: cannot %s", subject.kind, subject.id, self.task, exc_info=error)
         message = (
-            f"held up: cannot {self.task}: {what}; tried again, at least every {RETRY_SECONDS_MAX * 1.5:.0f} s; nothing else waits for it"
+            f"held up: cannot {self.task}: {what}; tried again, at least every {LONGEST_RETRY_SECONDS:.0f} s; nothing else waits for it"
         )
         async with self.services.write() as session:
             await events.record(
@@ -83,7 +83,7 @@ class Turns:
 
 
 async def each_phase(phases: Sequence[Phase], now: datetime) -> None:
-    """Take all of them; those that raise do so once the others are done."""
+    """Run all phases; exceptions are raised once the others are done."""
     failures: list[Exception] = []
     for phase in phases:
         try:
@@ -97,6 +97,6 @@ async def each_phase(phases: Sequence[Phase], now: datetime) -> None:
 
 
 def _in_one_line(error: Exception) -> str:
-    """Without what PostgreSQL does not store."""
+    """The text in one line, without characters that PostgreSQL does not store."""
     said = " ".join(str(error).replace("\0", "\N{REPLACEMENT CHARACTER}").split())
     return f"{type(error).__name__}: {said}"[:MOST_CHARACTERS] if said else type(error).__name__

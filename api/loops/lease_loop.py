@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from api.deps import Services
-from api.services.bus import Subscription
-from api.services.troubles import retry_seconds
-from db.base import new_id
-from db.repositories import leases
+from paceline.api.core.bus import Subscription
+from paceline.api.core.context import Services
+from paceline.api.core.troubles import retry_seconds
+from paceline.db.base import new_id
+from paceline.db.repositories import leases
 
 logger = logging.getLogger(__name__)
 LEASE_SECONDS = 6.0
@@ -29,7 +29,7 @@ Step = Callable[[datetime], Awaitable[None]]
 
 @dataclass
 class LeaseLoop:
-    """`step` is one turn, with the time as its argument; `topics` are the nudges that wake it early."""
+    """A loop that holds a lease. `step` is one turn, with the time as its argument; `topics` are the nudges that wake it early."""
 
     name: str
     services: Services
@@ -46,10 +46,10 @@ class LeaseLoop:
     _wake: Subscription = field(default_factory=Subscription)
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop` is called."""
         with self.services.bus.subscribe(*self.topics) as self._wake:
             while not self._stopping:
-                await self._wake.wait(await self._turn())
+                await self._wake.wait(await self._take_turn())
         await self._release()
 
     def stop(self) -> None:
@@ -57,8 +57,8 @@ class LeaseLoop:
         self._wake.nudge()
 
     async def step_once(self, now: datetime) -> bool:
-        """One turn, if the lease is ours."""
-        if not await self._hold(now):
+        """Take one step, if the lease is ours."""
+        if not await self._hold_lease(now):
             return False
         await self.step(now)
         self._succeeded_at = time.monotonic()
@@ -69,11 +69,11 @@ class LeaseLoop:
         return self._held_until is not None
 
     def seconds_since_success(self) -> float:
-        """Until there was one: since the loop was made."""
+        """Seconds since the last step that went well, or else since the loop was made."""
         return time.monotonic() - self._succeeded_at
 
-    async def _turn(self) -> float:
-        """Seconds until the next one."""
+    async def _take_turn(self) -> float:
+        """Take a turn. Returns the seconds until the next one."""
         try:
             await self.step_once(self.services.now())
         except Exception:
@@ -86,23 +86,23 @@ class LeaseLoop:
         self.services.troubles.note_loop(self.name, 0)
         return self.interval_seconds
 
-    async def _hold(self, now: datetime) -> bool:
-        """Renewed when a third of it has passed. With SQLite we are the only process: a lease from before a crash is ours, and
-        nobody waits for it to expire."""
-        if self._held_until is not None and (self._alone or self._held_until - now > self._term * 2 / 3):
+    async def _hold_lease(self, now: datetime) -> bool:
+        """Renew the lease when a third of it has passed. With SQLite this is the only process: a lease from before a crash is ours, and
+        is not waited for."""
+        if self._held_until is not None and (self._is_only_process or self._held_until - now > self._lease_seconds * 2 / 3):
             return True
-        expires = now + self._term
+        expires = now + self._lease_seconds
         async with self.services.write() as session:
-            held = await leases.take(session, self.name, self.holder, now, expires, by_force=self._alone)
+            held = await leases.take(session, self.name, self.holder, now, expires, by_force=self._is_only_process)
         self._held_until = expires if held else None
         return held
 
     @property
-    def _term(self) -> timedelta:
+    def _lease_seconds(self) -> timedelta:
         return timedelta(seconds=max(LEASE_SECONDS, self.interval_seconds * LEASE_INTERVALS))
 
     @property
-    def _alone(self) -> bool:
+    def _is_only_process(self) -> bool:
         return self.services.control.is_sqlite
 
     async def _release(self) -> None:
@@ -114,7 +114,7 @@ class LeaseLoop:
 
 
 async def run_until_stopped(loops: list[LeaseLoop], stop: asyncio.Event, timeout_seconds: float) -> None:
-    """Run all of them; after `stop`, each gets `timeout_seconds` to finish its step."""
+    """Run all loops; after `stop`, each gets `timeout_seconds` to finish its step."""
     tasks = [asyncio.create_task(loop.run(), name=f"loop:{loop.name}") for loop in loops]
     await stop.wait()
     for loop in loops:

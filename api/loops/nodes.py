@@ -13,16 +13,16 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from api.loops.isolation import Turns
-from api.services import node_lifecycle
-from api.services.identity import SYSTEM
-from api.services.troubles import Subject
-from cluster.states import NodeState
-from db.models.nodes import NodeRow
-from db.repositories import jobs as job_rows
-from db.repositories import nodes as node_rows
-from db.repositories.nodes import Silence
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.core.troubles import Subject
+from paceline.api.loops.isolation import PhaseTurns
+from paceline.api.services.lifecycle import node_lifecycle
+from paceline.cluster.states import NodeState
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories.nodes import Silence
 
 UNREACHABLE_SECONDS = 10.0
 LOST_SECONDS = 45.0
@@ -46,32 +46,32 @@ class NodeWatch:
             self._fresh_since = now
         self._last_step = now
         async with self.services.control.read() as session:
-            unheard = await node_rows.unheard(session, now - timedelta(seconds=UNREACHABLE_SECONDS))
-        node_ids = [each.node_id for each in unheard if self._concerns(each, now)]
-        turns = Turns(self.services, "watch over it", now)
+            silent_since = await node_rows.silent_since(session, now - timedelta(seconds=UNREACHABLE_SECONDS))
+        node_ids = [each.node_id for each in silent_since if self._needs_attention(each, now)]
+        turns = PhaseTurns(self.services, "watch over it", now)
         for node_id in node_ids:
-            await turns.take(Subject("node", node_id), partial(self._look_at, node_id, now))
+            await turns.take(Subject("node", node_id), partial(self._advance_node, node_id, now))
         self.services.troubles.forget_all_but(turns.task, node_ids)
 
-    async def _look_at(self, node_id: str, now: datetime) -> None:
+    async def _advance_node(self, node_id: str, now: datetime) -> None:
         async with self.services.write() as session:
             node = await node_rows.get_locked(session, node_id)
             if node is not None and node.state is not NodeState.GONE:
-                await _look_after(session, node, self._silence(node, now), now)
+                await _carry_out(session, node, self._silence(node, now), now)
 
-    def _concerns(self, node: Silence, now: datetime) -> bool:
+    def _needs_attention(self, node: Silence, now: datetime) -> bool:
         """Whether there may be something to do: nodes that are well, and those that are known to be silent, cost no transaction."""
         if node.state is NodeState.LOST:
             return node.state_before_unreachable is NodeState.DRAINING
         return self._silence(node, now) >= _PATIENCE.get(node.state, UNREACHABLE_SECONDS)
 
     def _silence(self, node: NodeRow | Silence, now: datetime) -> float:
-        """Seconds that we could have heard from the node, and did not."""
+        """Seconds in which a heartbeat of the node could have arrived, and did not."""
         heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self._fresh_since) if moment is not None)
         return (now - heard).total_seconds()
 
 
-async def _look_after(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
+async def _carry_out(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:
     rule = _RULES.get(node.state)
     if rule is not None:
         await rule(session, node, silence, now)
@@ -94,7 +94,7 @@ async def _draining(session: AsyncSession, node: NodeRow, silence: float, now: d
     elif silence >= UNREACHABLE_SECONDS:
         await _present(session, node, silence, now)
     elif not node.leaving and not await job_rows.open_ranks_of_node(session, node.id):
-        await node_lifecycle.dismiss(session, node, now)
+        await node_lifecycle.order_to_leave(session, node, now)
 
 
 async def _unreachable(session: AsyncSession, node: NodeRow, silence: float, now: datetime) -> None:

@@ -1,7 +1,7 @@
-"""Gives free slots to the jobs that wait for them, and tells the others why they wait.
+"""Gives free slots to the jobs that wait for them, and tells each other job why it waits.
 
 A queue that does not fit costs next to nothing: as long as neither the queue nor a node nor a slot has changed, the verdict on every
-job is what it was, and only marks are read.
+job stays the same, and only marks are read.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from api.loops.isolation import Turns
-from api.services import gang_lifecycle, incidents, job_lifecycle
-from api.services.assignments import restore_candidates
-from api.services.job_views import node_views, request_of
-from api.services.known_jobs import load_locked, load_recovering, still_free, subject_of
-from api.services.stored_specs import why_unreadable
-from cluster.placement import NodeView, Pending, Placement, Reason, Request, place
-from db.models.jobs import JobRow
-from db.models.nodes import NodeRow
-from db.repositories import jobs as job_rows
-from db.repositories import nodes as node_rows
+from paceline.api.core.context import Services
+from paceline.api.loops.isolation import PhaseTurns
+from paceline.api.services.lifecycle import gang_lifecycle, incidents, job_lifecycle
+from paceline.api.services.scheduling.assignments import restore_candidates
+from paceline.api.services.scheduling.known_jobs import load_locked, load_recovering, still_free, subject_of
+from paceline.api.services.specs.job_views import node_views, request_of
+from paceline.api.services.specs.stored_specs import why_unreadable
+from paceline.cluster.policy.placement import NodeView, Placement, PlacementReason, QueuedGang, Request, place
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 
 #: Jobs of which one transaction notes why they wait.
 BATCH = 200
@@ -34,7 +34,7 @@ _WAY_OUT = "cancel it and submit it anew, or go back to the version that stored 
 
 @dataclass(frozen=True)
 class Waiting:
-    """All that the verdicts depend on: the same again, and they are the same."""
+    """All that the verdicts depend on: while it is equal, they are."""
 
     queue: str  # `job_rows.queue_mark`
     recovering: tuple[tuple[str, int], ...]  # id and version of each job
@@ -43,7 +43,7 @@ class Waiting:
 
 @dataclass
 class Placing:
-    """Remembers what nothing could be placed in, so that it is not looked at again until it changes."""
+    """Remembers the situation in which nothing could be placed, so that it is not looked at again until it changes."""
 
     services: Services
     _nothing_fits: Waiting | None = None
@@ -60,12 +60,13 @@ class Placing:
             if waiting == self._nothing_fits:
                 return
             jobs = [*await job_rows.queued(session), *recovering]
-        settled = await self._settle_all(jobs, waiting.nodes, {node.id: node for node in nodes}, now)
-        self._nothing_fits = waiting if settled else None
+        placed_all = await self._place_all(jobs, waiting.nodes, {node.id: node for node in nodes}, now)
+        self._nothing_fits = waiting if placed_all else None
 
-    async def _settle_all(self, jobs: Sequence[JobRow], views: Sequence[NodeView], nodes: Mapping[str, NodeRow], now: datetime) -> bool:
-        """Whether nothing could be placed and everything was told: until something changes there is nothing more to do."""
-        turns = Turns(self.services, "place it", now)
+    async def _place_all(self, jobs: Sequence[JobRow], views: Sequence[NodeView], nodes: Mapping[str, NodeRow], now: datetime) -> bool:
+        """Start the placed jobs and give the others their reasons. Returns whether nothing could be placed and every reason is set:
+        until something changes there is nothing more to do."""
+        turns = PhaseTurns(self.services, "place it", now)
         self.services.troubles.forget_all_but(turns.task, {job.id for job in jobs})
         requests, unreadable, complete = await _requests(turns, jobs)
         verdicts = [*unreadable, *place(requests, views)]
@@ -73,32 +74,34 @@ class Placing:
         placed = [verdict for verdict in verdicts if isinstance(verdict, Placement)]
         for verdict in placed:
             job = by_id[verdict.job_id]
-            await turns.take(subject_of(job), partial(settle, self.services, job, verdict, nodes, now))
-        news = [(by_id[each.job_id], each.reason) for each in verdicts if isinstance(each, Pending) and _is_news(by_id[each.job_id], each)]
+            await turns.take(subject_of(job), partial(start_placed, self.services, job, verdict, nodes, now))
+        news = [
+            (by_id[each.job_id], each.reason) for each in verdicts if isinstance(each, QueuedGang) and _is_news(by_id[each.job_id], each)
+        ]
         for first in range(0, len(news), BATCH):
-            await _tell_why(self.services, news[first : first + BATCH], now)
+            await _set_pending_reasons(self.services, news[first : first + BATCH], now)
         return complete and not placed
 
 
-async def _requests(turns: Turns, jobs: Sequence[JobRow]) -> tuple[list[Request], list[Pending], bool]:
-    """(what can be placed, what cannot be read, whether that is all of them)"""
+async def _requests(turns: PhaseTurns, jobs: Sequence[JobRow]) -> tuple[list[Request], list[QueuedGang], bool]:
+    """(requests that can be placed, jobs that cannot be read, whether that is all of them)."""
     requests: list[Request] = []
-    unreadable: list[Pending] = []
+    unreadable: list[QueuedGang] = []
     for job in jobs:
         if why := why_unreadable(job):
             text = f"its stored spec cannot be read by this version: {why}"
-            unreadable.append(Pending(job.id, Reason(_UNREADABLE, text, next_step=_WAY_OUT)))
+            unreadable.append(QueuedGang(job.id, PlacementReason(_UNREADABLE, text, next_step=_WAY_OUT)))
         elif request := await turns.look(subject_of(job), partial(request_of, job)):
             requests.append(request)
     return requests, unreadable, len(requests) + len(unreadable) == len(jobs)
 
 
-def _is_news(job: JobRow, verdict: Pending) -> bool:
+def _is_news(job: JobRow, verdict: QueuedGang) -> bool:
     return (job.pending or {}).get("text") != verdict.reason.text
 
 
-async def _tell_why(services: Services, news: Sequence[tuple[JobRow, Reason]], now: datetime) -> None:
-    """Jobs that have changed since are left out: they are looked at again in the next step."""
+async def _set_pending_reasons(services: Services, news: Sequence[tuple[JobRow, PlacementReason]], now: datetime) -> None:
+    """Set why jobs wait. Jobs that have changed since are left out: they are looked at again in the next step."""
     async with services.write() as session:
         waiting = await job_rows.unchanged(session, [(job.id, job.version) for job, _ in news])
         reasons = {job.id: reason for job, reason in news}
@@ -106,8 +109,8 @@ async def _tell_why(services: Services, news: Sequence[tuple[JobRow, Reason]], n
             await job_lifecycle.set_pending(session, job, reasons[job.id], now)
 
 
-async def settle(services: Services, waiting: JobRow, verdict: Placement, nodes: Mapping[str, NodeRow], now: datetime) -> None:
-    """Start what was placed, unless something has changed meanwhile."""
+async def start_placed(services: Services, waiting: JobRow, verdict: Placement, nodes: Mapping[str, NodeRow], now: datetime) -> None:
+    """Start a placed job, unless something has changed meanwhile."""
     async with services.write() as session:
         known = await load_locked(session, waiting.id)
         if known is None or known.job.version != waiting.version or known.decide(now) is not None:

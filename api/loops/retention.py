@@ -8,19 +8,19 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from api.loops.isolation import Turns
-from api.services import checkpoint_lifecycle
-from api.services.checkpoints import policy_of, views_of
-from api.services.identity import SYSTEM
-from api.services.progress import not_finite_step
-from api.services.stored_specs import why_unreadable
-from api.services.troubles import Subject
-from cluster.retention import to_delete
-from cluster.states import CheckpointState, NodeState
-from db.repositories import checkpoints as checkpoint_rows
-from db.repositories import jobs as job_rows
-from db.repositories import nodes as node_rows
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.core.troubles import Subject
+from paceline.api.loops.isolation import PhaseTurns
+from paceline.api.services.checkpoints.checkpoints import policy_of, views_of
+from paceline.api.services.ingest.progress import not_finite_step
+from paceline.api.services.lifecycle import checkpoint_lifecycle
+from paceline.api.services.specs.stored_specs import why_unreadable
+from paceline.cluster.history.retention import to_delete
+from paceline.cluster.states import CheckpointState, NodeState
+from paceline.db.repositories import checkpoints as checkpoint_rows
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 
 INTERVAL_SECONDS = 30.0
 
@@ -37,14 +37,14 @@ class Retention:
             marks = await checkpoint_rows.marks(session)
             orphans = await checkpoint_rows.being_deleted(session)
         self._looked_at = {job_id: mark for job_id, mark in self._looked_at.items() if job_id in marks}
-        turns = Turns(self.services, "delete the checkpoints that it does not keep", now)
+        turns = PhaseTurns(self.services, "delete the checkpoints that it does not keep", now)
         for job_id in [job_id for job_id, mark in marks.items() if self._looked_at.get(job_id) != mark]:
-            done = await turns.take(Subject("job", job_id), partial(_look_at, self.services, job_id, now))
+            done = await turns.take(Subject("job", job_id), partial(_delete_superfluous, self.services, job_id, now))
             if done is False:
                 self._looked_at[job_id] = marks[job_id]
         self.services.troubles.forget_all_but(turns.task, marks)
         if orphans:
-            await _hand_over(self.services)
+            await _reassign(self.services)
 
 
 async def step_once(services: Services, now: datetime) -> None:
@@ -52,18 +52,19 @@ async def step_once(services: Services, now: datetime) -> None:
     await Retention(services).step_once(now)
 
 
-async def _look_at(services: Services, job_id: str, now: datetime) -> bool:
-    """Whether there was something to delete."""
+async def _delete_superfluous(services: Services, job_id: str, now: datetime) -> bool:
+    """Mark the checkpoints of a job that its policy does not keep. Returns whether there were any."""
     async with services.control.read() as session:
-        doomed = await _doomed(session, job_id)
-    if doomed:
+        to_delete = await _to_delete(session, job_id)
+    if to_delete:
         async with services.write() as session:
             await _retire(session, job_id, now)
-    return bool(doomed)
+    return bool(to_delete)
 
 
-async def _doomed(session: AsyncSession, job_id: str) -> list[str]:
-    """None of a job whose policy cannot be read: what is kept can be deleted by hand, and not the other way round."""
+async def _to_delete(session: AsyncSession, job_id: str) -> list[str]:
+    """The checkpoints to delete. None of a job whose policy cannot be read: a kept checkpoint can be deleted by hand, and not the other
+    way round."""
     job = await job_rows.get(session, job_id)
     if job is None or why_unreadable(job):
         return []
@@ -76,17 +77,17 @@ async def _retire(session: AsyncSession, job_id: str, now: datetime) -> None:
     assert job is not None, f"job {job_id} has checkpoints and no row"
     policy = policy_of(job)
     why = f"the policy keeps the last {policy.keep_last} and the best {policy.keep_best}"
-    for checkpoint_id in await _doomed(session, job_id):
+    for checkpoint_id in await _to_delete(session, job_id):
         checkpoint = await checkpoint_rows.get_locked(session, checkpoint_id)
         if checkpoint is not None and not checkpoint.pinned:
             await checkpoint_lifecycle.move(session, checkpoint, CheckpointState.DELETING, SYSTEM, why, now)
 
 
-async def _hand_over(services: Services) -> None:
-    """What a gone node can no longer delete, a ready one does; where it does not see the folder, there is nothing left."""
+async def _reassign(services: Services) -> None:
+    """Give deletions of gone nodes to ready ones; where a node does not see the folder, there is nothing left."""
     async with services.write() as session:
         nodes = {node.id: node for node in await node_rows.present(session)}
         ready = next((node.id for node in nodes.values() if node.state is NodeState.READY), None)
         for checkpoint in await checkpoint_rows.being_deleted(session):
             if checkpoint.node_id not in nodes and ready is not None:
-                await checkpoint_lifecycle.hand_over_deletion(session, checkpoint, ready)
+                await checkpoint_lifecycle.reassign_deletion(session, checkpoint, ready)

@@ -1,4 +1,4 @@
-"""Gives everything that is stored an end: what users want gone, what is too old, what makes the database too large."""
+"""Deletes stored data: on request, beyond its age, and when the database is too large."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime
 
-from api.deps import Services
-from api.services import aging, bus, events, removals
-from api.services.identity import SYSTEM
-from api.services.keeping import PASS_SECONDS, Pace, Sweep
-from cluster.storage import KeepPolicy
-from db.repositories import storage
+from paceline.api.core import bus
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.services.lifecycle import events
+from paceline.api.services.storage import aging, removals
+from paceline.api.services.storage.keeping import PASS_SECONDS, DeletionPace, Sweep
+from paceline.cluster.history.storage import KeepPolicy
+from paceline.db.repositories import storage
 
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 10.0
@@ -27,17 +29,17 @@ class StorageKeeper:
     _told_low: bool = False
 
     async def step_once(self, now: datetime) -> None:
-        """One pass of a few seconds at most; what it does not get to is for the next. A part that fails holds up no other, and is raised
-        at the end."""
-        sweep, policy = Sweep(self.services, now, Pace.of(self.pass_seconds)), self.services.settings.keep
+        """Make one pass of a few seconds at most; the rest is left for the next. A part that fails holds up no other, and is raised at
+        the end."""
+        sweep, policy = Sweep(self.services, now, DeletionPace.of(self.pass_seconds)), self.services.settings.keep
         failed: list[Exception] = []
         for part in (
-            self._tell_of_the_disk(now),
+            self._report_disk(now),
             removals.carry_out(sweep),
             aging.by_age(sweep, policy),
             aging.by_size(sweep, policy),
             self._hourly(sweep, policy),
-            sweep.tell(),
+            sweep.record_losses(),
             self._shrink(sweep),
         ):
             try:
@@ -57,10 +59,10 @@ class StorageKeeper:
         await aging.old_events(sweep, policy)
         await aging.old_ranks(sweep, policy)
         await aging.old_artifacts(sweep, policy)
-        await removals.look_for_latecomers(self.services)
+        await removals.remove_late_data(self.services)
         self._hourly_due = sweep.pace.over
 
-    async def _tell_of_the_disk(self, now: datetime) -> None:
+    async def _report_disk(self, now: datetime) -> None:
         disk = self.services.disk.state()
         if disk is None or disk.low == self._told_low:
             return

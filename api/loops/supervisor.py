@@ -1,4 +1,4 @@
-"""Which loops a coordinator runs."""
+"""The loops that a coordinator runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from api.deps import Services
-from api.loops import housekeeping, nodes, retention, scheduler, storage
-from api.loops.lease_loop import LeaseLoop, run_until_stopped
-from api.services import bus
+from paceline.api.core import bus
+from paceline.api.core.context import Services
+from paceline.api.loops import housekeeping, nodes, retention, rollups, scheduler, storage
+from paceline.api.loops.lease_loop import LeaseLoop, run_until_stopped
 
 SCHEDULER_SECONDS = 1.0
 STOP_SECONDS = 5.0
@@ -26,13 +26,14 @@ def loops_of(services: Services) -> list[LeaseLoop]:
         LeaseLoop("nodes", services, watch.step_once, nodes.INTERVAL_SECONDS),
         LeaseLoop("retention", services, retention.Retention(services).step_once, retention.INTERVAL_SECONDS, (bus.RETENTION,)),
         LeaseLoop("storage", services, keeper.step_once, storage.INTERVAL_SECONDS, (bus.STORAGE,)),
+        LeaseLoop("rollups", services, rollups.RollupKeeper(services).step_once, rollups.INTERVAL_SECONDS, (bus.ROLLUPS,)),
         LeaseLoop("housekeeping", services, partial(housekeeping.step_once, services), housekeeping.INTERVAL_SECONDS),
     ]
 
 
 @asynccontextmanager
 async def run_all(app: FastAPI) -> AsyncIterator[None]:
-    """Every loop runs inside; on the way out each finishes its step."""
+    """A context in which every loop runs; on the way out each finishes its step."""
     stop = asyncio.Event()
     app.state.loops = loops_of(app.state.services)
     running = asyncio.create_task(run_until_stopped(app.state.loops, stop, STOP_SECONDS), name="loops")

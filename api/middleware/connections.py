@@ -1,6 +1,7 @@
-"""Connections that cost something and say nothing: uvicorn has limits for the idle time between two requests, none for what comes before the first.
+"""Closes connections that cost something and send nothing: uvicorn limits the idle time between two requests, but not the time before the
+first.
 
-`python -m api.serve` uses it, with at most 4096 connections. How long a body may take is the gate's to say, which knows the path.
+`python -m paceline.api.serve` uses it, with at most 4096 connections. The gate, which knows the path, limits the time of a body.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-#: From the connection, or from the first byte of a later request, to the end of its headers; and for the rest of a body that nobody reads any more.
+#: From the connection, or from the first byte of a later request, to the end of its headers; and for the rest of a body that is not read any more.
 HEAD_SECONDS = 10.0
 #: Of the request line and the headers together.
 MAX_HEAD_BYTES = 64 << 10
@@ -22,7 +23,7 @@ DESCRIPTORS = 8192
 
 
 def allow_descriptors() -> None:
-    """As many as the system allows this process anyway: what most shells start with is used up by 1,000 connections."""
+    """Allow as many file descriptors as the system grants this process: the limit of most shells is used up by 1,000 connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -32,9 +33,8 @@ def allow_descriptors() -> None:
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with a limit for each thing that a peer may leave undone.
 
-    Where `--limit-concurrency` connections are open, the one that has waited longest without having asked for anything makes room for a new one: who
-    opens thousands and says nothing only closes their own.
-    """
+    Where `--limit-concurrency` connections are open, the one that has waited longest without a request makes room for a new one: a peer
+    that opens thousands and sends nothing only closes its own."""
 
     head_seconds = HEAD_SECONDS
     max_head_bytes = MAX_HEAD_BYTES
@@ -116,7 +116,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._close()
 
     def _close(self) -> None:
-        """What is sent already may still be taken, for a while."""
+        """Close the connection. Data that is sent already may still be taken, for a while."""
         self.transport.close()
         self.loop.call_later(self.stall_seconds, self.transport.abort)
 

@@ -7,6 +7,7 @@ same-origin. So only Host names that we know are answered.
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 from dataclasses import dataclass
 
@@ -16,23 +17,25 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ulid import ULID
 
-from api.errors import ProblemError
-from api.problems import render
-from api.settings import LOOPBACK_NAMES, Settings
-from cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH
-from monitoring.artifacts import CHUNK_BYTES
+from paceline.api.errors import ProblemError
+from paceline.api.problems import render
+from paceline.api.settings import LOOPBACK_NAMES, Settings
+from paceline.cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH
+from paceline.monitoring.artifacts import CHUNK_BYTES
 
 LOGIN_PATH = "/api/v1/auth/login"
 REQUEST_ID = b"x-request-id"
 MAX_DIGITS = 19
 MAX_ADDRESS_BYTES = 8 << 10
+#: Of peers that are remembered for what they are: agents come every second.
+MOST_ADDRESSES = 4_096
 #: Probes come to an address, not to a name, and learn nothing.
 PROBES = frozenset({"/healthz", "/readyz"})
 
 
 @dataclass(frozen=True)
 class BodyLimit:
-    """How much of a body is read, and for how long it may take to arrive."""
+    """How much of a body is read, and how long it may take to arrive."""
 
     bytes: int
     seconds: float
@@ -67,17 +70,20 @@ ONE_YEAR = 365 * 24 * 3600
 
 
 def host_name(host: str) -> str:
-    """`Name:port` -> `name`; IPv6 keeps its brackets."""
+    """The name in a Host header: `Name:port` -> `name`; IPv6 keeps its brackets."""
     name = host.strip().lower()
     return name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.partition(":")[0]
 
 
 def is_loopback(scope: Scope) -> bool:
     client = scope.get("client")
-    if client is None:  # a Unix socket
-        return True
+    return client is None or _is_loopback(client[0])  # None: a Unix socket
+
+
+@functools.lru_cache(maxsize=MOST_ADDRESSES)
+def _is_loopback(peer: str) -> bool:
     try:
-        address = ipaddress.ip_address(client[0])
+        address = ipaddress.ip_address(peer)
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
@@ -104,7 +110,7 @@ def refusal(scope: Scope, settings: Settings) -> ProblemError | None:
 
 
 def _unreadable(scope: Scope) -> ProblemError | None:
-    """An address that no file, database or log can take."""
+    """Whether an address has characters that no file, database or log can take."""
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     if size > MAX_ADDRESS_BYTES:
         return ProblemError("address_too_long", f"path and query have {size} bytes; the limit is {MAX_ADDRESS_BYTES}")
@@ -145,7 +151,7 @@ def _labelled(scope: Scope, send: Send, request_id: str) -> Send:
 
 
 def _rules(scope: Scope, headers: MutableHeaders) -> dict[str, str]:
-    """What browsers are to do with an answer: which rules hold for it, whether to keep it, whether to come by TLS ever after."""
+    """The headers that tell browsers what to do with an answer: its rules, whether to keep it, whether to come by TLS ever after."""
     is_page = headers.get("content-type", "").startswith("text/html")
     rules = {"Content-Security-Policy": PAGES if is_page else DATA}
     if scope["path"].startswith(API) and "cache-control" not in headers and "etag" not in headers:
@@ -164,7 +170,8 @@ def body_limit(path: str) -> BodyLimit:
 
 
 def _limited(scope: Scope, receive: Receive) -> Receive:
-    """Stops reading a body at its limits: before its first byte where it says itself that it is too long, and whatever it says otherwise."""
+    """A body that is read up to its limits: refused before its first byte where its header says that it is too long, and cut off
+    whatever its header says."""
     if scope["type"] != "http":
         return receive
     limit, seen, complete = body_limit(scope["path"]), 0, False

@@ -1,6 +1,6 @@
 """No body of a request to the API is read before its sender is known, whichever route it is for.
 
-A framework reads and parses a body first and asks for identity with the route's other dependencies. So this stands before it.
+FastAPI reads and parses a body first and asks for identity with the route's other dependencies. So this stands before it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.deps import identified
-from api.errors import ProblemError
-from api.middleware.gate import LOGIN_PATH
-from api.problems import render, too_busy
-from db.errors import DatabaseBusyError
+from paceline.api.deps import identified
+from paceline.api.errors import ProblemError
+from paceline.api.middleware.gate import LOGIN_PATH
+from paceline.api.problems import render, too_busy
+from paceline.db.errors import DatabaseBusyError
 
 API = "/api/"
 #: These check for themselves: the way in, and what agents say with a credential of their own.

@@ -8,8 +8,8 @@ from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from api.errors import ProblemError
-from api.schemas.common import FieldError
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.common import FieldError
 
 #: Parameters with free names, by operation.
 FREE_PREFIXES = {"list_jobs": "label."}

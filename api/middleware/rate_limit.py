@@ -1,4 +1,5 @@
-"""A sliding window per peer, for the doors where somebody could guess. Each door has its own: who fails at one is not locked out of the other."""
+"""A sliding window per peer, for the doors where secrets could be guessed. Each door has its own: a peer that fails at one is not locked
+out of the other."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from datetime import datetime, timedelta
 
 from fastapi.requests import HTTPConnection
 
-from api.errors import ProblemError
+from paceline.api.errors import ProblemError
 
 MAX_PEERS = 10_000
 #: Of an IPv6 address: what one subscriber has to choose from counts as one peer.
@@ -18,7 +19,7 @@ SUBSCRIBER_BITS = 64
 
 
 def peer_of(connection: HTTPConnection) -> str:
-    """Who guesses, as far as its address tells: an IPv4 address, or the network of an IPv6 one."""
+    """The peer of a request, as far as its address tells: an IPv4 address, or the network of an IPv6 one."""
     host = connection.client.host if connection.client else ""
     try:
         address = ipaddress.ip_address(host)
@@ -31,9 +32,9 @@ def peer_of(connection: HTTPConnection) -> str:
 
 @dataclass
 class RateLimit:
-    """At most `attempts` failures per `window` from one peer. Successes do not count.
+    """A limit of `attempts` failures per `window` from one peer. Successes do not count.
 
-    Of the last `max_peers` peers that failed; beyond them the one whose last failure is longest ago is forgotten, and no other.
+    Failures are kept of the last `max_peers` peers that failed; beyond them the peer whose last failure is longest ago is forgotten.
     """
 
     attempts: int = 10

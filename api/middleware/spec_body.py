@@ -12,10 +12,10 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from api.errors import ProblemError
-from api.problems import invalid_body
-from training.spec.job import JobSpec
-from training.spec.text import load
+from paceline.api.errors import ProblemError
+from paceline.api.problems import invalid_body
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.text import load
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 
@@ -33,7 +33,7 @@ class SpecRoute(APIRoute):
             except RequestValidationError as error:
                 if not is_spec or any(item["type"] == "json_invalid" or item["loc"][0] != "body" for item in error.errors()):
                     raise
-                raise invalid_body(error.errors(), error.body, code="invalid_spec") from None
+                raise invalid_body(error.errors(), error.body, JobSpec, code="invalid_spec") from None
 
         return handler
 
@@ -54,7 +54,7 @@ async def _as_json(request: Request) -> Request:
 
 
 def _check_json(media_type: str) -> None:
-    """Routes of this class that take no body are sent no media type."""
+    """Check the media type. Routes of this class that take no body are sent none."""
     if media_type and media_type != "application/json" and not media_type.endswith("+json"):
         raise ProblemError(
             "unsupported_media_type", f"content-type {media_type} is not read here; send application/json or application/yaml"
@@ -62,7 +62,7 @@ def _check_json(media_type: str) -> None:
 
 
 def _to_json(text: bytes) -> bytes:
-    """In a thread: the longest document takes a tenth of a second, which the event loop has not."""
+    """Convert YAML to JSON in a thread: the longest document takes a tenth of a second, too long for the event loop."""
     try:
         return json.dumps(load(text)).encode()
     except yaml.YAMLError as error:

@@ -1,6 +1,6 @@
 """The agents' doors over HTTP: join, upload, artifacts; in msgspec because uploads are the hot path. Control goes by WebSocket.
 
-Uploads are most of what a coordinator is asked, and go by a route of Starlette's alone: what FastAPI works out for each request (its
+Uploads are most of a coordinator's requests, and go by a route of Starlette's alone: what FastAPI works out for each request (its
 declared parameters, dependencies and exit stacks) is the larger part of an upload's time, and an upload has none of them.
 """
 
@@ -13,14 +13,16 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.routing import Route
 
-from api.deps import JoinedNode, ServicesDep, joined_node, services_of
-from api.errors import ProblemError
-from api.middleware.gate import UPLOAD
-from api.middleware.origin import same_origin
-from api.middleware.rate_limit import peer_of
-from api.services import artifacts, joining, screening
-from cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH, JoinRequest
-from monitoring.artifacts import Offer
+from paceline.api.core.origin import same_origin
+from paceline.api.deps import JoinedNode, ServicesDep, joined_node, services_of
+from paceline.api.errors import ProblemError
+from paceline.api.middleware.gate import UPLOAD
+from paceline.api.middleware.rate_limit import peer_of
+from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.ingest import screening
+from paceline.api.services.nodes import joining
+from paceline.cluster.protocol import ARTIFACTS_PATH, JOIN_PATH, UPLOAD_PATH, JoinRequest
+from paceline.monitoring.artifacts import Offer
 
 router = APIRouter(include_in_schema=False)
 _PREFIX = "/api/v1"
@@ -48,7 +50,8 @@ def answer(document: msgspec.Struct, status: int = 200) -> Response:
 
 @router.post(JOIN_PATH.removeprefix(_PREFIX))
 async def join(request: Request, services: ServicesDep) -> Response:
-    """Whoever knocks is unknown: the database is not asked, and its one writer not held, before all that they say is here and makes sense."""
+    """Join a machine. The caller is unknown: the database is not asked, and its one writer not held, before the whole body is here and
+    valid."""
     if not same_origin(request):
         raise ProblemError("csrf", "machines join with `paceline worker`; a web page of another site cannot")
     limit, peer = request.app.state.join_limit, peer_of(request)
@@ -77,7 +80,7 @@ UPLOAD_ROUTE = Route(UPLOAD_PATH, upload, methods=["POST"])
 
 
 def announced_bytes(request: Request) -> int:
-    """What the body may have: its Content-Length, or the most that an upload may have; at least a small one's cost."""
+    """The bytes that the body may have: its Content-Length, or the most that an upload may have; at least a small one's cost."""
     announced = request.headers.get("content-length", "")
     return max(LEAST_BYTES, int(announced)) if announced.isdecimal() and len(announced) < 10 else UPLOAD.bytes
 

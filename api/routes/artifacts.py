@@ -1,4 +1,4 @@
-"""What a job leaves to be downloaded: TensorBoard event files, and traces, which can be asked for."""
+"""The files that a job leaves for download: TensorBoard event files, and traces, which can be requested."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from api.deps import Member, ReadSession, Services, ServicesDep, WriteSession
-from api.errors import ProblemError
-from api.routes.heavy import DownloadResponse
-from api.schemas.artifacts import Artifact, ProfileOrder, ProfileRequest
-from api.schemas.common import Page
-from api.services import artifacts, event_files, jobs, ownership, paging, profiles, steps
-from api.services.idempotency import Once
-from api.services.paging import Cursor, Limit
-from cluster.lineage import Line
-from db.models.jobs import JobRow
-from db.repositories import artifacts as artifact_rows
-from db.repositories import jobs as job_rows
-from db.repositories import step_records
+from paceline.api.core import paging
+from paceline.api.core.context import Services
+from paceline.api.core.paging import Cursor, Limit
+from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
+from paceline.api.errors import ProblemError
+from paceline.api.routes.heavy import DownloadResponse
+from paceline.api.schemas.artifacts import Artifact, ProfileOrder, ProfileRequest
+from paceline.api.schemas.common import Page
+from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.history import event_files, steps
+from paceline.api.services.jobs import jobs, ownership
+from paceline.api.services.jobs.idempotency import Once
+from paceline.api.services.scheduling import profiles
+from paceline.cluster.history.lineage import Line
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import artifacts as artifact_rows
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import step_records
 
 router = APIRouter(prefix="/training", tags=["artifacts"])
 ZIP, GZIP = "application/zip", "application/gzip"
@@ -39,7 +44,7 @@ async def job_event_files(job_id: str, session: ReadSession, services: ServicesD
 
 
 async def _event_files(services: Services, job: JobRow, lines: list[Line]) -> AsyncIterator[bytes]:
-    """In a session of its own: the route's is over when the first byte is sent."""
+    """Write the zip in a session of its own: the route's session is over when the first byte is sent."""
     async with services.metrics.read() as points:
         async for piece in event_files.stream(points, job, lines):
             yield piece
@@ -59,13 +64,13 @@ async def profile_job(
 
 @router.get("/jobs/{job_id}/profile")
 async def job_profile(job_id: str, session: ReadSession) -> ProfileRequest | None:
-    """The newest request, and who has answered it; null: nobody has asked."""
+    """The newest request, and the ranks that have answered it; null: there was no request."""
     return await profiles.newest(session, await jobs.find(session, job_id))
 
 
 @router.get("/jobs/{job_id}/artifacts")
 async def job_artifacts(job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[Artifact]:
-    """The newest first."""
+    """The job's artifacts, the newest first."""
     await jobs.find(session, job_id)
     key = paging.decode(cursor, str)
     rows = await artifact_rows.page_of_job(session, job_id, str(key[0]) if key else None, limit + 1)
@@ -74,7 +79,7 @@ async def job_artifacts(job_id: str, session: ReadSession, cursor: Cursor = None
 
 @router.get("/jobs/{job_id}/artifacts/{artifact_id}/content", response_class=StreamingResponse, responses={200: {"content": {GZIP: {}}}})
 async def artifact_content(job_id: str, artifact_id: str, session: ReadSession, services: ServicesDep) -> StreamingResponse:
-    """The file itself, as its rank wrote it."""
+    """The content of the file, as its rank wrote it."""
     job, row = await jobs.find(session, job_id), await artifacts.find(session, job_id, artifact_id)
     artifacts.require_ready(row)
     headers = attachment(artifacts.file_name(job.name, row)) | {"Content-Length": str(row.bytes)}
@@ -83,11 +88,11 @@ async def artifact_content(job_id: str, artifact_id: str, session: ReadSession, 
 
 @router.delete("/jobs/{job_id}/artifacts/{artifact_id}", status_code=204)
 async def delete_artifact(job_id: str, artifact_id: str, caller: Member, session: ReadSession, services: ServicesDep) -> None:
-    """For good. By the owner of the job or an admin."""
+    """Delete the file for good. By the owner of the job or an admin."""
     ownership.require_owner_or_admin(caller, await jobs.find(session, job_id), services.settings, "delete its artifacts")
     await artifacts.remove(services, await artifacts.find(session, job_id, artifact_id))
 
 
 def attachment(name: str) -> dict[str, str]:
-    """`name` is made of a job's name and the like: nothing in it needs quoting."""
+    """The header of a download. `name` is made of a job's name and the like: nothing in it needs quoting."""
     return {"Content-Disposition": f'attachment; filename="{name}"'}

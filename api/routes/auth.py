@@ -1,4 +1,4 @@
-"""The way in and out for browsers."""
+"""Signing in and out, for browsers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from datetime import timedelta
 
 from fastapi import APIRouter, Request, Response
 
-from api.deps import ServicesDep, Viewer, WriteSession, nudge_after_commit
-from api.errors import ProblemError
-from api.middleware.origin import clear_session_cookie, same_origin, set_session_cookie
-from api.middleware.rate_limit import peer_of
-from api.schemas.identity import LoginRequest, Me
-from api.services import accounts, bus, identity
-from api.services.identity import Caller
-from api.settings import Settings
-from db.repositories import identity as repository
+from paceline.api.core import bus, identity
+from paceline.api.core.context import nudge_after_commit
+from paceline.api.core.identity import Caller
+from paceline.api.core.origin import clear_session_cookie, same_origin, set_session_cookie
+from paceline.api.deps import ServicesDep, Viewer, WriteSession
+from paceline.api.errors import ProblemError
+from paceline.api.middleware.rate_limit import peer_of
+from paceline.api.schemas.identity import LoginRequest, Me
+from paceline.api.services.identity import accounts
+from paceline.api.settings import Settings
+from paceline.db.repositories import identity as repository
 
 router = APIRouter(prefix="/auth", tags=["auth"])
 

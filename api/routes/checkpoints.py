@@ -6,21 +6,24 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from api.deps import Member, ReadSession, ServicesDep, WriteSession
-from api.schemas.checkpoints import Checkpoint, RestoreRequest
-from api.schemas.common import Page
-from api.schemas.jobs import Job
-from api.services import checkpoints, job_lifecycle, jobs, ownership, paging, revisions
-from api.services.idempotency import Once
-from api.services.paging import Cursor, Limit
-from db.repositories import checkpoints as checkpoint_rows
+from paceline.api.core import paging
+from paceline.api.core.paging import Cursor, Limit
+from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
+from paceline.api.schemas.checkpoints import Checkpoint, RestoreRequest
+from paceline.api.schemas.common import Page
+from paceline.api.schemas.jobs import Job
+from paceline.api.services.checkpoints import checkpoints
+from paceline.api.services.jobs import jobs, ownership, revisions
+from paceline.api.services.jobs.idempotency import Once
+from paceline.api.services.lifecycle import job_lifecycle
+from paceline.db.repositories import checkpoints as checkpoint_rows
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 
 
 @router.get("/jobs/{job_id}")
 async def job_checkpoints(job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[Checkpoint]:
-    """The newest first; without the deleted ones."""
+    """The job's checkpoints, the newest first; without deleted ones."""
     await jobs.find(session, job_id)
     key = paging.decode(cursor, int, str)
     rows = await checkpoint_rows.page_of_job(session, job_id, (int(key[0]), str(key[1])) if key else None, limit + 1)
@@ -35,14 +38,14 @@ async def get_checkpoint(checkpoint_id: str, session: ReadSession) -> Checkpoint
 
 @router.put("/{checkpoint_id}/pin")
 async def pin_checkpoint(checkpoint_id: str, caller: Member, services: ServicesDep, session: WriteSession) -> Checkpoint:
-    """Retention never deletes a pinned one."""
+    """Pin the checkpoint: retention never deletes a pinned one."""
     row = await checkpoints.pin(session, checkpoint_id, True, caller.actor, services.now())
     return await checkpoints.describe_one(session, row)
 
 
 @router.put("/{checkpoint_id}/unpin")
 async def unpin_checkpoint(checkpoint_id: str, caller: Member, services: ServicesDep, session: WriteSession) -> Checkpoint:
-    """By the owner of its job or an admin: retention may delete it then."""
+    """Unpin the checkpoint, by the owner of its job or an admin: retention may delete it then."""
     await _require_owner(session, caller, services, checkpoint_id, "unpin its checkpoints")
     row = await checkpoints.pin(session, checkpoint_id, False, caller.actor, services.now())
     return await checkpoints.describe_one(session, row)
@@ -56,7 +59,7 @@ async def delete_checkpoint(
     session: WriteSession,
     confirm: Annotated[bool, Query(description="delete it although something depends on it")] = False,
 ) -> Checkpoint:
-    """Its folder is removed by the node that wrote it. By the owner of its job or an admin."""
+    """Delete the checkpoint. Its folder is removed by the node that wrote it. By the owner of its job or an admin."""
     await _require_owner(session, caller, services, checkpoint_id, "delete its checkpoints")
     row = await checkpoints.delete(session, checkpoint_id, caller.actor, services.now(), confirm=confirm)
     return await checkpoints.describe_one(session, row)
@@ -71,7 +74,7 @@ async def _require_owner(session: WriteSession, caller: Member, services: Servic
 async def restore_checkpoint(
     checkpoint_id: str, body: RestoreRequest, response: Response, caller: Member, services: ServicesDep, once: Once, session: WriteSession
 ) -> Job:
-    """A new job that continues from it."""
+    """Submit a new job that continues from the checkpoint."""
 
     async def create() -> Job:
         row = await checkpoints.find(session, checkpoint_id, lock=True)

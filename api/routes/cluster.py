@@ -1,12 +1,12 @@
-"""The cluster in one answer."""
+"""The summary of the cluster."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.deps import ReadSession, ServicesDep
-from api.schemas.metrics import ClusterSummary
-from api.services import cluster
+from paceline.api.deps import ReadSession, ServicesDep
+from paceline.api.schemas.metrics import ClusterSummary
+from paceline.api.services.nodes import cluster
 
 router = APIRouter(prefix="/metrics", tags=["metrics"])
 

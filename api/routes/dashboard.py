@@ -7,8 +7,8 @@ from pathlib import Path
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 
-from api.errors import ProblemError
-from api.problems import wrong_method
+from paceline.api.errors import ProblemError
+from paceline.api.problems import wrong_method
 
 router = APIRouter(include_in_schema=False)
 NOT_BUILT = "The dashboard is not built yet. Run `make setup`, or `cd dashboard && npm install && npm run build`.\nThe API is at /api/v1.\n"
@@ -36,7 +36,7 @@ async def dashboard(path: str, request: Request) -> Response:
 
 
 def _file(root: Path, path: str) -> Path | None:
-    """Of the build; None: it has no such file, or no file can be called so."""
+    """A file of the build; None: it has no such file, or no file can have such a name."""
     try:
         file = (root / path).resolve()
         return file if path and file.is_relative_to(root) and file.is_file() else None

@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import ReadSession
-from api.errors import not_found
-from api.schemas.events import EventPage
-from api.services import events
-from api.services.paging import Limit
-from db.repositories import events as repository
-from db.repositories import logs as job_rows
+from paceline.api.core.paging import Limit
+from paceline.api.deps import ReadSession
+from paceline.api.errors import not_found
+from paceline.api.schemas.events import EventPage
+from paceline.api.services.lifecycle import events
+from paceline.db.repositories import events as repository
+from paceline.db.repositories import logs as job_rows
 
 router = APIRouter()
 After = Annotated[int, Query(ge=0, lt=1 << 63, description="events beyond this seq")]

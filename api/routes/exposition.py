@@ -10,15 +10,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import ReadSession, ServicesDep, Viewer
-from api.services import vitals
-from api.services.disk import Disk
-from api.services.troubles import Troubles
-from api.services.writer import Counters
-from cluster.states import JobState, NodeState
-from db.models.jobs import JobRow
-from db.models.nodes import NodeRow
-from db.repositories import jobs as job_rows
+from paceline.api.core import vitals
+from paceline.api.core.disk import Disk
+from paceline.api.core.troubles import Troubles
+from paceline.api.deps import ReadSession, ServicesDep, Viewer
+from paceline.api.services.ingest.writer import Counters
+from paceline.cluster.states import JobState, NodeState
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
 
 router = APIRouter(include_in_schema=False)
 
@@ -53,7 +53,7 @@ def _job_gauges(registry: CollectorRegistry, jobs: Sequence[JobRow]) -> None:
 
 
 def _disk_gauges(registry: CollectorRegistry, disk: Disk | None) -> None:
-    """Absent where the databases are on another machine."""
+    """The gauges of the disk, absent where the databases are on another machine."""
     if disk is None:
         return
     for name, help, value in (

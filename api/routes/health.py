@@ -1,11 +1,11 @@
-"""For probes: alive, and able to serve. Nothing about what is inside."""
+"""Probes: alive, and able to serve. They tell nothing about the contents."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 from sqlalchemy import text
 
-from api.deps import ServicesDep
+from paceline.api.deps import ServicesDep
 
 router = APIRouter(tags=["health"])
 
@@ -17,7 +17,8 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(services: ServicesDep) -> dict[str, str]:
-    """A loop that keeps failing is told of, and requests are served all the same: agents must not be sent away for it."""
+    """Whether requests are served. A loop that keeps failing is reported, and requests are served all the same: agents must not be sent
+    away for it."""
     for database in (services.control, services.metrics):
         async with database.read() as session:
             await session.execute(text("SELECT 1"))

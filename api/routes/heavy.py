@@ -1,6 +1,6 @@
-"""What routes ask for that read whole histories: answers from `HeavyReads`, and downloads of which only a few go on at once.
+"""Reads of whole histories for routes: answers from `HeavyReads`, and downloads of which only a few go on at once.
 
-HEAD computes nothing: whoever may have the answer is told so, without it.
+HEAD computes nothing: a caller that may have the answer gets 200 without it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from fastapi import Depends, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.deps import ServicesDep
-from api.services.admission import Admission
-from api.services.heavy_reads import HeavyReads
-from api.services.history_process import Question
+from paceline.api.core.admission import Admission
+from paceline.api.deps import ServicesDep
+from paceline.api.services.history.heavy_reads import HeavyReads
+from paceline.api.services.history.history_process import HistoryQuestion
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class HistoryReads:
         self._now = now
         self._head = head
 
-    async def get(self, question: Question, _: type[T]) -> T:
+    async def get(self, question: HistoryQuestion, _: type[T]) -> T:
         return cast("T", await self._reads.get(question, self._now, head=self._head))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from api.deps import Admin, ReadSession, ServicesDep, Viewer, WriteSession
-from api.schemas.common import Page
-from api.schemas.identity import ApiKey, ApiKeyCreate, ApiKeyCreated, LoginLink, User, UserCreate, UserUpdate
-from api.services import accounts, identity
-from api.services.idempotency import Once
-from api.services.paging import Cursor, Limit, decode, page_of
-from db.repositories import identity as repository
+from paceline.api.core import identity
+from paceline.api.core.paging import Cursor, Limit, decode, page_of
+from paceline.api.deps import Admin, ReadSession, ServicesDep, Viewer, WriteSession
+from paceline.api.schemas.common import Page
+from paceline.api.schemas.identity import ApiKey, ApiKeyCreate, ApiKeyCreated, LoginLink, User, UserCreate, UserUpdate
+from paceline.api.services.identity import accounts
+from paceline.api.services.jobs.idempotency import Once
+from paceline.db.repositories import identity as repository
 
 router = APIRouter()
 
@@ -42,7 +43,7 @@ async def create_login_link(user_id: str, request: Request, session: WriteSessio
 
 @router.get("/keys", tags=["keys"])
 async def list_keys(session: ReadSession, caller: Viewer, cursor: Cursor = None, limit: Limit = 50) -> Page[ApiKey]:
-    """Your own; an admin sees everybody's."""
+    """The caller's own keys; an admin gets those of all users."""
     after = decode(cursor, str)
     whose = None if caller.may("admin") else caller.user_id
     rows = await repository.keys_page(session, whose, str(after[0]) if after else None, limit + 1)

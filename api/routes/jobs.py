@@ -7,16 +7,17 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from api.deps import Member, ReadSession, ServicesDep, WriteSession
-from api.middleware.spec_body import SpecRoute
-from api.schemas.common import Page
-from api.schemas.jobs import Job, JobSummary, Resize
-from api.services import jobs, ownership, paging, revisions, submission
-from api.services.idempotency import Once
-from api.services.paging import Cursor, Limit
-from db.models.jobs import JobRow
-from db.repositories import jobs as job_rows
-from training.spec.job import JobSpec, json_schema
+from paceline.api.core import paging
+from paceline.api.core.paging import Cursor, Limit
+from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
+from paceline.api.middleware.spec_body import SpecRoute
+from paceline.api.schemas.common import Page
+from paceline.api.schemas.jobs import Job, JobSummary, Resize
+from paceline.api.services.jobs import jobs, ownership, revisions, submission
+from paceline.api.services.jobs.idempotency import Once
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.training.spec.job import JobSpec, json_schema
 
 router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
 IfMatch = Annotated[str | None, Header(alias="If-Match", description="the job's ETag or revision; 428 when absent, 412 when stale")]
@@ -39,7 +40,7 @@ async def submit_job(
     once: Once,
     plan_hash: Annotated[str | None, Query(description="of the plan you have seen: 409 plan_changed when it would differ now")] = None,
 ) -> Job:
-    """The body is the job spec, as JSON or as YAML (application/yaml)."""
+    """Submit a job. The body is the job spec, as JSON or as YAML (application/yaml)."""
     job = await submission.submit(services, once, body, caller.actor, plan_hash)
     response.headers["ETag"] = revisions.etag(job)
     response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
@@ -57,7 +58,7 @@ async def list_jobs(
     q: Annotated[str | None, Query(description="part of a name, or an id", max_length=200)] = None,
     sort: Sort = "-created_at",
 ) -> Page[JobSummary]:
-    """Labels are filtered with `label.KEY=VALUE`."""
+    """List jobs. Labels are filtered with `label.KEY=VALUE`."""
     labels = jobs.parse_labels(request.query_params.multi_items())
     wanted = job_rows.JobFilter(jobs.parse_states(status), project, q, labels)
     column, descending = sort.removeprefix("-"), sort.startswith("-")

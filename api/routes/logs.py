@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from api.deps import ReadSession, ServicesDep
-from api.errors import not_found
-from api.routes.heavy import DownloadResponse
-from api.schemas.jobs import LogPage
-from api.services import log_pages
-from api.services.lists import members, numbers
-from db.repositories import logs as repository
-from db.repositories.logs import LogFilter
+from paceline.api.core.lists import members, numbers
+from paceline.api.deps import ReadSession, ServicesDep
+from paceline.api.errors import not_found
+from paceline.api.routes.heavy import DownloadResponse
+from paceline.api.schemas.jobs import LogPage
+from paceline.api.services.history import log_pages
+from paceline.db.repositories import logs as repository
+from paceline.db.repositories.logs import LogQuery
 
 router = APIRouter(prefix="/training/jobs/{job_id}/logs", tags=["jobs"])
 LEVELS = ("debug", "info", "warning", "error")
@@ -37,7 +37,7 @@ async def job_logs(
 ) -> LogPage:
     if await repository.job_state(session, job_id) is None:
         raise not_found("job", job_id)
-    where = LogFilter(ranks=numbers("rank", rank, most=MAX_RANKS), levels=members("level", level, LEVELS), contains=q)
+    where = LogQuery(ranks=numbers("rank", rank, most=MAX_RANKS), levels=members("level", level, LEVELS), contains=q)
     complete = await repository.is_complete(session, job_id)  # before the lines: whatever was stored by then is in them
     async with services.metrics.read() as lines:
         return await log_pages.page(lines, job_id, after=after, before=before, limit=limit, tail=tail, where=where, complete=complete)

@@ -7,14 +7,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from api.deps import Admin, ReadSession, ServicesDep, WriteSession
-from api.schemas.common import Page
-from api.schemas.nodes import GpuStatus, Node, NodeInvitation, NodeRequest
-from api.services import nodes, paging
-from api.services.idempotency import Once
-from api.services.paging import Cursor, Limit
-from db.repositories import jobs as job_rows
-from db.repositories import nodes as node_rows
+from paceline.api.core import paging
+from paceline.api.core.paging import Cursor, Limit
+from paceline.api.deps import Admin, ReadSession, ServicesDep, WriteSession
+from paceline.api.schemas.common import Page
+from paceline.api.schemas.nodes import GpuStatus, Node, NodeInvitation, NodeRequest
+from paceline.api.services.jobs.idempotency import Once
+from paceline.api.services.nodes import nodes
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 
 router = APIRouter(prefix="/cluster", tags=["cluster"])
 
@@ -37,7 +38,7 @@ async def list_nodes(
 async def add_node(
     body: NodeRequest, request: Request, caller: Admin, services: ServicesDep, once: Once, session: WriteSession
 ) -> NodeInvitation:
-    """Answers with a single-use token, and the command to run on the new machine."""
+    """Make a single-use token, and the command to run on the new machine."""
     server = services.settings.public_url or str(request.base_url).rstrip("/")
     lifetime = timedelta(seconds=body.expires_in_seconds)
     return await once.run(
@@ -52,7 +53,7 @@ async def get_node(node_id: str, services: ServicesDep, session: ReadSession) ->
 
 @router.put("/nodes/{node_id}/cordon")
 async def cordon_node(node_id: str, caller: Admin, services: ServicesDep, session: WriteSession) -> Node:
-    """Nothing new is placed on it; what runs on it goes on."""
+    """Place nothing new on the node; jobs that run on it go on."""
     node = await nodes.find(session, node_id, lock=True)
     await nodes.cordon(session, node, caller.actor, services.now())
     return await nodes.describe(session, node, services.now())
@@ -60,7 +61,7 @@ async def cordon_node(node_id: str, caller: Admin, services: ServicesDep, sessio
 
 @router.put("/nodes/{node_id}/uncordon")
 async def uncordon_node(node_id: str, caller: Admin, services: ServicesDep, session: WriteSession) -> Node:
-    """Takes new jobs again; also takes back a removal that still waits for jobs."""
+    """Place jobs on the node again. Also takes back a removal that still waits for jobs."""
     node = await nodes.find(session, node_id, lock=True)
     await nodes.uncordon(session, node, caller.actor, services.now())
     return await nodes.describe(session, node, services.now())
@@ -74,7 +75,7 @@ async def remove_node(
     session: WriteSession,
     force: Annotated[bool, Query(description="do not wait for its jobs: they recover elsewhere")] = False,
 ) -> Node:
-    """Drain, then remove. `drain_blocked_by` names the jobs that are waited for."""
+    """Drain, then remove the node. `drain_blocked_by` names the jobs that are waited for."""
     node = await nodes.find(session, node_id, lock=True)
     await nodes.remove(session, node, caller.actor, services.now(), force=force)
     return await nodes.describe(session, node, services.now())

@@ -1,4 +1,4 @@
-"""What is kept, and deleting the data of an ended job."""
+"""Shows what is stored, and deletes the data of an ended job."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.deps import Member, ReadSession, ServicesDep, WriteSession
-from api.schemas.storage import DataRemoval, Storage
-from api.services import jobs, ownership, removals
-from api.services import storage as service
+from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
+from paceline.api.schemas.storage import DataRemoval, Storage
+from paceline.api.services.jobs import jobs, ownership
+from paceline.api.services.storage import removals
+from paceline.api.services.storage import storage as service
 
 router = APIRouter(tags=["storage"])
 
 
 @router.get("/cluster/storage")
 async def cluster_storage(services: ServicesDep, session: ReadSession) -> Storage:
-    """What points, curves, log lines and traces take, what is kept of them, and the disk."""
+    """The space that points, curves, log lines and traces take, how long they are kept, and the disk."""
     return await service.report(services, session)
 
 

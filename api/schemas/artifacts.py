@@ -1,4 +1,4 @@
-"""What a job leaves to be downloaded, and what was asked for."""
+"""Files that a job leaves for download, and requests for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.schemas.common import Schema, Timestamp
-from training.spec.profile_window import MOST_RANKS, MOST_STEPS, RankNumber
+from paceline.api.schemas.common import Schema, Timestamp
+from paceline.training.spec.profile_window import MOST_RANKS, MOST_STEPS, RankNumber
 
 
 class Artifact(Schema):
@@ -40,7 +40,7 @@ class ProfileRequest(Schema):
     generation: int
     steps: int
     ranks: list[int]
-    answered: list[int] = Field(description="ranks whose trace, or word that there is none, has come")
+    answered: list[int] = Field(description="ranks that have answered, with a trace or with the reason why there is none")
     state: Literal["open", "done", "missed"] = Field(description="missed: its generation ended before every rank had answered")
     created_by: str
     created_at: Timestamp

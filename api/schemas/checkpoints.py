@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.common import AnyFloat, Schema, Timestamp
-from cluster.states import CheckpointState
+from paceline.api.schemas.common import AnyFloat, Schema, Timestamp
+from paceline.cluster.states import CheckpointState
 
 
 class CheckpointUser(Schema):
@@ -24,7 +24,7 @@ class Checkpoint(Schema):
     manifest_sha256: str
     parameters_sha256: str | None = Field(description="of parameters and buffers, the same whatever world saved them")
     metrics: dict[str, AnyFloat]
-    stall_seconds: float | None = Field(description="that training waited for it; null where nobody lived to tell what it cost")
+    stall_seconds: float | None = Field(description="that training waited for it; null where no rank lived to report what it cost")
     write_seconds: float | None = Field(description="until the slowest rank had its part on disk, hashed")
     slowdown: float | None = Field(
         description="how many times as long steps took while it was written; null where none did, or none to compare"

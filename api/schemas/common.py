@@ -40,7 +40,7 @@ class FieldError(Schema):
 
 
 class Problem(Schema):
-    """RFC 9457 problem details."""
+    """Problem details as RFC 9457 defines them."""
 
     type: str
     title: str

@@ -1,4 +1,4 @@
-"""Two runs beside each other: are they the same?"""
+"""The comparison of two runs: are they the same?"""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.schemas.common import AnyFloat, Schema
-from cluster.states import JobState
+from paceline.api.schemas.common import AnyFloat, Schema
+from paceline.cluster.states import JobState
 
 Verdict = Literal["same", "same_so_far", "diverged", "close", "different", "nothing_to_compare"]
 
@@ -36,7 +36,7 @@ class FirstDifference(Schema):
 
 
 class MetricComparison(Schema):
-    """One metric at the steps that both have told: compared as bits."""
+    """One metric at the steps that both runs have recorded: compared as bits."""
 
     name: str
     compared: int
@@ -53,7 +53,7 @@ class ParameterComparison(Schema):
 
 
 class Comparison(Schema):
-    """Of one job with the first one that was named."""
+    """The comparison of one job with the first one that was named."""
 
     jobs: list[ComparedJob] = Field(description="the two of them, the first one first")
     verdict: Verdict

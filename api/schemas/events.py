@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.schemas.common import Actor, Schema, Timestamp
+from paceline.api.schemas.common import Actor, Schema, Timestamp
 
 
 class Event(Schema):

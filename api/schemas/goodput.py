@@ -1,11 +1,11 @@
-"""Goodput: where a job's time went."""
+"""Goodput: how a job's time was spent."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.common import Schema, Timestamp
-from cluster.goodput import Cause
+from paceline.api.schemas.common import Schema, Timestamp
+from paceline.cluster.history.goodput import Cause
 
 
 class TimePart(Schema):

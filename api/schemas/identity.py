@@ -1,4 +1,4 @@
-"""Users, sessions, keys."""
+"""Users, sessions and API keys."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.schemas.common import Schema, Timestamp
-from training.spec.parts import Text, Whole
-from training.spec.spelling import Spelling
+from paceline.api.schemas.common import Schema, Timestamp
+from paceline.training.spec.parts import Text, Whole
+from paceline.training.spec.spelling import Spelling
 
 Role = Literal["viewer", "member", "admin"]
 

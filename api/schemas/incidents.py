@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.schemas.common import Schema, Timestamp
-from api.schemas.jobs import Failure
-from cluster.incidents import PhaseName
-from cluster.states import EndReason
+from paceline.api.schemas.common import Schema, Timestamp
+from paceline.api.schemas.jobs import Failure
+from paceline.cluster.history.incidents import PhaseName
+from paceline.cluster.states import EndReason
 
 Action = Literal["closed_up", "fell_back", "restarted", "gave_up"]
 Outcome = Literal["open", "recovered", "overtaken", "stopped"]
@@ -22,8 +22,8 @@ class Phase(Schema):
 
 
 class Incident(Schema):
-    """A fault, and what became of the job. Its phases add up to the outage, or while it is open to its age; what nobody told of is
-    part of the phase after it."""
+    """A fault, and its recovery. Its phases add up to the outage, or while it is open to its age; time without a report is part of the
+    phase after it."""
 
     id: str
     job_id: str
@@ -36,7 +36,7 @@ class Incident(Schema):
     why: str = Field(description="the decision's reason, as it was known then and corrected when the culprit was heard of later")
     done: str = Field(description="what was done about it, and what it cost, in words")
     culprit: Failure | None = Field(description="the causing rank; the ranks it dragged down are its victims")
-    survivors: list[int] = Field(description="ranks whose processes went on in the next generation, by their old numbers")
+    survivors: list[int] = Field(description="ranks with processes that went on in the next generation, by their old numbers")
     old_size: int
     new_size: int | None
     step: int = Field(description="the newest step that any rank was known to have committed: where to mark it on a curve")

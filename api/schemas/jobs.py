@@ -6,16 +6,43 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from api.schemas.common import AnyFloat, Reason, Schema, Timestamp
-from api.schemas.plan_choice import PlanChoice
-from api.schemas.storage import DataRemoval
-from cluster.states import EndReason, Intent, JobState, RankState
-from training.spec.job import JobSpec
-from training.spec.parts import Whole
+from paceline.api.schemas.common import AnyFloat, Reason, Schema, Timestamp
+from paceline.api.schemas.plan_choice import PlanChoice
+from paceline.api.schemas.stacks import HangNotice
+from paceline.api.schemas.storage import DataRemoval
+from paceline.cluster.states import EndReason, Intent, JobState, RankState
+from paceline.monitoring.loss_watch import BadLossKind
+from paceline.training.spec.bad_loss import BadLossPolicy
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.parts import Whole
+
+
+class SavedFile(Schema):
+    """The newest file below a script's working directory that looks like a checkpoint, whichever program wrote it: Paceline can neither
+    verify nor load it."""
+
+    path: str = Field(description="on the node of rank 0: a file, or a folder of them")
+    bytes: int
+    step: int | None = Field(description="the one in its name; null: the name has none")
+    time: Timestamp = Field(description="when it was last written to")
+
+
+class BadLoss(Schema):
+    """A loss that was NaN, infinite or a spike, and its consequence."""
+
+    step: int
+    kind: BadLossKind
+    act: BadLossPolicy = Field(description="what was done: the policy of fault_tolerance.on_nan or on_spike")
+    what: str = Field(description="in words, with the step")
+    done: str = Field(description="in words")
+    sample_ids: list[int] = Field(
+        [], description="the first samples of the micro-batches whose loss it was; the event has more. Empty: not known, as for scripts"
+    )
+    samples: int = Field(0, description="how many samples those micro-batches have")
 
 
 class JobProgress(Schema):
-    """What rank 0 last reported."""
+    """The last report of rank 0."""
 
     step: int = 0
     total_steps: int | None = None
@@ -27,7 +54,9 @@ class JobProgress(Schema):
     )
     eta_seconds: float | None = None
     last_checkpoint_step: int | None = None
+    saved_file: SavedFile | None = Field(None, description="of a script; null: none was found below its working directory")
     not_finite_step: int | None = Field(None, description="the first step of this generation whose loss was NaN or infinite; null: none")
+    bad_loss: BadLoss | None = Field(None, description="the newest one, for the next 500 steps; null: none")
     updated_at: Timestamp | None = None
 
 
@@ -70,6 +99,8 @@ class JobSummary(Schema):
     restarts: int
     strategy: str
     model: str = Field(description="gpt, hf, mlp, resnet, entrypoint or script")
+    can_pause: bool = Field(True, description="by what it runs, whatever its state: a script only with `script.saves_on_sigterm`")
+    can_resize: bool = Field(True, description="by what it runs, whatever its state: a script only with `min_nodes` or `max_nodes`")
     unreadable: str | None = Field(
         None, description="why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can"
     )
@@ -113,12 +144,19 @@ class Job(JobSummary):
     stored_spec: Any = Field(None, description="an unreadable spec, as it is stored")
     revision: int = Field(description="the ETag; send it as If-Match with pause, resume, resize and cancel")
     failure: Failure | None = None
+    hang: HangNotice | None = Field(None, description="it seems to hang; null: it does not, or that is not known")
     restored_from: str | None = Field(None, description="the checkpoint that this job started from")
     choice: PlanChoice | None = Field(None, description="where strategy auto was asked for: what stands in its place in the spec, and why")
+    ran_seconds: float = Field(0.0, description="how long it has held slots, over all generations: what `spec.time_limit` counts")
+    time_limit_seconds: int | None = Field(None, description="`spec.time_limit`")
+    time_left_seconds: float | None = Field(None, description="of `spec.time_limit`; null: no limit, or it has ended")
+    time_limit_at: Timestamp | None = Field(None, description="when it reaches `spec.time_limit`; null: no limit, or it holds no slots now")
     actual_world_size: int | None = Field(None, description="ranks of the newest generation; null once that has ended")
     ranks: list[Rank] = Field([], description="of the newest generation; parked ones, which have no place in it, count on from its size")
     generations: list[Generation] = Field([], description="the newest 100, oldest first")
     data_removal: DataRemoval | None = Field(None, description="somebody had its points, curves, log lines and traces deleted")
+    printed_curves: bool = Field(False, description="of a script: its curves are read from the lines that it prints")
+    warnings: list[str] = Field([], description="of the answer to a submission: what the coordinator sees of the job's folder")
     as_of_seq: int = Field(description="the events stream continues from here")
 
 
@@ -144,7 +182,7 @@ class MemoryEstimate(Schema):
     buffers: int = Field(description="gradients packed for the exchange between ranks, parameters gathered from other ranks")
     total: int
     moment: str = Field(description="when most is held: `in the backward of the loss`")
-    made_from: str = Field(description="what the estimate was made from: micro-batch, precision, copies of gradients, whose kernels")
+    made_from: str = Field(description="what the estimate was made from: micro-batch, precision, copies of gradients, kind of kernels")
     note: str = Field(description="what comes on top")
 
 
@@ -154,7 +192,7 @@ class PlannedStage(Schema):
 
 
 class Plan(Schema):
-    """What a spec would do if it were submitted now."""
+    """The effect of a spec if it were submitted now."""
 
     spec: JobSpec = Field(description="the effective spec: every default filled in, and what strategy auto chose")
     choice: PlanChoice | None = Field(None, description="what strategy auto chose, and why")
@@ -172,15 +210,6 @@ class Plan(Schema):
     placement: list[RankPlacement] | None
     pending: Reason | None = Field(None, description="why it could not be placed now")
     warnings: list[str] = []
-
-
-class SubmitOptions(Schema):
-    plan_hash: str | None = None
-
-
-class StepPart(Schema):
-    name: str
-    seconds: float
 
 
 class LogEntry(Schema):

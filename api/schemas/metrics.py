@@ -1,12 +1,10 @@
-"""Curves, the cluster's summary, and the frames of the live streams."""
+"""Curves, and the cluster's summary."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 from pydantic import Field
 
-from api.schemas.common import AnyFloat, Schema, Timestamp
+from paceline.api.schemas.common import AnyFloat, Schema, Timestamp
 
 
 class Curve(Schema):
@@ -54,22 +52,3 @@ class ClusterSummary(Schema):
     memory_total_bytes: int
     tokens_per_second: float
     updated_at: Timestamp
-
-
-class StreamFrame(Schema):
-    """What every WebSocket stream sends. `seq` is the stream's own position: resume with ?after=seq.
-
-    topic    type      data
-    metrics  record    {rank, generation, step, time, values {name: value}}
-    logs     line      a LogEntry
-    events   event     an Event
-    *        hello     {as_of_seq}
-    *        gap       {from, to}        frames were dropped: fetch them over REST
-    *        reset     {}                the cursor is too old or unknown: start over from a snapshot
-    *        ping      {}
-    """
-
-    seq: int
-    topic: Literal["metrics", "logs", "events"]
-    type: Literal["record", "line", "event", "hello", "gap", "reset", "ping"]
-    data: dict[str, Any]

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.schemas.common import Schema, Timestamp
-from cluster.states import NodeState
+from paceline.api.schemas.common import Schema, Timestamp
+from paceline.cluster.states import NodeState
 
 
 class SlotUse(Schema):
@@ -29,7 +29,7 @@ class HostReading(Schema):
 
 
 class GpuReading(Schema):
-    """null: the card does not tell, which is not zero."""
+    """The readings of a GPU. null: the card does not tell, which is not zero."""
 
     node_id: str
     node_name: str

@@ -1,10 +1,10 @@
-"""How fast a job is, what of a step goes where, and what it takes."""
+"""The speed of a job, the parts of a step's time, and its resources."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.common import Schema
+from paceline.api.schemas.common import Schema
 
 
 class StepTime(Schema):
@@ -27,7 +27,7 @@ class Utilization(Schema):
 
 
 class Bubble(Schema):
-    """What a pipeline idles, as a share of a step."""
+    """The idle time of a pipeline, as a share of a step."""
 
     measured: float | None = Field(description="in which its ranks computed nothing, in the mean; null: no step is done yet")
     formula: float = Field(description="of its schedule, were all stages and passes equally long and transfers free")
@@ -40,7 +40,7 @@ class PeakMemory(Schema):
 
 
 class AxisTraffic(Schema):
-    """What one rank sends to others, as the algorithms that carry it send it."""
+    """The bytes that one rank sends to others, as the algorithms that carry them do."""
 
     axis: str = Field(description="of the mesh; world: losses, requests and norms, between all ranks")
     rank: int = Field(description="the one that sends most along this axis")
@@ -59,7 +59,7 @@ class Performance(Schema):
     parts: list[StepTime] = Field(description="measured on rank 0; they add up to step_seconds")
     exposed_communication: float | None = Field(description="share of a step in which rank 0 waited for others and computed nothing")
     overlapped_communication: float | None = Field(
-        description="share of a step in which something was under way while rank 0 computed; null: nobody tells, as on GPUs and in pipelines"
+        description="share of a step in which something was under way while rank 0 computed; null: not measured, as on GPUs and in pipelines"
     )
     traffic: list[AxisTraffic] = Field(description="by axis of the mesh, the outermost first; empty where there is one rank")
     bubble: Bubble | None = Field(description="null: the job is no pipeline")

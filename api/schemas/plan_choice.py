@@ -1,10 +1,10 @@
-"""What `strategy: auto` chose for a job, and what became of the other plans."""
+"""The choice of `strategy: auto` for a job, and the other plans with their reasons."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.common import Schema
+from paceline.api.schemas.common import Schema
 
 
 class PlanOption(Schema):
@@ -20,7 +20,7 @@ class PlanOption(Schema):
 class PlanChoice(Schema):
     asked: list[str] = Field(description="what the spec said of it, as in `parallelism.strategy: auto`")
     why: str = Field(description="two sentences")
-    assumed: str = Field(description="what the estimates go by that nobody has measured")
+    assumed: str = Field(description="the assumptions of the estimates that were not measured")
     budget_bytes: int = Field(description="what a plan may need: of a slot's memory all but a tenth")
     chosen: PlanOption
     rejected: list[PlanOption] = Field(description="those that fit first, the fastest first, then those that do not, the smallest first")

@@ -1,10 +1,10 @@
-"""The audit of samples: which committed step used which."""
+"""The audit of samples: the samples that each committed step used."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.common import Schema
+from paceline.api.schemas.common import Schema
 
 
 class SampleRange(Schema):

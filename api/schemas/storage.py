@@ -1,4 +1,4 @@
-"""What is kept of jobs, what it takes, and what of it was deleted."""
+"""The stored data of jobs, the space it takes, and the deleted part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.schemas.common import Schema, Timestamp
+from paceline.api.schemas.common import Schema, Timestamp
 
 
 class DataRemoval(Schema):

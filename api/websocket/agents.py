@@ -1,10 +1,10 @@
 """The agents' control channel: hello, then heartbeats and observations in, desired assignments out.
 
-What should be done is computed from the rows when the node's revision is new, which a nudge tells or, if it was lost, a look at all
+The assignments are computed from the rows when the node's revision is new, which a nudge tells or, if it was lost, a look at all
 nodes every few seconds (`services/assignment_watch.py`). It is sent again until the agent has answered that revision.
 
-Idle nodes cost next to nothing: heartbeats are written for all of them at once, and an observation that says what the one before
-said is not brought into the rows again.
+Idle nodes cost next to nothing: heartbeats are written for all of them at once, and an observation equal to the one before
+is not applied to the rows again.
 
 A node's row names the channel that speaks for it. A second connection, to this replica or another, supersedes the first.
 """
@@ -22,31 +22,34 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from api.deps import Services, bearer, services_of
-from api.services import bus, identity, observations, presence
-from api.services.assignment_watch import AssignmentWatch
-from api.services.node_writer import NodeWriter
-from api.services.presence import Heartbeats
-from cluster.protocol import (
+from paceline.api.core import bus, identity
+from paceline.api.core.context import Services
+from paceline.api.deps import bearer, services_of
+from paceline.api.services.nodes import presence
+from paceline.api.services.nodes.node_writer import NodeWriter
+from paceline.api.services.nodes.presence import Heartbeats
+from paceline.api.services.scheduling import observations
+from paceline.api.services.scheduling.assignment_watch import AssignmentWatch
+from paceline.cluster.protocol import (
     CHANNEL_PATH,
     MOST_SLOTS,
     OLDEST_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
+    AgentHello,
+    ConnectionRefused,
     Desired,
     FromAgent,
     Heartbeat,
-    Hello,
     Leaving,
     Observed,
-    Refused,
     ToAgent,
     Welcome,
 )
-from cluster.states import NodeState
-from db.base import new_id
-from db.errors import DatabaseError
-from db.models.nodes import NodeRow
-from db.repositories import nodes as node_rows
+from paceline.cluster.states import NodeState
+from paceline.db.base import new_id
+from paceline.db.errors import DatabaseError
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import nodes as node_rows
 
 logger = logging.getLogger(__name__)
 router = APIRouter()
@@ -62,14 +65,14 @@ INVALID_CREDENTIAL, PROTOCOL_ERROR, REFUSED = 4401, 4400, 4403
 SERVICE_RESTART = 1012
 TRY_AGAIN_LATER = 1013
 
-REMOVED = Refused(code="removed", message="this node was removed; join again with a new token", final=True)
-SUPERSEDED = Refused(code="superseded", message="another agent has connected with this node's credential", final=True)
+REMOVED = ConnectionRefused(code="removed", message="this node was removed; join again with a new token", final=True)
+SUPERSEDED = ConnectionRefused(code="superseded", message="another agent has connected with this node's credential", final=True)
 
 _from_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
 
 
 class AgentProtocolError(Exception):
-    """The agent said something that we cannot read, or said nothing at all."""
+    """The agent sent an unreadable message, or none at all."""
 
 
 @router.websocket(CHANNEL_PATH.removeprefix("/api/v1"))
@@ -85,14 +88,14 @@ async def agent_channel(websocket: WebSocket) -> None:
         await websocket.close(INVALID_CREDENTIAL, "this is no node's credential")
         return
     await websocket.accept()
-    channel = Channel(websocket, services, node.id)
+    channel = AgentChannel(websocket, services, node.id)
     try:
         hello = await channel.receive_hello()
         refusal = await channel.admit(hello)
         if refusal is not None:
             await channel.refuse(refusal)
             return
-        await _converse(channel)
+        await _run_channel(channel)
     except (AgentProtocolError, msgspec.DecodeError) as error:
         logger.warning("the channel of node %s is closed: %s", node.name, error)
         await channel.close(PROTOCOL_ERROR, str(error)[:100])
@@ -111,11 +114,11 @@ async def _node_of(websocket: WebSocket, services: Services) -> NodeRow | None:
         return await identity.node_of_credential(session, secret)
 
 
-async def _converse(channel: Channel) -> None:
-    """Listen and speak side by side until either ends: a channel that only spoke would never notice that its peer has left. An
-    agent whose coordinator leaves has not left, and must not look so to the next one: it is about to connect there."""
+async def _run_channel(channel: AgentChannel) -> None:
+    """Listen and send side by side until either ends: a channel that only sent would never notice that its peer has left. An agent whose
+    coordinator ends has not left, and must not look so to the next coordinator: it is about to connect there."""
     left = True
-    tasks = [asyncio.create_task(channel.listen()), asyncio.create_task(channel.speak())]
+    tasks = [asyncio.create_task(channel.listen()), asyncio.create_task(channel.send_updates())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -131,10 +134,10 @@ async def _converse(channel: Channel) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if left:
-            await channel.farewell()
+            await channel.note_closed()
 
 
-class Channel:
+class AgentChannel:
     """One connection of one node."""
 
     def __init__(self, websocket: WebSocket, services: Services, node_id: str) -> None:
@@ -151,23 +154,23 @@ class Channel:
         self._applied = ""  # the last observation, as it came
         self._apply_again_at = 0.0
 
-    async def receive_hello(self) -> Hello:
+    async def receive_hello(self) -> AgentHello:
         try:
             message = _from_agent.decode(await asyncio.wait_for(self._websocket.receive_text(), HELLO_SECONDS))
         except TimeoutError:
             raise AgentProtocolError(f"no hello within {HELLO_SECONDS:.0f} s") from None
-        if not isinstance(message, Hello):
-            raise AgentProtocolError(f"the first message is {type(message).__name__}, not Hello")
+        if not isinstance(message, AgentHello):
+            raise AgentProtocolError(f"the first message is {type(message).__name__}, not AgentHello")
         return message
 
-    async def admit(self, hello: Hello) -> Refused | None:
-        """Take the node in and welcome it, or say why not."""
+    async def admit(self, hello: AgentHello) -> ConnectionRefused | None:
+        """Admit the node and welcome it, or refuse it with a reason."""
         if not OLDEST_PROTOCOL_VERSION <= hello.protocol <= PROTOCOL_VERSION:
             text = f"protocol {hello.protocol} is not spoken here; {OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION} are: install the matching version"
-            return Refused(code="protocol_version", message=text, final=True)
+            return ConnectionRefused(code="protocol_version", message=text, final=True)
         if not 0 <= hello.inventory.slots <= MOST_SLOTS:
             text = f"slots={hello.inventory.slots} is not between 0 and {MOST_SLOTS}; start the agent with fewer (--slots)"
-            return Refused(code="too_many_slots", message=text, final=True)
+            return ConnectionRefused(code="too_many_slots", message=text, final=True)
         now = self._services.now()
         node = await self._writer.write(self.node_id, lambda session: presence.hello(session, self.node_id, self._id, hello, now))
         if node is None:
@@ -197,7 +200,7 @@ class Channel:
                     await self._note_observed(message, text)
                 case Leaving():
                     await self._note_leaving()
-                case Hello():
+                case AgentHello():
                     raise AgentProtocolError("a second hello on one connection")
 
     async def _note_leaving(self) -> None:
@@ -205,29 +208,29 @@ class Channel:
         now = self._services.now()
         await self._writer.write(self.node_id, lambda session: presence.leave(session, self.node_id, self._id, now))
 
-    async def speak(self) -> None:
+    async def send_updates(self) -> None:
         with self._services.bus.subscribe(bus.node(self.node_id)) as nudges:
             while True:
                 desired = await self._news()
-                if isinstance(desired, Refused):
+                if isinstance(desired, ConnectionRefused):
                     await self.refuse(desired)
                     return
                 if desired is not None:
                     await self._send(desired)
                     self._sent_revision = desired.revision
-                if await nudges.wait(self._patience()):
+                if await nudges.wait(self._seconds_until_resend()):
                     self._applied = ""
 
-    def _patience(self) -> float:
-        """What was sent and is not answered is sent again."""
+    def _seconds_until_resend(self) -> float:
+        """Seconds until an unanswered message is sent again."""
         answered = self._observed_revision >= self._sent_revision
         return LOOK_AGAIN_SECONDS if answered else self._services.settings.observe_seconds
 
-    async def farewell(self) -> None:
+    async def note_closed(self) -> None:
         now = self._services.now()
-        await self._writer.write(self.node_id, lambda session: presence.farewell(session, self.node_id, self._id, now))
+        await self._writer.write(self.node_id, lambda session: presence.note_closed(session, self.node_id, self._id, now))
 
-    async def refuse(self, refusal: Refused) -> None:
+    async def refuse(self, refusal: ConnectionRefused) -> None:
         await self._send(refusal)
         await self.close(REFUSED, refusal.code)
 
@@ -235,8 +238,8 @@ class Channel:
         if self._websocket.application_state is not WebSocketState.DISCONNECTED:
             await self._websocket.close(code, reason)
 
-    async def _news(self) -> Desired | Refused | None:
-        """What the agent should be told: what it should do, unless it has answered that; why the conversation ends."""
+    async def _news(self) -> Desired | ConnectionRefused | None:
+        """The news for the agent: its assignments, unless it has answered them; why the connection ends."""
         news = await self._watch.news(self.node_id, min(self._sent_revision, self._observed_revision))
         if news.mark is None or news.mark.state is NodeState.GONE:
             return REMOVED
@@ -244,13 +247,13 @@ class Channel:
 
     async def _note_observed(self, observed: Observed, text: str) -> None:
         self._applied = ""
-        if await self._writer.write(self.node_id, lambda session: self._bring_in(session, observed)):
+        if await self._writer.write(self.node_id, lambda session: self._apply_observed(session, observed)):
             self._observed_revision = observed.revision
             self._applied = text
             self._apply_again_at = monotonic() + APPLY_AGAIN_SECONDS * random.uniform(0.5, 1.5)
 
-    async def _bring_in(self, session: AsyncSession, observed: Observed) -> bool:
-        """False when a later channel speaks for the node; none says hello before this transaction ends."""
+    async def _apply_observed(self, session: AsyncSession, observed: Observed) -> bool:
+        """Apply an observation. Returns False when a later channel speaks for the node; none says hello before this transaction ends."""
         node = await node_rows.get(session, self.node_id)
         if node is None or node.channel_id != self._id:
             return False

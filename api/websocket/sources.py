@@ -1,4 +1,4 @@
-"""What a stream reads: the rows of one table beyond a cursor, as ready frames. The table is the truth, the bus only nudges."""
+"""The rows of one table beyond a cursor, as ready frames of a stream. The table is the truth, the bus only nudges."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from api.services import bus, events, log_pages
-from db.models.events import EventRow
-from db.models.metrics import LogLineRow, MetricRecordRow
-from db.repositories import events as event_rows
-from db.repositories import logs as log_rows
-from db.repositories import metrics as metric_rows
-from db.repositories.streams import Appended
-from db.session import Database
+from paceline.api.core import bus
+from paceline.api.core.context import Services
+from paceline.api.services.history import log_pages
+from paceline.api.services.lifecycle import events
+from paceline.db.models.events import EventRow
+from paceline.db.models.metrics import LogLineRow, MetricRecordRow
+from paceline.db.repositories import events as event_rows
+from paceline.db.repositories import logs as log_rows
+from paceline.db.repositories import metrics as metric_rows
+from paceline.db.repositories.streams import Appended
+from paceline.db.session import Database
 
 Topic = Literal["metrics", "logs", "events"]
 
@@ -38,8 +40,8 @@ def encoded(topic: Topic, frame: Frame) -> Encoded:
     return Encoded(frame.seq, msgspec.json.encode(document).decode())
 
 
-class Source(Protocol):
-    """Two that are equal read the same rows."""
+class StreamSource(Protocol):
+    """The rows that a stream reads. Equal sources read the same rows."""
 
     def __hash__(self) -> int: ...
 
@@ -118,7 +120,7 @@ class LogsSource:
 
 @dataclass(frozen=True)
 class EventsSource:
-    """Every event, or those of one job."""
+    """The source of every event, or of those of one job."""
 
     job_id: str | None = None
     topic: Topic = "events"

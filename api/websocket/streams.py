@@ -5,6 +5,19 @@ resumes with ?after=seq and misses nothing. Too far behind, it gets one `gap` to
 encoded once for all clients of a stream (`tails.py`). Four tasks serve a socket: one sends, one reads (else a peer that left is
 never noticed), one watches that the identity still holds, and one that the peer takes what it is sent.
 
+A frame is {seq, topic, type, data}; `seq` is the stream's own position, to resume from:
+
+    topic    type      data
+    metrics  record    {rank, generation, step, time, values {name: value}}
+    logs     line      a LogEntry
+    events   event     an Event
+    *        hello     {as_of_seq}
+    *        gap       {from, to}: frames were dropped, fetch them over REST
+    *        reset     {}: the cursor is too old or unknown, start over from a snapshot
+    *        ping      {}
+
+A channel is closed with:
+
     4401 no valid identity (any more)    4403 another site's page    4404 no such job    4408 too slow
 """
 
@@ -17,15 +30,16 @@ from time import monotonic
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
-from api.deps import Services, find_caller, services_of
-from api.middleware.origin import same_origin
-from api.services import bus, identity
-from api.services.bus import Subscription
-from api.services.identity import Caller
-from api.websocket.sources import Encoded, EventsSource, Frame, LogsSource, MetricsSource, Source, encoded
-from api.websocket.tails import BATCH_ROWS, MOST_ROWS_BEHIND, SECONDS_BETWEEN_BATCHES, Tail, Tails
-from db.repositories import logs as job_rows
-from db.repositories.streams import has_more_than
+from paceline.api.core import bus, identity
+from paceline.api.core.bus import Subscription
+from paceline.api.core.context import Services
+from paceline.api.core.identity import Caller
+from paceline.api.core.origin import same_origin
+from paceline.api.deps import find_caller, services_of
+from paceline.api.websocket.sources import Encoded, EventsSource, Frame, LogsSource, MetricsSource, StreamSource, encoded
+from paceline.api.websocket.tails import BATCH_ROWS, MOST_ROWS_BEHIND, SECONDS_BETWEEN_BATCHES, TableTail, Tails
+from paceline.db.repositories import logs as job_rows
+from paceline.db.repositories.streams import has_more_than
 
 router = APIRouter()
 PING_SECONDS = 15.0
@@ -51,8 +65,8 @@ async def stream_events(websocket: WebSocket) -> None:
     await serve(websocket, EventsSource(job_id), job_id)
 
 
-async def serve(websocket: WebSocket, source: Source, job_id: str | None) -> None:
-    """Check who asks before accepting; then stream until either side has enough."""
+async def serve(websocket: WebSocket, source: StreamSource, job_id: str | None) -> None:
+    """Check the caller before accepting; then stream until either side ends."""
     services = services_of(websocket)
     code, caller = await _admit(websocket, services, job_id)
     await websocket.accept()  # also for a refusal: browsers see a close code only on an accepted socket
@@ -63,8 +77,8 @@ async def serve(websocket: WebSocket, source: Source, job_id: str | None) -> Non
     code = await _first_to_end(
         asyncio.create_task(follower.run()),
         asyncio.create_task(follower.stuck()),
-        asyncio.create_task(_left(websocket)),
-        asyncio.create_task(_revoked(services, caller)),
+        asyncio.create_task(_until_peer_leaves(websocket)),
+        asyncio.create_task(_until_revoked(services, caller)),
     )
     with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the peer may be gone already
         await websocket.close(code)
@@ -94,14 +108,14 @@ async def _first_to_end(*tasks: asyncio.Task[int]) -> int:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _left(websocket: WebSocket) -> int:
-    """Ends when the peer does. What it says meanwhile has no meaning yet."""
+async def _until_peer_leaves(websocket: WebSocket) -> int:
+    """Ends when the peer leaves. Its messages have no meaning yet."""
     while (await websocket.receive())["type"] != "websocket.disconnect":
         continue
     return 1000
 
 
-async def _revoked(services: Services, caller: Caller) -> int:
+async def _until_revoked(services: Services, caller: Caller) -> int:
     """Ends when the credential that opened the socket would not open it again."""
     look_again = PING_SECONDS if services.control.is_sqlite else OTHER_REPLICAS_SECONDS
     with services.bus.subscribe(bus.IDENTITY) as changes:
@@ -118,7 +132,7 @@ class Follower:
 
     websocket: WebSocket
     services: Services
-    source: Source
+    source: StreamSource
     position: int = 0
     last_sent: float = 0.0
     _sending_since: float | None = None
@@ -126,7 +140,7 @@ class Follower:
     async def run(self) -> int:
         tails: Tails = self.websocket.app.state.tails
         try:
-            newest = await self._greet()
+            newest = await self._send_hello()
             async with tails.follow(self.source, newest) as (tail, nudges):
                 await self._follow(tail, nudges)
         except (WebSocketDisconnect, RuntimeError):  # closed under our hands
@@ -134,14 +148,15 @@ class Follower:
         return 1000
 
     async def stuck(self) -> int:
-        """Ends when the peer has taken nothing of what it is sent for SEND_SECONDS, or half as long again."""
+        """Ends when the peer has taken nothing that is sent to it for SEND_SECONDS, or half as long again."""
         while True:
             await asyncio.sleep(SEND_SECONDS / 2)
             if self._sending_since is not None and monotonic() - self._sending_since >= SEND_SECONDS:
                 return TOO_SLOW
 
-    async def _greet(self) -> int:
-        """hello, then where to start: live without a cursor, at the cursor, or anew where the cursor is none of ours. The newest seq."""
+    async def _send_hello(self) -> int:
+        """Send a hello, then find where to start: live without a cursor, at the cursor, or anew where the cursor is unknown. Returns the
+        newest seq."""
         async with self.source.database(self.services).read() as session:
             newest = await self.source.newest(session)
         await self._send(self._encoded(newest, "hello", {"as_of_seq": newest}))
@@ -152,7 +167,7 @@ class Follower:
             await self._send(self._encoded(newest, "reset", {}))
         return newest
 
-    async def _follow(self, tail: Tail, nudges: Subscription) -> None:
+    async def _follow(self, tail: TableTail, nudges: Subscription) -> None:
         while True:
             frames = tail.after(self.position)
             if frames is None:
@@ -167,7 +182,7 @@ class Follower:
     def _until_ping(self) -> float:
         return max(0.05, self.last_sent + PING_SECONDS - monotonic())
 
-    async def _catch_up(self, tail: Tail) -> None:
+    async def _catch_up(self, tail: TableTail) -> None:
         """One batch from the table, for a client that is further behind than the tail reaches."""
         reaches = tail.start
         frames = await self._batch()

@@ -1,4 +1,4 @@
-"""The newest frames of a stream, read once and encoded once for everybody who watches it.
+"""The newest frames of a stream, read once and encoded once for all of its clients.
 
 A tail holds the last frames of one source. Clients at the end of the stream take them from here; one further behind reads the table for
 itself until it has caught up. What a client gets, and in which order, is the same either way.
@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from api.deps import Services
-from api.services.background import in_background
-from api.services.bus import Subscription
-from api.websocket.sources import Encoded, Source, encoded
-from db.repositories.streams import has_more_than
+from paceline.api.core.background import in_background
+from paceline.api.core.bus import Subscription
+from paceline.api.core.context import Services
+from paceline.api.websocket.sources import Encoded, StreamSource, encoded
+from paceline.db.repositories.streams import has_more_than
 
 logger = logging.getLogger(__name__)
 BATCH_ROWS = 500
@@ -30,9 +30,9 @@ LOOK_SECONDS, OTHER_REPLICAS_SECONDS = 15.0, 0.8
 
 
 @dataclass
-class Tail:
+class TableTail:
     services: Services
-    source: Source
+    source: StreamSource
     start: int  # the frames below are all those beyond this one
     frames: list[Encoded] = field(default_factory=list)
     followers: set[Subscription] = field(default_factory=set)
@@ -44,7 +44,7 @@ class Tail:
         return self.frames[bisect_right(self.frames, seq, key=_seq) :]
 
     async def read(self) -> None:
-        """Until cancelled."""
+        """Read new rows again and again, until cancelled."""
         with self.services.bus.subscribe(self.source.nudged_by) as nudges:
             while True:
                 if await self.read_once():
@@ -53,14 +53,14 @@ class Tail:
                     await nudges.wait(LOOK_SECONDS if self.services.control.is_sqlite else OTHER_REPLICAS_SECONDS)
 
     async def read_once(self) -> bool:
-        """Whether there was anything new."""
+        """Read new rows once. Returns whether there were any."""
         newest = self.frames[-1].seq if self.frames else self.start
         async with self.source.database(self.services).read() as session:
             rows = await self.source.after(session, newest, BATCH_ROWS)
             behind = len(rows) == BATCH_ROWS and await has_more_than(
                 session, self.source.table, MOST_ROWS_BEHIND, after=newest, job_id=self.source.job_id
             )
-            if behind:  # nobody can watch that fast: whoever tries is told of the gap by its own reading
+            if behind:  # no client can take that much: each finds the gap by its own reading
                 self.start, self.frames = await self.source.newest(session), []
         if not behind:
             self._append([encoded(self.source.topic, row) for row in rows])
@@ -82,18 +82,18 @@ def _seq(frame: Encoded) -> int:
 
 @dataclass
 class Tails:
-    """One tail for each source that somebody watches, for as long as somebody does."""
+    """One tail for each source with a client, for as long as it has one."""
 
     services: Services
-    _tails: dict[Source, Tail] = field(default_factory=dict)
-    _readers: dict[Source, asyncio.Task[None]] = field(default_factory=dict)
+    _tails: dict[StreamSource, TableTail] = field(default_factory=dict)
+    _readers: dict[StreamSource, asyncio.Task[None]] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def follow(self, source: Source, newest: int) -> AsyncIterator[tuple[Tail, Subscription]]:
-        """The tail, and what is nudged when it has grown. `newest`: where it begins if nobody watches yet."""
+    async def follow(self, source: StreamSource, newest: int) -> AsyncIterator[tuple[TableTail, Subscription]]:
+        """The tail, and the subscription that is nudged when it has grown. `newest`: where it begins if it has no client yet."""
         tail = self._tails.get(source)
         if tail is None:
-            tail = self._tails[source] = Tail(self.services, source, newest)
+            tail = self._tails[source] = TableTail(self.services, source, newest)
             self._readers[source] = asyncio.create_task(_keep_reading(tail), name=f"tail:{source.topic}")
         mine = Subscription()
         tail.followers.add(mine)
@@ -106,8 +106,8 @@ class Tails:
                 await _end(self._readers.pop(source))
 
 
-async def _keep_reading(tail: Tail) -> None:
-    """A failure is logged, and reading starts over where it was."""
+async def _keep_reading(tail: TableTail) -> None:
+    """Read on and on. A failure is logged, and reading starts over where it was."""
     async with in_background(f"tail:{tail.source.topic}", tail.read):
         await asyncio.Event().wait()
 

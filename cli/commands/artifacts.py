@@ -1,4 +1,4 @@
-"""What a job leaves to be downloaded: TensorBoard event files, and traces, which can be asked for."""
+"""The files that a job leaves for download: TensorBoard event files, and traces, which can be requested."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import formats
-from cli.commands.jobs import JobRef
-from cli.errors import NoTraceError, OutputError, UsageProblem, WaitTimedOutError
-from cli.output import note, table
-from cli.performance_views import Artifact, ProfileRequest
-from cli.session import Session, with_session
-from cli.views import view
+from paceline.cli import formats
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Artifact, ProfileRequest
+from paceline.cli.commands.jobs import JobRef
+from paceline.cli.errors import NoTraceError, OutputError, UsageProblem, WaitTimedOutError
+from paceline.cli.output import note, table
+from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:
-    from cli.client import Client  # httpx costs 100 ms: --help does without
+    from paceline.cli.client import Client  # httpx costs 100 ms: --help does without
 
 Into = Annotated[Path, typer.Option("--into", "-d", metavar="DIR", help="folder to write to; made if it is not there")]
 ANSWER_POLL_S = 0.5
@@ -59,7 +59,7 @@ def profile(
             session.emit(document, lambda: f"asked rank {ranks} for a trace of {steps} steps")
             session.next_steps(f"paceline artifacts {job}")
             return
-        found = _answers(client, job_id, view(document, ProfileRequest), wait)
+        found = _wait_for_traces(client, job_id, parsed(document, ProfileRequest), wait)
         _save(session, client, job_id, found, into)
     failed = [each for each in found if each.error]
     if failed:
@@ -76,7 +76,7 @@ def artifacts(
     with session.client() as client:
         job_id = client.job_id(job)
         documents = client.pages(f"/training/jobs/{job_id}/artifacts")
-        found = [view(document, Artifact) for document in documents]
+        found = [parsed(document, Artifact) for document in documents]
         if into is not None:
             _save(session, client, job_id, found, into)
             return
@@ -92,14 +92,14 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _answers(client: Client, job_id: str, request: ProfileRequest, seconds: float) -> list[Artifact]:
+def _wait_for_traces(client: Client, job_id: str, request: ProfileRequest, seconds: float) -> list[Artifact]:
     """Wait until every rank has answered and its file has arrived."""
     deadline = time.monotonic() + seconds
     while True:
         mine = [each for each in _artifacts(client, job_id) if each.request_id == request.id]
         if {each.rank for each in mine if each.state != "arriving"} == set(request.ranks):
             return mine
-        newest = view(client.get(f"/training/jobs/{job_id}/profile"), ProfileRequest)
+        newest = parsed(client.get(f"/training/jobs/{job_id}/profile"), ProfileRequest)
         if newest.id != request.id or newest.state == "missed":
             raise NoTraceError("the ranks went apart before they had answered", "ask again when the job runs")
         if time.monotonic() > deadline:
@@ -108,16 +108,16 @@ def _answers(client: Client, job_id: str, request: ProfileRequest, seconds: floa
 
 
 def _artifacts(client: Client, job_id: str) -> list[Artifact]:
-    return [view(document, Artifact) for document in client.pages(f"/training/jobs/{job_id}/artifacts")]
+    return [parsed(document, Artifact) for document in client.pages(f"/training/jobs/{job_id}/artifacts")]
 
 
 def _save(session: Session, client: Client, job_id: str, found: list[Artifact], into: Path) -> None:
-    """Those that are ready, as files; says which."""
+    """Download the artifacts that are ready, and print their paths."""
     ready = [each for each in found if each.state == "ready"]
     with _writable(into):
         for each in ready:
-            client.download(f"/training/jobs/{job_id}/artifacts/{each.id}/content", into / each.file)
-    files = [str(into / each.file) for each in ready]
+            client.download(f"/training/jobs/{job_id}/artifacts/{each.id}/content", into / _file_name(each))
+    files = [str(into / _file_name(each)) for each in ready]
     session.emit({"folder": str(into), "files": files}, lambda: "\n".join(files) or "nothing is ready to be downloaded")
     if files and session.for_people:
         note(VIEWER)
@@ -132,11 +132,15 @@ def _table(found: list[Artifact]) -> str:
             each.state,
             formats.quantity(each.bytes, "B"),
             formats.age(each.created_at),
-            each.error or each.file,
+            each.error or _file_name(each),
         ]
         for each in found
     ]
     return table(["RANK", "GENERATION", "STEPS", "STATE", "SIZE", "AGE", "FILE"], rows, empty="no traces yet; ask with 'paceline profile'")
+
+
+def _file_name(each: Artifact) -> str:
+    return f"g{each.generation}-rank{each.rank}-steps{each.first_step}-{each.last_step}.json.gz"
 
 
 def _extract(archive: Path, into: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Copies of what the coordinator knows, and the way back; on the coordinator's own machine, without a key."""
+"""Backups of the coordinator's databases, and their restoration; on the coordinator's own machine, without a key."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands.stack import DATA, Data
-from cli.exits import ExitCode
-from cli.formats import quantity
-from cli.output import Format, emit, fields, note, table
-from cli.session import Json, command
+from paceline.cli.commands.stack import DATA, Data
+from paceline.cli.exits import ExitCode
+from paceline.cli.formats import quantity
+from paceline.cli.output import Format, emit, fields, note, table
+from paceline.cli.session import Json, command
 
 #: Copying and hashing take about a second for each gigabyte and disk.
 TIMEOUT_S = 3600.0
@@ -60,7 +60,7 @@ def check(data: Data = DATA, json: Json = False) -> None:
 
 
 def _ask(data: Path, *arguments: str) -> dict[str, Any]:
-    from cli.local.admin import ask_admin
-    from cli.local.layout import Layout
+    from paceline.cli.local.admin import ask_admin
+    from paceline.cli.local.layout import Layout
 
     return ask_admin(Layout.at(data).data, *arguments, timeout=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Checkpoints of a job, new jobs from them, and their weights for others."""
+"""Checkpoints of a job, new jobs from them, and the export of their weights."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import formats
-from cli.commands.jobs import JobRef
-from cli.errors import CliError, TakenError, UsageProblem
-from cli.exits import ExitCode
-from cli.output import fields, table
-from cli.session import Session, with_session
-from cli.views import Checkpoint, Job, view
+from paceline.cli import formats
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Checkpoint, Job
+from paceline.cli.commands.jobs import JobRef
+from paceline.cli.errors import CliError, TakenError, UsageProblem
+from paceline.cli.exits import ExitCode
+from paceline.cli.output import fields, table
+from paceline.cli.session import Session, with_session
 
 #: What the manifest of a backup is called.
 BACKUP = "backup.json"
@@ -30,7 +31,7 @@ def checkpoints(session: Session, job: JobRef) -> None:
     """List a job's checkpoints, the newest first."""
     with session.client() as client:
         documents = client.pages(f"/checkpoints/jobs/{client.job_id(job)}")
-    session.emit(documents, lambda: _table([view(document, Checkpoint) for document in documents]))
+    session.emit(documents, lambda: _table([parsed(document, Checkpoint) for document in documents]))
     if documents:
         session.next_steps(f"paceline restore {documents[0]['id']}")
 
@@ -48,7 +49,7 @@ def restore(
     body = {key: value for key, value in (("name", name), ("steps", steps)) if value is not None}
     with session.client() as client:
         document = client.create(f"/checkpoints/{checkpoint}/restore", body)
-    job = view(document, Job)
+    job = parsed(document, Job)
     session.emit(document, lambda: f"{job.name} ({job.id}) continues from {checkpoint}; it is {job.state}")
     session.next_steps(f"paceline logs -f {job.name}")
 
@@ -80,11 +81,14 @@ def _folder_of(session: Session, checkpoint: str) -> Path:
 
 
 def _exported(folder: Path, into: Path, limit: int) -> dict[str, Any]:
-    """In a process of its own: it needs torch."""
-    from cli.local.processes import CODE
+    """Export in a process of its own: it needs torch."""
+    from paceline.cli.local.torch_here import require_torch
+    from paceline.location import ROOT
 
-    command = [sys.executable, "-m", "training.saving.export", str(folder.resolve()), str(into.resolve()), "--limit", str(limit)]
-    done = subprocess.run(command, cwd=CODE, capture_output=True, text=True, check=False)
+    require_torch("reading a checkpoint")
+
+    command = [sys.executable, "-m", "paceline.training.saving.export", str(folder.resolve()), str(into.resolve()), "--limit", str(limit)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise KINDS.get(done.returncode, CliError)(
             (done.stderr.strip().splitlines() or [f"the export ended with code {done.returncode}"])[-1]
@@ -113,6 +117,4 @@ def _table(items: list[Checkpoint]) -> str:
         ]
         for one in items
     ]
-    return table(
-        ["STEP", "STATE", "SIZE", "AGE", "WAITED", "WRITTEN IN", "STEPS", "MARKS", "METRICS", "ID"], rows, empty="no checkpoints yet"
-    )
+    return table(["STEP", "STATE", "SIZE", "AGE", "WAITED", "WRITTEN IN", "STEPS", "MARKS", "METRICS", "ID"], rows, empty="no checkpoints")

@@ -1,4 +1,4 @@
-"""Where a setting comes from."""
+"""Explains where a setting comes from."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import UsageProblem
-from cli.output import fields
-from cli.session import Session, with_session
+from paceline.cli.errors import UsageProblem
+from paceline.cli.output import fields
+from paceline.cli.session import Session, with_session
 
 app = typer.Typer(help="Settings: which value is used, and which source won.", no_args_is_help=True)
 SHOWN_OF_A_KEY = 8

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.errors import CliError, TakenError, UsageProblem
-from cli.exits import ExitCode
-from cli.output import Format, emit, fields, note
-from cli.session import command
+from paceline.cli.errors import CliError, TakenError, UsageProblem
+from paceline.cli.exits import ExitCode
+from paceline.cli.output import Format, emit, fields, note
+from paceline.cli.session import command
 
 if TYPE_CHECKING:
-    from training.data.token_set import TokenSet
-    from training.data.tokenize import Progress
+    from paceline.training.data.token_set import TokenSet
+    from paceline.training.data.tokenize import TokenizeProgress
 
 app = typer.Typer(no_args_is_help=True)
 PROGRESS_S = 2.0
@@ -61,13 +61,13 @@ def tokenize(
 
     A run that broke off goes on where it was when it is repeated; until it ends, nothing takes its folder for whole.
     """
-    from training.data import documents
-    from training.data.tokenize import Recipe, tokenize
+    from paceline.training.data import documents
+    from paceline.training.data.tokenize import TokenizeRecipe, tokenize
 
-    with _told():
+    with _as_cli_errors():
         portions = documents.cut(documents.find(inputs, match), shard_mb * MEGABYTE)
         made = tokenize(
-            output, portions, Recipe(tokenizer, end_token, field), workers or len(os.sched_getaffinity(0)), _ProgressLines().show
+            output, portions, TokenizeRecipe(tokenizer, end_token, field), workers or len(os.sched_getaffinity(0)), _ProgressLines().show
         )
     _print(output, made, json=json)
     if not json:
@@ -78,8 +78,8 @@ def tokenize(
 @command
 def verify(folder: Made, json: Json = False) -> None:
     """Compare every byte of a folder of token files with its manifest; exits 1 where one differs."""
-    from training.data import token_set
-    from training.errors import InvalidInputError
+    from paceline.training.data import token_set
+    from paceline.training.errors import InvalidInputError
 
     try:
         made = token_set.read(folder)
@@ -92,7 +92,7 @@ def verify(folder: Made, json: Json = False) -> None:
 
 
 def _print(folder: Path, made: TokenSet, *, json: bool) -> None:
-    from training.data import token_set
+    from paceline.training.data import token_set
 
     document: dict[str, Any] = {
         "folder": str(folder.resolve()),
@@ -108,9 +108,9 @@ def _print(folder: Path, made: TokenSet, *, json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """What the library raises, as lines and exit codes of a command."""
-    from training.errors import InvalidInputError, TokenSetExistsError, TrainingError
+def _as_cli_errors() -> Iterator[None]:
+    """A context that turns errors of the library into lines and exit codes of a command."""
+    from paceline.training.errors import InvalidInputError, TokenSetExistsError, TrainingError
 
     try:
         yield
@@ -126,12 +126,12 @@ def _told() -> Iterator[None]:
 
 
 class _ProgressLines:
-    """On stderr: the first, the last, and one every few seconds in between."""
+    """Progress on stderr: the first line, the last, and one every few seconds in between."""
 
     def __init__(self) -> None:
         self._next = 0.0
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: TokenizeProgress) -> None:
         if time.monotonic() >= self._next or progress.shards == progress.of_shards:
             self._next = time.monotonic() + PROGRESS_S
             share = f"{progress.bytes / MEGABYTE:.1f} of {progress.of_bytes / MEGABYTE:.1f} MB"

@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import exits
-from cli.commands.jobs import change_job
-from cli.commands.stack import Agents, Data, Port, Slots
-from cli.commands.submit import ending
-from cli.errors import StackError
-from cli.interrupts import ignore_from_now_on, interruptible
-from cli.output import note, say
-from cli.session import command
+from paceline.cli import exits
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Job
+from paceline.cli.commands.stack import Agents, Data, Port, Slots
+from paceline.cli.commands.submit import ending
+from paceline.cli.errors import StackError
+from paceline.cli.interrupts import ignore_from_now_on, interruptible
+from paceline.cli.job_changes import change_job
+from paceline.cli.job_facts import seconds_to_first_step
+from paceline.cli.output import note, print_line
+from paceline.cli.session import command
 
 if TYPE_CHECKING:
-    from cli.client import Client
-    from cli.local.stack import Plan, Stack
-    from cli.views import Job
+    from paceline.cli.client import Client
+    from paceline.cli.local.stack import Stack, StackPlan
 
 EXAMPLE = Path("examples/gpt_stdlib.yaml")
 PR_SET_PDEATHSIG = 1
@@ -44,11 +46,11 @@ def demo(
     die_with_parent: Annotated[bool, typer.Option("--die-with-parent", hidden=True)] = False,
 ) -> None:
     """Start a stack, train a small GPT on it, watch it; Ctrl-C stops everything."""
-    from cli.local.stack import Plan
+    from paceline.cli.local.stack import StackPlan
 
     if die_with_parent:
         _end_with_parent()
-    with interruptible(), _owned_stack(data, Plan(port, agents, slots_per_agent)) as stack:
+    with interruptible(), _owned_stack(data, StackPlan(port, agents, slots_per_agent)) as stack:
         job = _train(stack, file)
         if sys.stdout.isatty():
             _look_around()
@@ -56,52 +58,52 @@ def demo(
 
 
 def _train(stack: Stack, file: Path) -> Job:
-    from cli.documents import read_spec
-    from cli.live import watch
-    from cli.local.stack import login_link
-    from cli.views import Job, view
+    from paceline.cli.documents import read_spec
+    from paceline.cli.live import watch
+    from paceline.cli.local.stack import login_link
 
     spec = read_spec(str(file), [])
     spec["labels"] = {**(spec.get("labels") or {}), LABEL: LABEL_VALUE}
     with stack.client() as client:
         if stack.started:
             _cancel_leftovers(client)
-        say(f"dashboard: {login_link(client)}  (signs in once)")
-        job = view(client.create("/training/jobs", spec), Job)
+        print_line(f"dashboard: {login_link(client)}  (signs in once)")
+        job = parsed(client.create("/training/jobs", spec), Job)
         job = watch(client, job.id)
-        say(ending(job))
-        if job.seconds_to_first_step is not None:
-            say(f"submission to first committed step: {job.seconds_to_first_step:.2f} s")
+        print_line(ending(job))
+        seconds = seconds_to_first_step(job)
+        if seconds is not None:
+            print_line(f"submission to first committed step: {seconds:.2f} s")
     return job
 
 
 def _cancel_leftovers(client: Client) -> None:
-    """The job of a demo that was interrupted still wants to run, and would keep this one waiting for its slots."""
+    """Cancel the job of an interrupted demo: it would keep the new one waiting for its slots."""
     for document in client.pages("/training/jobs", None, **{"status": HOLDING_STATES, f"label.{LABEL}": LABEL_VALUE}):
         note(f"cancelling {document['name']}, which an earlier demo left unfinished")
         change_job(client, document["id"], "cancel")
 
 
 def _look_around() -> None:
-    """Until Ctrl-C, which is now the ordinary end."""
+    """Wait until Ctrl-C, which is now the ordinary end."""
     note("", "still up for looking around; Ctrl-C stops everything")
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
 
 
 @contextlib.contextmanager
-def _owned_stack(data: Path, plan: Plan) -> Iterator[Stack]:
+def _owned_stack(data: Path, plan: StackPlan) -> Iterator[Stack]:
     """A stack that ends with this process. One that is up already is used, and left up."""
-    from cli.local.layout import Layout
-    from cli.local.stack import bring_up, is_up
-    from cli.local.watchdog import Watchdog
+    from paceline.cli.local.layout import Layout
+    from paceline.cli.local.stack import bring_up, is_up
+    from paceline.cli.local.watchdog import StackWatchdog
 
     layout = Layout.at(data)
     if is_up(layout):
         note(f"using the stack that is up in {layout.data}; it stays up")
         yield bring_up(layout, plan, note)
         return
-    watchdog = Watchdog(layout)
+    watchdog = StackWatchdog(layout)
     try:
         yield bring_up(layout, plan, note)
     finally:

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from cli import formats
-from cli.errors import UsageProblem
-from cli.output import fields, table
-from cli.session import Session, with_session
-from cli.settings import store, user_file
+from paceline.cli import formats
+from paceline.cli.errors import UsageProblem
+from paceline.cli.output import fields, table
+from paceline.cli.session import Session, with_session
+from paceline.cli.settings import of_stack, store, user_file
 
 keys = typer.Typer(help="API keys: list, create, revoke.", no_args_is_help=True)
 
 
 @with_session
-def login(session: Session) -> None:
-    """Try the key given with --api-key or PACELINE_API_KEY, and store it for this user."""
+def login(
+    session: Session,
+    data: Annotated[
+        Path | None, typer.Option(help="data folder of a stack on this machine: its server and key are stored", show_default=False)
+    ] = None,
+) -> None:
+    """Try a key and store it for this user, with its server: that of --api-key, PACELINE_API_KEY or this folder's stack, or that of --data."""
+    if data is not None:
+        if "flag" in (session.settings.server.source, session.settings.api_key.source):
+            raise UsageProblem("--data says which server and which key", "leave out --server and --api-key, or --data")
+        session = replace(session, settings=of_stack(data))
     key = session.settings.key
     if key is None:
-        raise UsageProblem("there is no key to store", "paceline login --server URL --api-key KEY")
+        raise UsageProblem(
+            "there is no key to store", "paceline login --server URL --api-key KEY; a stack on this machine: paceline login --data FOLDER"
+        )
     with session.client() as client:
         me = client.get("/auth/me")
     store(user_file(), session.settings.url, key)
-    session.emit(me, lambda: f"signed in to {session.settings.url} as {me['name']} ({me['role']}); stored in {user_file()}")
+    session.emit(me, lambda: f"signed in to {session.settings.url} as {_identity(me)}; stored in {user_file()}")
     session.next_steps("paceline jobs")
+
+
+def _identity(me: Any) -> str:
+    """The user, and what the key may do: an admin's key may be one of a member."""
+    article = "an" if me["role"] == "admin" else "a"
+    return f"{me['name']}, with a key that may do what {article} {me['role']} may"
 
 
 @with_session

@@ -1,4 +1,4 @@
-"""List jobs, look at one, and say what it should do."""
+"""Lists and shows jobs, and changes what they should do."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import exits, formats
-from cli.commands.submit import ending
-from cli.completion import job_references
-from cli.details import details
-from cli.errors import ProblemError, WaitTimedOutError
-from cli.output import note, table
-from cli.session import Session, with_session
-from cli.views import TERMINAL_STATES, Job, view
+from paceline.cli import exits, formats
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Job
+from paceline.cli.commands.submit import ending
+from paceline.cli.completion import job_references
+from paceline.cli.details import details
+from paceline.cli.errors import WaitTimedOutError
+from paceline.cli.examples import first_spec
+from paceline.cli.job_changes import change_job
+from paceline.cli.job_facts import TERMINAL_STATES, has_ended, is_script
+from paceline.cli.output import table
+from paceline.cli.session import Session, with_session
 
 JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False, autocompletion=job_references)]
 WAIT_POLL_S = 0.5
-CHANGE_ATTEMPTS = 5
 
 
 @with_session
@@ -34,7 +37,7 @@ def jobs(
     """List jobs, the newest first."""
     with session.client() as client:
         documents = client.pages("/training/jobs", limit, status=status, project=project, q=search, sort=sort)
-    session.emit(documents, lambda: _table([view(document, Job) for document in documents]))
+    session.emit(documents, lambda: _table([parsed(document, Job) for document in documents]))
 
 
 @with_session
@@ -42,18 +45,18 @@ def show(session: Session, job: JobRef) -> None:
     """Show one job: why it waits or failed, state, progress, ranks, where its time went, and what happened to it."""
     with session.client() as client:
         document = client.job_document(client.job_id(job))
-        session.emit(document, lambda: details(client, view(document, Job)))
+        session.emit(document, lambda: details(client, parsed(document, Job)))
 
 
 @with_session
 def pause(session: Session, job: JobRef) -> None:
-    """Save a checkpoint, stop the ranks and free the slots."""
+    """Save a checkpoint, stop the ranks and free the slots. A script saves at SIGTERM, and says so (script.saves_on_sigterm)."""
     _act(session, job, "pause", f"paceline resume {job}")
 
 
 @with_session
 def resume(session: Session, job: JobRef) -> None:
-    """Continue a paused job at its next step."""
+    """Continue a paused job at its next step; a script is started again, and goes on from what it has saved."""
     _act(session, job, "resume", f"paceline logs -f {job}")
 
 
@@ -61,14 +64,16 @@ def resume(session: Session, job: JobRef) -> None:
 def resize(
     session: Session, job: JobRef, nodes: Annotated[int, typer.Argument(metavar="NODES", min=1, help="how many nodes' worth of ranks")]
 ) -> None:
-    """Set how many ranks a job should have; one that closes up grows and shrinks while it runs."""
+    """Set how many ranks a job should have; one that closes up grows and shrinks while it runs, an elastic script is started again."""
     _act(session, job, "resize", f"paceline show {job}", {"nodes": nodes})
 
 
 @with_session
 def cancel(session: Session, job: JobRef) -> None:
     """Stop a job for good; its checkpoints stay."""
-    _act(session, job, "cancel", f"paceline checkpoints {job}")
+    cancelled = _act(session, job, "cancel", None)
+    if not is_script(cancelled):  # what a script has saved is not known
+        session.next_steps(f"paceline checkpoints {job}")
 
 
 @with_session
@@ -82,7 +87,7 @@ def wait(
     wanted = {state} if state else set(TERMINAL_STATES)
     with session.client() as client:
         document = _awaited(client, client.job_id(job), wanted, timeout)
-    now = view(document, Job)
+    now = parsed(document, Job)
     session.emit(document, lambda: ending(now))
     raise typer.Exit(exits.ExitCode.DONE if now.state == state else exits.for_job_state(now.state))
 
@@ -98,27 +103,15 @@ def _awaited(client: Any, job_id: str, wanted: set[str], timeout: float) -> Any:
         threading.Event().wait(WAIT_POLL_S)
 
 
-def _act(session: Session, reference: str, verb: str, following: str, body: Any = None) -> None:
+def _act(session: Session, reference: str, verb: str, following: str | None, body: Any = None) -> Job:
+    """Change a job, and print it. `following`: the command that comes next. Returns the job as it is now."""
     with session.client() as client:
         document = change_job(client, client.job_id(reference), verb, body)
-    job = view(document, Job)
+    job = parsed(document, Job)
     session.emit(document, lambda: f"{job.name}: {verb} asked for; it is {job.state}")
-    session.next_steps(following)
-
-
-def change_job(client: Any, job_id: str, verb: str, body: Any = None) -> Any:
-    """Read the revision, then act on it; begin again when somebody was faster (412), a few times."""
-    for left in reversed(range(CHANGE_ATTEMPTS)):
-        revision = client.job(job_id).revision
-        try:
-            if verb == "cancel":
-                return client.delete(f"/training/jobs/{job_id}", revision)
-            return client.put(f"/training/jobs/{job_id}/{verb}", revision, body)
-        except ProblemError as error:
-            if error.status != 412 or left == 0:
-                raise
-            note(f"{job_id} changed meanwhile; trying again")
-    raise AssertionError("unreachable: the last attempt returns or raises")
+    if following:
+        session.next_steps(following)
+    return job
 
 
 def _table(jobs: list[Job]) -> str:
@@ -130,11 +123,11 @@ def _table(jobs: list[Job]) -> str:
             formats.steps(job.progress.step, job.progress.total_steps),
             formats.number(job.progress.loss),
             formats.quantity(job.progress.tokens_per_second),
-            formats.duration(None if job.ended else job.progress.eta_seconds),
+            formats.duration(None if has_ended(job) else job.progress.eta_seconds),
             str(job.world_size),
             formats.age(job.created_at),
             job.id,
         ]
         for job in jobs
     ]
-    return table(headers, rows, empty="no jobs; submit one with 'paceline submit examples/gpt_stdlib.yaml'")
+    return table(headers, rows, empty=f"no jobs; submit one with 'paceline submit {first_spec() or 'FILE'}'")

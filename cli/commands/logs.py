@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.commands.jobs import JobRef
-from cli.exits import ExitCode
-from cli.output import Format, note, say
-from cli.session import Session, with_session
+from paceline.cli.commands.jobs import JobRef
+from paceline.cli.exits import ExitCode
+from paceline.cli.formats import printed_line
+from paceline.cli.output import Format, note, print_line
+from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:
-    from cli.client import Client
-    from cli.follow import LogFilter
-    from cli.views import LogEntry
+    from paceline.cli.api_types import LogEntry
+    from paceline.cli.client import Client
+    from paceline.cli.follow import LogFilter
 
 
 @with_session
@@ -30,7 +31,7 @@ def logs(
     after: Annotated[int, typer.Option(min=0, help="resume behind this position (seq)")] = 0,
 ) -> None:
     """Print a job's log; the end of a followed job is the end of its log."""
-    from cli.follow import LogFilter
+    from paceline.cli.follow import LogFilter
 
     only = LogFilter(rank=rank, grep=grep, level=level)
     with session.client() as client:
@@ -53,7 +54,7 @@ def print_log(
     follow: bool = True,
     to_stderr: bool = False,
 ) -> None:
-    from cli.follow import LogFilter, follow_log, read_page
+    from paceline.cli.follow import LogFilter, follow_log, read_page
 
     only = only or LogFilter()
     if tail is not None:
@@ -67,7 +68,7 @@ def print_log(
 
 
 def _pages(client: Client, job_id: str, after: int, only: LogFilter) -> Iterable[LogEntry]:
-    from cli.follow import PAGE, read_page
+    from paceline.cli.follow import PAGE, read_page
 
     while True:
         page = read_page(client, job_id, after, only, limit=PAGE)
@@ -78,8 +79,8 @@ def _pages(client: Client, job_id: str, after: int, only: LogFilter) -> Iterable
 
 
 def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:
-    """Lines as they come; --json and --output yaml collect one document, jsonl prints a document a line."""
-    show = note if to_stderr else say
+    """Print lines as they come; --json and --output yaml collect one document, jsonl prints a document a line."""
+    show = note if to_stderr else print_line
     if to_stderr or form is Format.TABLE:
         for entry in entries:
             show(printed_line(entry))
@@ -88,14 +89,13 @@ def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:
 
     if form is Format.JSONL:
         for entry in entries:
-            say(msgspec.json.encode(entry).decode())
+            print_line(msgspec.json.encode(_document(entry)).decode())
         return
-    from cli.output import emit
+    from paceline.cli.output import emit
 
-    emit([msgspec.to_builtins(entry) for entry in entries], form, str)
+    emit([msgspec.to_builtins(_document(entry)) for entry in entries], form, str)
 
 
-def printed_line(entry: LogEntry) -> str:
-    level = entry.level.upper()
-    mark = "" if level == "INFO" or entry.text.startswith(level) else f"{level} "
-    return f"{entry.time:%H:%M:%S} [{entry.rank}] {mark}{entry.text}"
+def _document(entry: LogEntry) -> dict[str, object]:
+    """Return the line in the order of fields that scripts have always read."""
+    return {name: getattr(entry, name) for name in ("seq", "rank", "time", "level", "text", "generation")}

@@ -1,4 +1,4 @@
-"""Nodes of the cluster."""
+"""Commands for the nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cli import formats
-from cli.output import fields, note, table
-from cli.session import Session, with_session
-from cli.views import Node, view
+from paceline.cli import formats
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Node
+from paceline.cli.output import fields, note, table
+from paceline.cli.session import Session, with_session
 
 app = typer.Typer(invoke_without_command=True)
 NodeRef = Annotated[str, typer.Argument(metavar="NODE", help="id or name", show_default=False)]
@@ -29,7 +30,7 @@ def nodes(session: Session, context: typer.Context, status: Status = None) -> No
 @app.command("list")
 @with_session
 def list_nodes(session: Session, status: Status = None) -> None:
-    """List nodes and who uses their slots."""
+    """List nodes and the jobs on their slots."""
     _list(session, status)
 
 
@@ -79,7 +80,7 @@ def remove(
 def _list(session: Session, status: str | None) -> None:
     with session.client() as client:
         documents = client.pages("/cluster/nodes", status=status)
-    session.emit(documents, lambda: _table([view(document, Node) for document in documents]))
+    session.emit(documents, lambda: _table([parsed(document, Node) for document in documents]))
 
 
 def _put(session: Session, reference: str, verb: str) -> None:
@@ -91,7 +92,7 @@ def _put(session: Session, reference: str, verb: str) -> None:
 def _remove(session: Session, reference: str, force: bool) -> None:
     with session.client() as client:
         document = client.delete(f"/cluster/nodes/{client.node_id(reference)}", force=force)
-    node = view(document, Node)
+    node = parsed(document, Node)
     session.emit(document, lambda: f"{node.name} is {node.state}")
     if node.drain_blocked_by:
         note(f"waiting for jobs: {', '.join(node.drain_blocked_by)}")

@@ -1,13 +1,15 @@
-"""What a spec would do if it were submitted now."""
+"""Shows what a spec would do if it were submitted now."""
 
 from __future__ import annotations
 
-from cli import formats
-from cli.commands.submit import Changes, Spec
-from cli.output import fields
-from cli.plan_choices import chosen, rejected
-from cli.session import Session, with_session
-from cli.views import Memory, Plan, view
+from paceline.cli import formats
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import MemoryEstimate, Plan
+from paceline.cli.commands.submit import Changes, Spec
+from paceline.cli.output import fields
+from paceline.cli.plan_choices import chosen, rejected
+from paceline.cli.session import Session, with_session
+from paceline.cli.waiting import NEVER_FITS
 
 #: Largest concerns first: what a smaller micro-batch changes, then what it does not.
 MEMORY_PARTS = ("activations", "parameters", "gradients", "optimizer", "buffers")
@@ -16,19 +18,22 @@ MEMORY_PARTS = ("activations", "parameters", "gradients", "optimizer", "buffers"
 @with_session
 def plan(session: Session, file: Spec, changes: Changes = None) -> None:
     """Tell what the job in FILE would do: placement, batch arithmetic, memory. Nothing is submitted."""
-    from cli.documents import read_spec
+    from paceline.cli.documents import read_spec
+    from paceline.cli.job_folder import in_its_folder, require_files
 
-    spec = read_spec(file, changes or [])
+    spec = in_its_folder(read_spec(file, changes or []), file)
     with session.client() as client:
+        require_files(client, spec)
         document = client.create("/training/plan", spec)
-    answer = view(document, Plan)
+    answer = parsed(document, Plan)
     session.emit(document, lambda: _report(answer))
-    session.next_steps(f"paceline submit {file} --plan-hash {answer.plan_hash}")
+    if answer.pending is None or answer.pending.code != NEVER_FITS:
+        session.next_steps(f"paceline submit {file} --plan-hash {answer.plan_hash}")
 
 
 def _report(answer: Plan) -> str:
     pairs = [
-        ("strategy", f"{answer.strategy} over {answer.world_size} ranks"),
+        ("strategy", f"{answer.strategy} over {formats.count(answer.world_size, 'rank')}"),
         *chosen(answer.choice),
         ("batch", _batch(answer)),
         ("reproducible", "to the last bit, on any number of replicas" if answer.reproducible else "to rounding"),
@@ -43,8 +48,8 @@ def _report(answer: Plan) -> str:
     return "\n\n".join([fields(pairs), *rejected(answer.choice)])
 
 
-def _memory(memory: Memory | None) -> list[tuple[str, str]]:
-    """The sum, then what it is of, and what it was made from."""
+def _memory(memory: MemoryEstimate | None) -> list[tuple[str, str]]:
+    """The memory estimate: the sum, then its parts, and the sizes that it was made from."""
     if memory is None:
         return [("memory", formats.UNKNOWN)]
     parts = ", ".join(f"{name} {formats.quantity(getattr(memory, name), 'B')}" for name in MEMORY_PARTS if getattr(memory, name))

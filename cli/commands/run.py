@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from cli import exits
-from cli.commands.submit import ending, summary
-from cli.errors import UsageProblem
-from cli.interrupts import interruptible
-from cli.launch_arguments import Launch, divide, parse
-from cli.output import fields, note
-from cli.session import Session, with_session
-from cli.settings import shell_variables, working_directory
+from paceline.cli import exits
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Job, Node
+from paceline.cli.commands.submit import TimeLimit, ending, summary
+from paceline.cli.errors import UsageProblem
+from paceline.cli.interrupts import interruptible
+from paceline.cli.job_facts import warning_lines
+from paceline.cli.launch_arguments import Launch, divide, parse
+from paceline.cli.output import fields, note
+from paceline.cli.session import Session, with_session
+from paceline.cli.settings import shell_variables, working_directory
 
 if TYPE_CHECKING:
-    from cli.client import Client
+    from paceline.cli.client import Client
 
 Words = Annotated[
     list[str] | None,
@@ -32,10 +35,13 @@ Env = Annotated[
 ]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="submit only; the job goes on without this terminal")]
 Private = Annotated[bool, typer.Option("--private", help="run on this machine with a coordinator of its own, also where one is configured")]
+SavesOnSigterm = Annotated[
+    bool, typer.Option("--saves-on-sigterm", help="it saves at SIGTERM, and goes on from there when it is started again: it can be paused")
+]
 
 
 class LaunchCommand(TyperCommand):
-    """Paceline's own options may stand among torchrun's; everything from the script on belongs to the script."""
+    """The parser of `run`: Paceline's own options may stand among torchrun's; everything from the script on belongs to the script."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = {spelling: bool(getattr(each, "is_flag", False)) for each in self.get_params(ctx) for spelling in each.opts}
@@ -45,21 +51,41 @@ class LaunchCommand(TyperCommand):
 
 @dataclass(frozen=True)
 class _Request:
-    """What was typed, and where."""
+    """The typed command line, and its folder."""
 
     launch: Launch
     folder: Path
     named: dict[str, str]  # by --env
     shell: Mapping[str, str]
+    time_limit: str | None
+    saves_on_sigterm: bool
+
+    def spec(self, ranks_per_node: int, variables: Mapping[str, str]) -> dict[str, Any]:
+        from paceline.cli.launch_spec import spec_of
+
+        spec = spec_of(self.launch, ranks_per_node, self.folder, variables)
+        if self.saves_on_sigterm:
+            spec["script"]["saves_on_sigterm"] = True
+        return spec | ({"time_limit": self.time_limit} if self.time_limit else {})
 
 
 @with_session
-def run(session: Session, words: Words = None, env: Env = None, detach: Detach = False, private: Private = False) -> None:
+def run(
+    session: Session,
+    words: Words = None,
+    env: Env = None,
+    detach: Detach = False,
+    private: Private = False,
+    time_limit: TimeLimit = None,
+    saves_on_sigterm: SavesOnSigterm = False,
+) -> None:
     """Launch a script with torchrun's arguments; print its log until it ends. Ctrl-C cancels it.
 
     paceline run --nproc-per-node 2 train.py --lr 0.1
 
     paceline run --nnodes 2 --nproc-per-node 8 -m my_project.train --epochs 3
+
+    paceline run --nnodes 1:4 --nproc-per-node 8 --max-restarts 3 train.py
 
     paceline run --no-python --nproc-per-node 2 ./train.sh
 
@@ -71,11 +97,11 @@ def run(session: Session, words: Words = None, env: Env = None, detach: Detach =
 
     Exit codes: 0 completed, 10 failed, 11 cancelled by somebody else, 130 ended with Ctrl-C.
     """
-    from cli.launch_place import coordinator_answers, require_one_call, require_program
-    from cli.launch_spec import named_variables
+    from paceline.cli.launch_place import coordinator_answers, require_one_call, require_program
+    from paceline.cli.launch_spec import named_variables
 
     shell, folder = shell_variables(), working_directory()
-    request = _Request(parse(words or [], shell), folder, named_variables(env or [], shell), shell)
+    request = _Request(parse(words or [], shell), folder, named_variables(env or [], shell), shell, time_limit, saves_on_sigterm)
     require_program(request.launch, folder)
     require_one_call(request.launch, shell)
     with interruptible():
@@ -86,33 +112,32 @@ def run(session: Session, words: Words = None, env: Env = None, detach: Detach =
 
 
 def _run_on_coordinator(session: Session, request: _Request, detach: bool) -> None:
-    from cli.launch_spec import left_behind, slots_for, spec_of
-    from cli.views import Job, Node, view
+    from paceline.cli.launch_spec import left_behind, slots_for
 
     launch = request.launch
     note(*launch.notes)
     if launch.log_files:
         note(f"note: {', '.join(launch.log_files)} has no effect: the coordinator keeps the log of each rank: paceline logs JOB --rank 0")
-    note(left_behind(request.shell, request.named))
+    note(*left_behind(request.shell, request.named))
     with session.client() as client:
         ranks = launch.ranks_per_node
         if isinstance(ranks, str):
-            ranks = slots_for(ranks, [view(each, Node) for each in client.pages("/cluster/nodes")], launch.nodes)
-        spec = spec_of(launch, ranks, request.folder, request.named)
+            ranks = slots_for(ranks, [parsed(each, Node) for each in client.pages("/cluster/nodes")], launch.fewest_nodes)
+        spec = request.spec(ranks, request.named)
         if not detach:
-            _attend(session, client, spec, launch, ranks, private=False)
+            _follow_to_end(session, client, spec, launch, ranks, private=False)
         document = client.create("/training/jobs", spec)
-        job = view(document, Job)
+        job = parsed(document, Job)
+        note(*warning_lines(job))
         session.emit(document, lambda: fields(summary(job)))
         session.next_steps(f"paceline logs -f {job.name}", f"paceline cancel {job.name}")
 
 
 def _run_privately(session: Session, request: _Request, detach: bool) -> None:
-    from cli.launch_place import require_free_choice_of_gpus, require_one_machine
-    from cli.launch_spec import names_to_pass, overridden_variables, slots_for, spec_of
-    from cli.local.private import private_stack
-    from cli.local.stack import login_link
-    from cli.views import Node, view
+    from paceline.cli.launch_place import require_free_choice_of_gpus, require_one_machine
+    from paceline.cli.launch_spec import names_to_pass, overridden_variables, slots_for
+    from paceline.cli.local.private import private_stack
+    from paceline.cli.local.stack import login_link
 
     if detach:
         raise UsageProblem("--detach needs a coordinator that stays, and there is none", "start one with 'paceline up'")
@@ -121,25 +146,24 @@ def _run_privately(session: Session, request: _Request, detach: bool) -> None:
     note(*launch.notes)
     wanted = launch.ranks_per_node
     with private_stack(None if isinstance(wanted, str) else wanted, names_to_pass(request.shell)) as stack, stack.client() as client:
-        nodes = [view(each, Node) for each in client.pages("/cluster/nodes")]
+        nodes = [parsed(each, Node) for each in client.pages("/cluster/nodes")]
         ranks = slots_for(wanted, nodes, 1) if isinstance(wanted, str) else wanted
         require_free_choice_of_gpus(nodes[0], ranks, request.shell)
         note(f"note: a coordinator of its own, on this machine, until this run ends: {login_link(client)} (signs in once)")
         variables = overridden_variables(request.shell) | request.named
-        _attend(session, client, spec_of(launch, ranks, request.folder, variables), launch, ranks, private=True)
+        _follow_to_end(session, client, request.spec(ranks, variables), launch, ranks, private=True)
 
 
-def _attend(session: Session, client: Client, spec: dict[str, Any], launch: Launch, ranks: int, *, private: bool) -> None:
+def _follow_to_end(session: Session, client: Client, spec: dict[str, Any], launch: Launch, ranks: int, *, private: bool) -> None:
     """Follow the job to its end, and exit by how it ended."""
-    from cli.attached import AttachedJob
-    from cli.launch_spec import rank_filter
-    from cli.views import Job, view
+    from paceline.cli.attached import AttachedJob
+    from paceline.cli.launch_spec import rank_filter
 
     attached = AttachedJob(client, ranks=rank_filter(launch, ranks), to_stderr=not session.for_people, private=private)
     undisturbed = attached.run(spec)
     document = attached.document()
     if not session.for_people:
         session.emit(document, str)
-    job = view(document, Job)
+    job = parsed(document, Job)
     note(ending(job))
     raise typer.Exit(exits.for_job_state(job.state) if undisturbed else exits.ExitCode.INTERRUPTED)

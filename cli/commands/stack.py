@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli.output import Format, emit, fields, note
-from cli.session import Json, command
-from cli.settings import CREDENTIALS, PROJECT_FOLDER
+from paceline.cli.examples import first_spec
+from paceline.cli.output import Format, emit, fields, note
+from paceline.cli.session import Json, command
+from paceline.cli.settings import PROJECT_FOLDER, ClientSettings, is_stored
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="of the coordinator; when it is used, the next free one is taken")]
 Agents = Annotated[int, typer.Option(min=0, max=64, help="local agents to start")]
@@ -45,12 +47,12 @@ def up(
     json: Json = False,
 ) -> None:
     """Start a coordinator and local agents in the background; print a login link."""
-    from cli.local.exposure import asked_for
-    from cli.local.layout import Layout
-    from cli.local.stack import Plan, bring_up, join_command, login_link
+    from paceline.cli.local.exposure import requested_exposure
+    from paceline.cli.local.layout import Layout
+    from paceline.cli.local.stack import StackPlan, bring_up, join_command, login_link
 
-    exposure = asked_for(host, public_url, insecure_public)
-    stack = bring_up(Layout.at(data), Plan(port, agents, slots_per_agent, tuple(pass_env or ()), exposure), note)
+    exposure = requested_exposure(host, public_url, insecure_public)
+    stack = bring_up(Layout.at(data), StackPlan(port, agents, slots_per_agent, tuple(pass_env or ()), exposure), note)
     with stack.client() as client:
         link = login_link(client)
         join = join_command(client) if stack.exposure else ""
@@ -60,28 +62,31 @@ def up(
     pairs = [("server", stack.url), ("login", f"{link} (works once)"), ("data", str(stack.layout.data))]
     if stack.exposure is not None:
         document |= {"public_url": stack.exposure.public_url(stack.port), "join_command": join}
-        pairs += [("open", stack.exposure.told(stack.port)), ("on another machine", f"{join} (works once, for an hour)")]
+        pairs += [("open", stack.exposure.description(stack.port)), ("on another machine", f"{join} (works once, for an hour)")]
     emit(document, Format.JSON if json else Format.TABLE, lambda: fields(pairs))
     if not json:
-        note(*_next_steps(data))
+        note(*_next_steps(data, stack.settings))
 
 
-def _next_steps(data: Path) -> list[str]:
-    """Other commands find a stack in .paceline by themselves; one elsewhere has to be named."""
+def _next_steps(data: Path, settings: ClientSettings) -> list[str]:
+    """The commands that come next. A stack in .paceline is found from its folder and those below it; from all others it has to be stored
+    once."""
+    lines = []
+    if not is_stored(settings.url, settings.key):
+        where = "from other folders" if data == DATA else "from any folder"
+        lines.append(f"to reach it {where} too, once: paceline login --data {shlex.quote(str(data.expanduser().resolve()))}")
     if data == DATA:
-        return ["next: paceline submit examples/gpt_stdlib.yaml --follow", "next: paceline down"]
-    return [
-        f"other commands need the server and api_key of {data / CREDENTIALS}: see 'paceline login'",
-        f"next: paceline down --data {data}",
-    ]
+        spec = first_spec()
+        return [*lines, *([f"next: paceline submit {shlex.quote(spec)} --follow"] if spec else []), "next: paceline down"]
+    return [*lines, f"next: paceline down --data {shlex.quote(str(data))}"]
 
 
 @command
 def down(data: Data = DATA, json: Json = False) -> None:
     """Stop what 'up' started, agents and their ranks first; data stays."""
-    from cli.local.layout import Layout
-    from cli.local.stack import take_down
+    from paceline.cli.local.layout import Layout
+    from paceline.cli.local.stack import take_down
 
     count = take_down(Layout.at(data), note)
-    text = f"stopped {count} processes" if count else "nothing was running"
+    text = f"stopped {count} {'process' if count == 1 else 'processes'}" if count else "nothing was running"
     emit({"stopped": count}, Format.JSON if json else Format.TABLE, lambda: text)

@@ -6,17 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import exits
-from cli.output import fields, note
-from cli.plan_choices import chosen
-from cli.session import Session, with_session
-from cli.views import Job, view
+from paceline.cli import exits, failures
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Job
+from paceline.cli.details import more_time
+from paceline.cli.job_facts import TIME_LIMIT, has_ended, warning_lines
+from paceline.cli.output import fields, note
+from paceline.cli.plan_choices import chosen
+from paceline.cli.session import Session, with_session
+from paceline.cli.waiting import wait_for_slots
 
 if TYPE_CHECKING:
-    from cli.client import Client
+    from paceline.cli.client import Client
 
 Spec = Annotated[str, typer.Argument(metavar="FILE", help="job spec in YAML or JSON; '-' reads stdin", show_default=False)]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="change one field of the spec; repeatable")]
+
+TimeLimit = Annotated[
+    str | None, typer.Option(metavar="TIME", help="how long it may hold slots, as 90s, 1h30m or 2d; then it saves and ends, failed")
+]
 
 
 @with_session
@@ -25,34 +33,39 @@ def submit(
     file: Spec,
     changes: Changes = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="print its log until it ends; exit 10 failed, 11 cancelled")] = False,
+    time_limit: TimeLimit = None,
     plan_hash: Annotated[str | None, typer.Option(help="refuse if the plan with this hash no longer holds")] = None,
 ) -> None:
     """Submit the job in FILE."""
-    from cli.documents import read_spec
+    from paceline.cli.documents import read_spec
+    from paceline.cli.job_folder import in_its_folder, require_files
 
-    spec = read_spec(file, changes or [])
+    spec = in_its_folder(read_spec(file, changes or []), file) | ({"time_limit": time_limit} if time_limit else {})
     with session.client() as client:
+        require_files(client, spec)
         document = client.create("/training/jobs", spec, plan_hash=plan_hash)
-        job = view(document, Job)
+        job = parsed(document, Job)
+        note(*warning_lines(job))
         if not follow:
             session.emit(document, lambda: fields(summary(job)))
             session.next_steps(f"paceline logs -f {job.name}", f"paceline show {job.name}")
             return
         note(f"submitted {job.name} ({job.id}); Ctrl-C stops following, not the job")
-        follow_to_end(session, client, job.id)
+        follow_to_end(session, client, job)
 
 
-def follow_to_end(session: Session, client: Client, job_id: str) -> None:
-    """Print the log as it comes; then the job as it ended, and exit by its state."""
-    from cli.commands.logs import print_log
+def follow_to_end(session: Session, client: Client, job: Job) -> None:
+    """Print why the job waits, and its log as it comes; then the job as it ended, and exit by its state."""
+    from paceline.cli.commands.logs import print_log
 
     try:
-        print_log(session, client, job_id, to_stderr=not session.for_people)
+        wait_for_slots(client, job, "stops following, not the job")
+        print_log(session, client, job.id, to_stderr=not session.for_people)
     except KeyboardInterrupt:
-        note("", f"detached; the job goes on. next: paceline logs -f {job_id}")
+        note("", f"detached; the job goes on. next: paceline logs -f {job.id}")
         raise typer.Exit(exits.ExitCode.INTERRUPTED) from None
-    document = client.job_document(job_id)
-    job = view(document, Job)
+    document = client.job_document(job.id)
+    job = parsed(document, Job)
     if not session.for_people:
         session.emit(document, str)
     note(ending(job))
@@ -60,13 +73,17 @@ def follow_to_end(session: Session, client: Client, job_id: str) -> None:
 
 
 def ending(job: Job) -> str:
-    """One sentence on how a job stands."""
+    """One sentence on the state of a job."""
     if job.failure is not None and job.state == "failed":
-        failure = job.failure
-        return f"{job.name} failed: {failure.what} on rank {failure.rank} ({failure.node_name}): {failure.said}"
+        failure, predicate = job.failure, failures.predicate(job.failure)
+        if predicate:
+            return f"{job.name} failed: rank {failure.rank} ({failure.node_name}) {predicate}"
+        error, line = failures.error_name(failure), failures.first_line(failure)
+        return f"{job.name} failed: {error} on rank {failure.rank} ({failure.node_name}): {line}"
     reason = f" ({job.end_reason})" if job.end_reason and job.end_reason != job.state else ""
     step = f" at step {job.progress.step}" if job.progress.step or job.model != "script" else ""  # a script need not tell of steps
-    return f"{job.name} {job.state}{reason}{step}"
+    way_out = f"; {more_time(job)}" if has_ended(job) and job.end_reason == TIME_LIMIT else ""
+    return f"{job.name} {job.state}{reason}{step}{way_out}"
 
 
 def summary(job: Job) -> list[tuple[str, str]]:

@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from cli.output import note
-from cli.session import command
-from cli.settings import JOIN_TOKEN, child_environment, resolve
+from paceline.cli.local.torch_here import require_torch
+from paceline.cli.output import note
+from paceline.cli.session import command
+from paceline.cli.settings import JOIN_TOKEN, child_environment, resolve
 
 PASS_ENV_HELP = "variables of this shell that ranks get besides PATH, HOME, CUDA_*, NCCL_*, proxies and the like; repeatable"
 
@@ -29,12 +30,16 @@ def worker(
     checkpoints: Annotated[Path, typer.Option(help="default place for checkpoints")] = Path(".paceline/checkpoints"),
     port_range: Annotated[str | None, typer.Option(metavar="A-B", help="ports for gangs to meet on; default: any free ones")] = None,
     output_cap: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank's output on disk; default: 256MiB")] = None,
+    quiet_seconds: Annotated[
+        float | None, typer.Option(min=1, metavar="SECONDS", help="how long a script may say nothing before it is looked at; default: 300")
+    ] = None,
     run_as: Annotated[str | None, typer.Option(metavar="USER", help="run ranks as this user; needs root")] = None,
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank, e.g. 16GiB; needs cgroup v2")] = None,
     pass_env: Annotated[list[str] | None, typer.Option("--pass-env", metavar="NAME[,NAME]", help=PASS_ENV_HELP)] = None,
     labels: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="repeatable")] = None,
 ) -> None:
     """Run this machine's agent in the foreground; it dials out to the coordinator."""
+    require_torch("an agent")
     settings = resolve(server)
     note(*settings.warnings)
     arguments = ["--server", settings.url, "--name", name or _host_name()]
@@ -44,6 +49,7 @@ def worker(
         ("--address", address),
         ("--port-range", port_range),
         ("--output-cap", output_cap),
+        ("--quiet-seconds", quiet_seconds),
         ("--run-as", run_as),
         ("--memory-limit", memory_limit),
     ):
@@ -51,9 +57,9 @@ def worker(
     for flag, values in (("--label", labels), ("--pass-env", pass_env)):
         arguments += [word for value in values or [] for word in (flag, value)]
     environment = child_environment(**({JOIN_TOKEN: token} if token else {}))
-    os.execve(sys.executable, [sys.executable, "-m", "cluster.agent.main", *arguments], environment)
+    os.execve(sys.executable, [sys.executable, "-m", "paceline.cluster.agent.main", *arguments], environment)
 
 
 def _host_name() -> str:
-    """This machine's name, spelled as node names are."""
+    """The name of this machine, spelled as node names are."""
     return re.sub(r"[^a-z0-9._-]", "-", socket.gethostname().lower()).strip("._-") or "node"

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cli.errors import CliError, StackError, TakenError, UsageProblem
-from cli.exits import ExitCode
-from cli.local.processes import CODE
-from cli.settings import child_environment
+from paceline.cli.errors import CliError, StackError, TakenError, UsageProblem
+from paceline.cli.exits import ExitCode
+from paceline.cli.settings import child_environment
+from paceline.location import ROOT
 
 ADMIN_TIMEOUT_S = 60.0
 
@@ -19,11 +19,11 @@ _ERRORS: dict[int, type[CliError]] = {ExitCode.USAGE: UsageProblem, ExitCode.CON
 
 
 def ask_admin(data: Path, *arguments: str, timeout: float = ADMIN_TIMEOUT_S) -> dict[str, Any]:
-    """Its one JSON document, also where it ended with 1 after printing one."""
-    command = [sys.executable, "-m", "api.admin", *arguments]
+    """Run an administration command. Returns its one JSON document, also where it ended with 1 after printing one."""
+    command = [sys.executable, "-m", "paceline.api.admin", *arguments]
     environment = child_environment(PACELINE_DATA=str(data))
     try:
-        done = subprocess.run(command, cwd=CODE, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
         raise StackError(f"{' '.join(command[1:])} took over {timeout:g} s and was ended") from error
     if not done.stdout:

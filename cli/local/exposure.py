@@ -1,4 +1,5 @@
-"""Under which address a stack is open to other machines, and whether TLS is in front of it. Without one it is open to this machine alone."""
+"""The address under which a stack is open to other machines, and whether TLS is in front of it. Without an address it is open to this
+machine alone."""
 
 from __future__ import annotations
 
@@ -10,16 +11,17 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from cli.errors import CliError, UsageProblem
-from cli.local.layout import Layout
-from cli.settings import allowed_hosts, write_private
+from paceline.cli.errors import CliError, UsageProblem
+from paceline.cli.local.layout import Layout
+from paceline.cli.settings import allowed_hosts, write_private
 
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """`tls_url` is the https address of a proxy on this machine, which forwards to the coordinator on loopback; empty: plain http."""
+    """The address of a stack. `tls_url` is the https address of a proxy on this machine, which forwards to the coordinator on loopback;
+    empty: plain http."""
 
     host: str  # as it was given: a name or an address
     address: str  # the IPv4 address of it
@@ -27,20 +29,20 @@ class Exposure:
 
     @property
     def listens_on(self) -> tuple[str, ...]:
-        """Where the coordinator listens. Behind a proxy on this machine loopback is enough."""
+        """The addresses that the coordinator listens on. Behind a proxy on this machine loopback is enough."""
         return (LOOPBACK,) if self.tls_url else (LOOPBACK, self.address)
 
     def public_url(self, port: int) -> str:
         return self.tls_url or f"http://{self.host}:{port}"
 
-    def told(self, port: int) -> str:
-        """What is open, for people."""
+    def description(self, port: int) -> str:
+        """The open addresses, in words."""
         if self.tls_url:
             return f"{self.tls_url}, which is to forward to http://{LOOPBACK}:{port}; agents and ranks meet at {self.address}"
         return f"{self.address} port {port}, plain http: keys travel readable; agents and ranks meet at {self.address}, on any port"
 
     def environment(self, port: int) -> dict[str, str]:
-        """What the coordinator has to know of it."""
+        """The variables that the coordinator needs for this exposure."""
         names = [self.host, self.address, urlsplit(self.public_url(port)).hostname or ""]
         return {
             "PACELINE_ALLOWED_HOSTS": allowed_hosts(*names),
@@ -49,8 +51,9 @@ class Exposure:
         }
 
 
-def asked_for(host: str | None, public_url: str | None, insecure: bool) -> Exposure | None:
-    """What the options of `up` ask for; None: nothing. Raises UsageProblem where they cannot work, or leave open how keys travel."""
+def requested_exposure(host: str | None, public_url: str | None, insecure: bool) -> Exposure | None:
+    """The exposure that the options of `up` ask for; None: none. Raises UsageProblem where they cannot work, or leave open how keys
+    travel."""
     if host is None:
         if public_url or insecure:
             raise UsageProblem("--public-url and --insecure-public say how --host is reached, and there is no --host", _name_an_address())
@@ -72,10 +75,10 @@ def own_address(host: str) -> str:
     if here := next((address for address in found if address in own), None):
         return here
     first = ipaddress.ip_address(found[0])
-    told = host if host == str(first) else f"{host} ({first})"
+    description = host if host == str(first) else f"{host} ({first})"
     if first.is_loopback or first.is_unspecified:
-        raise UsageProblem(f"--host {told} is no address under which other machines reach this one", _name_an_address())
-    raise UsageProblem(f"--host {told}: no network interface of this machine has this address", _name_an_address())
+        raise UsageProblem(f"--host {description} is no address under which other machines reach this one", _name_an_address())
+    raise UsageProblem(f"--host {description}: no network interface of this machine has this address", _name_an_address())
 
 
 def addresses() -> list[str]:
@@ -85,7 +88,7 @@ def addresses() -> list[str]:
 
 
 def remember(layout: Layout, exposure: Exposure | None) -> None:
-    """For the next `up`, until `down`."""
+    """Keep the exposure for the next `up`, until `down`."""
     if exposure is None:
         layout.exposure.unlink(missing_ok=True)
     else:

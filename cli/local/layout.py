@@ -1,4 +1,4 @@
-"""Where a local stack keeps what: everything lies in one data folder, so that removing it forgets the stack."""
+"""The files of a local stack: everything lies in one data folder, so that removing it forgets the stack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.settings import CREDENTIALS
+from paceline.cli.settings import CREDENTIALS
 
 #: Processes that a stack starts carry this variable with `Layout.mark`, and so does whatever they start.
 MARK = "PACELINE_STACK"
@@ -22,7 +22,7 @@ class Layout:
         return cls(data.expanduser().resolve())
 
     def create(self) -> None:
-        """The data folder and its `run`, for their owner only: they hold keys, specs with their variables, and logs."""
+        """Make the data folder and its `run`, for their owner only: they hold keys, specs with their variables, and logs."""
         for folder in (self.data, self.run):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid == os.geteuid():
@@ -38,12 +38,12 @@ class Layout:
 
     @property
     def server(self) -> Path:
-        """Holds the URL of the running coordinator."""
+        """The file with the URL of the running coordinator."""
         return self.run / "server"
 
     @property
     def exposure(self) -> Path:
-        """Holds the address under which other machines reach the running coordinator; absent: none."""
+        """The file with the address under which other machines reach the running coordinator; absent: none."""
         return self.run / "exposure"
 
     @property
@@ -62,7 +62,7 @@ class Layout:
         return self.data / "agents" / name
 
     def leaving(self, name: str) -> Path:
-        """Where an agent that ends says until when its ranks may take."""
+        """The file in which an ending agent notes how long its ranks may take."""
         return self.agent(name) / "leaving"
 
     def record(self, name: str) -> Path:

@@ -8,12 +8,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli.errors import StackError
-from cli.interrupts import ignore_from_now_on
-from cli.local.layout import Layout
-from cli.local.stack import Plan, Stack, bring_up, unused_port
-from cli.local.watchdog import Watchdog
-from cli.settings import forget_other_coordinators
+from paceline.cli.errors import StackError
+from paceline.cli.interrupts import deferred, finish_or_hurry
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.processes import kill_marked
+from paceline.cli.local.stack import Stack, StackPlan, bring_up, unused_port
+from paceline.cli.local.watchdog import StackWatchdog
+from paceline.cli.output import note
+from paceline.cli.settings import forget_other_coordinators
 
 #: Bytes of the folder for temporary files. Sockets lie below it, and the system takes no path over about 100 bytes for one.
 LONGEST_PLACE = 40
@@ -22,26 +24,40 @@ SHORT_PLACE = "/tmp"
 
 @contextlib.contextmanager
 def private_stack(slots: int | None, pass_environment: tuple[str, ...]) -> Iterator[Stack]:
-    """`slots`: how many ranks the agent takes; None: one a GPU, else one a CPU. `pass_environment`: variables of this shell that ranks get.
+    """A private coordinator with one agent. `slots`: how many ranks the agent takes; None: one a GPU, else one a CPU. `pass_environment`:
+    variables of this shell that ranks get.
 
-    Afterwards its processes have ended, its folder is gone, and this process takes no more signals. Raises StackError."""
+    Afterwards its processes have ended and its folder is gone; Ctrl-C meanwhile kills what is left instead of waiting for it. Raises
+    StackError."""
     forget_other_coordinators()
-    layout = Layout.at(Path(tempfile.mkdtemp(prefix="paceline-run-", dir=_place())))
-    watchdog = Watchdog(layout, forget=True)
+    with contextlib.ExitStack() as clean_up:
+        with deferred():  # from the first word on, Ctrl-C says what it does
+            note("starting a coordinator on this machine for this run")
+            layout = Layout.at(Path(tempfile.mkdtemp(prefix="paceline-run-", dir=_place())))
+            clean_up.enter_context(_ended(layout, StackWatchdog(layout, forget=True)))
+        yield _started(layout, StackPlan(unused_port(), 1, slots, pass_environment))
+
+
+@contextlib.contextmanager
+def _ended(layout: Layout, watchdog: StackWatchdog) -> Iterator[None]:
     try:
-        yield _started(layout, Plan(unused_port(), 1, slots, pass_environment))
+        yield
+    except KeyboardInterrupt:
+        finish_or_hurry(lambda: kill_marked(layout))  # before it is said that another Ctrl-C does so
+        note("", "stopping; Ctrl-C again kills what is left")
+        raise
     finally:
-        ignore_from_now_on()
+        finish_or_hurry(lambda: kill_marked(layout))
         watchdog.release()
 
 
 def _place() -> str:
-    """TMPDIR, or where that is too long for sockets SHORT_PLACE."""
+    """The temporary folder: in TMPDIR, or where that is too long for sockets in SHORT_PLACE."""
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) <= LONGEST_PLACE else SHORT_PLACE
 
 
-def _started(layout: Layout, plan: Plan) -> Stack:
+def _started(layout: Layout, plan: StackPlan) -> Stack:
     try:
         return bring_up(layout, plan, _quiet)
     except StackError as error:
@@ -49,4 +65,4 @@ def _started(layout: Layout, plan: Plan) -> Stack:
 
 
 def _quiet(message: str) -> None:
-    """What `paceline up` would tell of each of its steps."""
+    """Drop the messages that `paceline up` would print of each of its steps."""

@@ -1,7 +1,7 @@
 """Background processes: started in a session of their own, recorded, and stopped only when they are still the same ones.
 
-A pid alone proves nothing: it may have been given to somebody else. A record therefore holds the start time too. What the
-recorded processes have started (spawners, ranks) is found by the mark in its environment, which children inherit.
+A pid alone proves nothing: another process may have got it. A record therefore holds the start time too. Processes that the
+recorded ones have started (spawners, ranks) are found by the mark in their environment, which children inherit.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from cli.local.layout import MARK, Layout
-from cli.settings import LOG_FILE, child_environment
+from paceline.cli.local.layout import MARK, Layout
+from paceline.cli.settings import LOG_FILE, child_environment
+from paceline.location import ROOT
 
 START_TIME_TOLERANCE_S = 1.0
 STOP_GRACE_S = 12.0
 SWEEP_GRACE_S = 3.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 12
-#: The folder that holds our packages: children run here, so that nothing in the user's folder shadows them.
-CODE = Path(__file__).resolve().parents[2]
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -38,8 +37,8 @@ class Record(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Program:
-    """What to run as a background process."""
+class BackgroundProgram:
+    """A program to run as a background process."""
 
     name: str
     arguments: Sequence[str]  # of this Python
@@ -54,7 +53,7 @@ class _Detached(subprocess.Popen[bytes]):
         return
 
 
-def start(layout: Layout, program: Program) -> Record:
+def start(layout: Layout, program: BackgroundProgram) -> Record:
     layout.create()
     command = [sys.executable, *program.arguments]
     own = {MARK: layout.mark, "PYTHONUNBUFFERED": "1", LOG_FILE: str(layout.log(program.name))}
@@ -62,7 +61,7 @@ def start(layout: Layout, program: Program) -> Record:
     with open(layout.log(program.name), "ab", opener=_private) as log:
         process = _Detached(
             command,
-            cwd=CODE,
+            cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -76,14 +75,14 @@ def start(layout: Layout, program: Program) -> Record:
 
 
 def _private(path: str, flags: int) -> int:
-    """An opener: one that finds an older, readable file makes it private."""
+    """An opener that makes an older, readable file private."""
     descriptor = os.open(path, flags, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor
 
 
 def recorded(layout: Layout) -> list[Record]:
-    """What was started and not yet stopped, dead or alive."""
+    """The processes that were started and not yet stopped, dead or alive."""
     paths = sorted(layout.run.glob("*.json")) if layout.run.is_dir() else []
     return [msgspec.json.decode(path.read_bytes(), type=Record) for path in paths]
 
@@ -103,8 +102,8 @@ def alive(layout: Layout, name: str) -> bool:
 
 
 def stop(layout: Layout, records: Iterable[Record]) -> None:
-    """Ask all of them to end, together; kill those that have not after STOP_GRACE_S, which begins once the last rank had its time to save; forget
-    them."""
+    """Ask these processes to end, together; kill those that have not after STOP_GRACE_S, which begins once the last rank had its time to
+    save; forget them."""
     chosen = list(records)
     notes = [layout.leaving(record.name) for record in chosen]
     _end([process for record in chosen if (process := find(record)) is not None], STOP_GRACE_S, notes)
@@ -113,14 +112,20 @@ def stop(layout: Layout, records: Iterable[Record]) -> None:
 
 
 def sweep(layout: Layout) -> int:
-    """End whatever still carries this stack's mark; returns how many there were."""
+    """End all processes that still carry this stack's mark; returns how many there were."""
     left = marked(layout)
     _end(left, SWEEP_GRACE_S)
     return len(left)
 
 
+def kill_marked(layout: Layout) -> None:
+    """Kill all processes with this stack's mark, without the time to save that `stop` and `sweep` give."""
+    for process in marked(layout):
+        _signal(process, kill=True)
+
+
 def marked(layout: Layout) -> list[psutil.Process]:
-    """Living processes with this stack's mark, other than the one that asks and its parents."""
+    """Living processes with this stack's mark, other than the calling one and its parents."""
     spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     return [process for process in psutil.process_iter() if process.pid not in spared and _has_mark(process, layout.mark)]
 
@@ -149,7 +154,7 @@ def _end(processes: list[psutil.Process], grace: float, notes: Sequence[Path] = 
 
 
 def _outliving(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Those that live longer. A zombie has ended: its parent may be busy waiting for us."""
+    """The processes that still live. A zombie has ended: its parent may be busy waiting for this process."""
     deadline = time.monotonic() + seconds
     while (left := [process for process in processes if _lives(process)]) and time.monotonic() < deadline:
         threading.Event().wait(POLL_S)
@@ -157,7 +162,7 @@ def _outliving(processes: list[psutil.Process], seconds: float) -> list[psutil.P
 
 
 def _noted_time(note: Path) -> float:
-    """Until when an agent's ranks may take to end, in its own words; 0: it says nothing."""
+    """The time until which an agent's ranks may take to end, from its own note; 0: it has left none."""
     try:
         return float(note.read_text())
     except (FileNotFoundError, ValueError):

@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cli.client import Client
-from cli.errors import CliError, ProblemError, StackError
-from cli.local.admin import ask_admin
-from cli.local.exposure import LOOPBACK, Exposure, own_address, remember, remembered
-from cli.local.layout import Layout
-from cli.local.processes import Program, alive, find, log_tail, recorded, start, stop, sweep
-from cli.settings import JOIN_TOKEN, Setting, Settings, store, write_private
-from cli.views import Node, view
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Node
+from paceline.cli.client import Client
+from paceline.cli.errors import ApiProblemError, CliError, StackError
+from paceline.cli.formats import count
+from paceline.cli.local.admin import ask_admin
+from paceline.cli.local.exposure import LOOPBACK, Exposure, own_address, remember, remembered
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.processes import BackgroundProgram, alive, find, log_tail, recorded, start, stop, sweep
+from paceline.cli.local.torch_here import require_torch
+from paceline.cli.settings import JOIN_TOKEN, ClientSettings, Setting, store, write_private
 
 COORDINATOR = "coordinator"
 PORTS_TRIED = 50
@@ -33,12 +36,12 @@ LOCK_TIMEOUT_S = 60.0
 POLL_S = 0.05
 READY_STATES = ("ready", "cordoned")
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The processes of a local stack as they are wanted: the coordinator's port, the agents, and who may reach them."""
+class StackPlan:
+    """The wanted processes of a local stack: the coordinator's port, the agents, and the machines that may reach them."""
 
     port: int = 8000
     agents: int = 2
@@ -56,7 +59,7 @@ class Stack:
     """A local stack that is up."""
 
     layout: Layout
-    settings: Settings
+    settings: ClientSettings
     started: tuple[str, ...]  # by this call; empty: it was up already
     exposure: Exposure | None = None  # None: only this machine reaches it
 
@@ -76,22 +79,24 @@ def is_up(layout: Layout) -> bool:
     return alive(layout, COORDINATOR)
 
 
-def bring_up(layout: Layout, plan: Plan, say: Say) -> Stack:
+def bring_up(layout: Layout, plan: StackPlan, report: Report) -> Stack:
+    if plan.agent_names:
+        require_torch("an agent on this machine", ", or start the coordinator alone with --agents 0 and train on other machines")
     with locked(layout):
-        started = _ensure_coordinator(layout, plan, say)
-        settings = _ensure_credentials(layout, say)
-        started += _ensure_agents(layout, plan, settings, say)
+        started = _ensure_coordinator(layout, plan, report)
+        settings = _ensure_credentials(layout, report)
+        started += _ensure_agents(layout, plan, settings, report)
         return Stack(layout, settings, tuple(started), remembered(layout))
 
 
-def take_down(layout: Layout, say: Say) -> int:
+def take_down(layout: Layout, report: Report) -> int:
     """Agents first, so that their ranks end in order; then the coordinator; then stragglers. Returns how many were stopped."""
     with locked(layout):
         records = recorded(layout)
         running = sum(find(record) is not None for record in records)
         agents = [record for record in records if record.name != COORDINATOR]
         if agents:
-            say(f"stopping {len(agents)} agents and their ranks; scripts have the time to save that their jobs give them")
+            report(f"stopping {count(len(agents), 'agent')} and all ranks there; scripts have the time to save that their jobs give them")
         stop(layout, agents)
         stop(layout, [record for record in records if record.name == COORDINATOR])
         swept = sweep(layout)
@@ -108,7 +113,7 @@ def login_link(client: Client) -> str:
 
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    """One `up` or `down` at a time for a data folder."""
+    """A context that holds the data folder's lock: one `up` or `down` at a time."""
     layout.create()
     with layout.lock.open("w") as file:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
@@ -133,7 +138,7 @@ def join_command(client: Client) -> str:
 
 
 def free_port(wanted: int, hosts: Sequence[str] = (LOOPBACK,)) -> int:
-    """`wanted`, or the next port above it that nobody listens on at any of these addresses."""
+    """The port `wanted`, or the next one above it that is unused at all of these addresses."""
     for port in range(wanted, wanted + PORTS_TRIED):
         if all(_is_free(host, port) for host in hosts):
             return port
@@ -151,13 +156,13 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def unused_port() -> int:
-    """One that the system chose, so that several stacks may start at once."""
+    """A port that the system chose, so that several stacks may start at once."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
-def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
+def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list[str]:
     kept = remembered(layout)
     exposure = plan.exposure or kept
     if is_up(layout):
@@ -170,10 +175,10 @@ def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
     wanted = _previous_port(layout) or plan.port
     port = free_port(wanted, hosts)
     if port != wanted:
-        say(f"port {wanted} is used; taking {port}")
+        report(f"port {wanted} is used; taking {port}")
     if port != wanted or exposure != kept:
         stop(layout, recorded(layout))  # agents of a coordinator that died would go on with the old addresses, its and their own
-    say(f"starting the coordinator on {', '.join(f'http://{host}:{port}' for host in hosts)}")
+    report(f"starting the coordinator on {', '.join(f'http://{host}:{port}' for host in hosts)}")
     start(layout, _coordinator(layout, hosts, port, exposure))
     layout.server.write_text(f"http://{LOOPBACK}:{port}")
     remember(layout, exposure)
@@ -182,10 +187,10 @@ def _ensure_coordinator(layout: Layout, plan: Plan, say: Say) -> list[str]:
     return [COORDINATOR]
 
 
-def _coordinator(layout: Layout, hosts: Sequence[str], port: int, exposure: Exposure | None) -> Program:
-    arguments = ["-m", "api.serve", "--port", str(port), *(word for host in hosts for word in ("--host", host))]
+def _coordinator(layout: Layout, hosts: Sequence[str], port: int, exposure: Exposure | None) -> BackgroundProgram:
+    arguments = ["-m", "paceline.api.serve", "--port", str(port), *(word for host in hosts for word in ("--host", host))]
     environment = {"PACELINE_DATA": str(layout.data), "PACELINE_PRINT_LOGIN_LINK": "false"}  # `up` prints one that no log keeps
-    return Program(COORDINATOR, arguments, environment | (exposure.environment(port) if exposure else {}), umask=0o077)
+    return BackgroundProgram(COORDINATOR, arguments, environment | (exposure.environment(port) if exposure else {}), umask=0o077)
 
 
 def _runs_otherwise(kept: Exposure | None) -> StackError:
@@ -195,39 +200,39 @@ def _runs_otherwise(kept: Exposure | None) -> StackError:
     )
 
 
-def _ensure_credentials(layout: Layout, say: Say) -> Settings:
+def _ensure_credentials(layout: Layout, report: Report) -> ClientSettings:
     """The stored key while the coordinator accepts it, else a new one in its place: the old one is revoked."""
     stored = _stored_key(layout)
     if stored is not None and _accepted(_settings(layout, stored)):
         key = stored
     else:
-        say("minting an API key for this machine")
+        report("minting an API key for this machine")
         key = ask_admin(layout.data, "api-key", "--name", _key_name(layout), "--replace")["key"]
     store(layout.credentials, _url(layout), key)
     return _settings(layout, key)
 
 
 def _key_name(layout: Layout) -> str:
-    """One per data folder: stacks that share a PostgreSQL do not take each other's keys away."""
+    """The name of this folder's key. One per data folder: stacks that share a PostgreSQL do not take each other's keys away."""
     return f"local {socket.gethostname()}:{layout.data}"
 
 
-def _accepted(settings: Settings) -> bool:
+def _accepted(settings: ClientSettings) -> bool:
     with Client(settings) as client:
         try:
             client.get("/auth/me")
-        except ProblemError as error:
+        except ApiProblemError as error:
             if error.status != 401:
                 raise
             return False
         return True
 
 
-def _ensure_agents(layout: Layout, plan: Plan, settings: Settings, say: Say) -> list[str]:
+def _ensure_agents(layout: Layout, plan: StackPlan, settings: ClientSettings, report: Report) -> list[str]:
     missing = [name for name in plan.agent_names if not alive(layout, name)]
     with Client(settings) as client:
         if missing:
-            say(f"starting {len(missing)} agents: {', '.join(missing)}")
+            report(f"starting {count(len(missing), 'agent')}: {', '.join(missing)}")
         for name in missing:
             start(layout, _agent(layout, plan, client, name))
         for name in plan.agent_names:
@@ -235,16 +240,16 @@ def _ensure_agents(layout: Layout, plan: Plan, settings: Settings, say: Say) -> 
     return missing
 
 
-def _agent(layout: Layout, plan: Plan, client: Client, name: str) -> Program:
+def _agent(layout: Layout, plan: StackPlan, client: Client, name: str) -> BackgroundProgram:
     """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
-    arguments = ["-m", "cluster.agent.main", "--server", client.settings.url, "--name", name]
+    arguments = ["-m", "paceline.cluster.agent.main", "--server", client.settings.url, "--name", name]
     arguments += ["--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
     arguments += ["--slots", str(plan.slots_per_agent)] if plan.slots_per_agent is not None else []
     arguments += [word for names in plan.pass_environment for word in ("--pass-env", names)]
     exposure = remembered(layout)
     arguments += ["--address", exposure.address] if exposure else []  # gangs over several machines meet there
     known = _follow_coordinator(layout.agent(name) / "credential.json", client.settings.url)
-    return Program(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
+    return BackgroundProgram(name, arguments, {} if known else {JOIN_TOKEN: client.create("/cluster/nodes", {})["token"]})
 
 
 def _follow_coordinator(credential: Path, url: str) -> bool:
@@ -258,13 +263,13 @@ def _follow_coordinator(credential: Path, url: str) -> bool:
 
 
 def _is_ready(layout: Layout, client: Client, name: str) -> bool:
-    """Whether the coordinator has heard of this very process: what it remembers of an earlier one does not count."""
+    """Whether the coordinator has had a heartbeat of this very process; those of an earlier one do not count."""
     started_at = next(record.started_at for record in recorded(layout) if record.name == name)
-    nodes = [node for document in client.pages("/cluster/nodes") if (node := view(document, Node)).name == name]
-    return any(node.state in READY_STATES and _heard_within(node, time.time() - started_at) for node in nodes)
+    nodes = [node for document in client.pages("/cluster/nodes") if (node := parsed(document, Node)).name == name]
+    return any(node.state in READY_STATES and _sent_heartbeat_within(node, time.time() - started_at) for node in nodes)
 
 
-def _heard_within(node: Node, seconds: float) -> bool:
+def _sent_heartbeat_within(node: Node, seconds: float) -> bool:
     return node.heartbeat_age_seconds is not None and node.heartbeat_age_seconds < seconds
 
 
@@ -289,7 +294,7 @@ def _stored_key(layout: Layout) -> str | None:
 
 
 def _previous_port(layout: Layout) -> int | None:
-    """Where a coordinator ran that was not taken down: its agents and their ranks may still live, and know it there."""
+    """The port of a coordinator that was not taken down: its agents and their ranks may still live, and know that port."""
     return urlsplit(_url(layout)).port if layout.server.exists() else None
 
 
@@ -297,6 +302,6 @@ def _url(layout: Layout) -> str:
     return layout.server.read_text().strip()
 
 
-def _settings(layout: Layout, key: str | None) -> Settings:
+def _settings(layout: Layout, key: str | None) -> ClientSettings:
     source = f"stack in {layout.data}"
-    return Settings(Setting(_url(layout), source), Setting(key, source))
+    return ClientSettings(Setting(_url(layout), source), Setting(key, source))

@@ -13,27 +13,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cli.local.layout import Layout
-from cli.local.processes import CODE
-from cli.local.stack import take_down
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.stack import take_down
+from paceline.location import ROOT
 
 #: The longest that a script may take to save, and a minute for the rest.
 END_TIMEOUT_S = 3660.0
 FORGET = "--forget"
 
 
-class Watchdog:
+class StackWatchdog:
     """Held by the command that started a private stack; when that command ends, however it ends, the stack is taken down."""
 
     def __init__(self, layout: Layout, *, forget: bool = False) -> None:
-        """`forget`: the stack's data folder is removed, too."""
+        """Start the watchdog. `forget`: the stack's data folder is removed, too."""
         read, self._write = os.pipe()  # not inheritable: no child of the owner keeps it open
-        command = [sys.executable, "-m", "cli.local.watchdog", str(layout.data), *([FORGET] if forget else [])]
-        self._process = subprocess.Popen(command, cwd=CODE, stdin=read, start_new_session=True)
+        command = [sys.executable, "-m", "paceline.cli.local.watchdog", str(layout.data), *([FORGET] if forget else [])]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=read, start_new_session=True)
         os.close(read)
 
     def release(self) -> None:
-        """Let it end the stack, and wait until it has."""
+        """Let the watchdog end the stack, and wait until it has."""
         os.close(self._write)
         self._process.wait(timeout=END_TIMEOUT_S)
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _quiet(message: str) -> None:
-    """Whoever would read it is gone."""
+    """Drop messages: their reader is gone."""
 
 
 if __name__ == "__main__":

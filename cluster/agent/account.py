@@ -1,7 +1,7 @@
 """The account that a node's ranks run as, where it is not the agent's own: `--run-as USER`.
 
-The agent must be root. Its folder can then be entered by everybody and read by nobody; the folder of each rank belongs to the account.
-What a rank may put into its folder is therefore not believed: see `read_order` and `monitoring.files.open_file`.
+The agent must be root. Every user can then enter the agent's folder, and no other user can read it; the folder of each rank belongs to
+the account. What a rank may put into its folder is therefore not believed: see `read_order` and `monitoring.files.open_file`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.agent.errors import RunAsError
-from cluster.agent.processes import PR_SET_DUMPABLE, prctl
+from paceline.cluster.agent.errors import RunAsError
+from paceline.cluster.agent.processes import PR_SET_DUMPABLE, prctl
 
 ENTERED_BY_ALL = 0o711
 CHECK_TIMEOUT_SECONDS = 60.0
@@ -35,7 +35,8 @@ class Account:
     shell: str
 
     def become(self) -> None:
-        """Of a forked child, for good: groups, then user; nothing of root is left. It may be traced and dumped like any of the user's."""
+        """Change a forked child to this account for good: groups first, then user; no right of root is left. The process may be traced
+        and dumped like any other of the user."""
         os.initgroups(self.name, self.gid)
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
@@ -45,16 +46,17 @@ class Account:
             del os.environ[name]
 
     def own(self, path: Path) -> None:
-        """Make a file or folder this account's; never what a link names."""
+        """Give a file or folder to this account. A link is not followed."""
         os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def open_up(self, folder: Path, below: Path) -> None:
-        """Let everybody enter `folder` and the folders between it and `below`, without reading what is in them."""
+        """Let every user enter `folder` and the folders between it and `below`, without reading their contents."""
         for path in (folder, *(each for each in below.parents if folder in each.parents)):
             path.chmod(ENTERED_BY_ALL)
 
     def require_entry(self, folder: Path) -> None:
-        """Raises RunAsError where the account cannot run a Python or enter `folder`: no rank could. One of another place is warned of."""
+        """Raise RunAsError where the account cannot run this Python or cannot enter `folder`, so that no rank could start. A Python that
+        it takes from elsewhere is only warned of."""
         command = [sys.executable, "-c", "import os, sys; os.chdir(sys.argv[1]); print(sys.base_prefix)", str(folder)]
         done = subprocess.run(
             command,
@@ -75,7 +77,7 @@ class Account:
             )
         if done.stdout.strip() != sys.base_prefix:
             log.warning(
-                "ranks run as %s find the Python of %s instead of %s, which that user cannot read; install it where everybody may",
+                "ranks run as %s find the Python of %s instead of %s, which that user cannot read; install it where all users may read it",
                 self.name,
                 done.stdout.strip(),
                 sys.base_prefix,
@@ -83,7 +85,7 @@ class Account:
 
 
 def find_account(name: str) -> Account:
-    """Raises RunAsError where ranks cannot run as that user."""
+    """Find the account of a user by its name. Raises RunAsError where ranks cannot run as that user."""
     try:
         found = pwd.getpwnam(name)
     except KeyError:

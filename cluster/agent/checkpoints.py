@@ -6,9 +6,9 @@ import logging
 import re
 from pathlib import Path
 
-from cluster.agent.removal import remove_tree
-from cluster.protocol import CheckpointToDelete
-from monitoring.files import sync_folder
+from paceline.cluster.agent.removal import remove_tree
+from paceline.cluster.protocol import CheckpointToDelete
+from paceline.monitoring.files import sync_folder
 
 MANIFEST = "manifest.json"
 SCRATCH = ".tmp"
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def delete(checkpoint: CheckpointToDelete) -> bool:
-    """Whether it is gone from this node's disk."""
+    """Delete a checkpoint folder. Returns whether the folder is gone from this node's disk."""
     folder = Path(checkpoint.directory)
     reason = why_not(folder)
     if reason is not None:
@@ -35,7 +35,7 @@ def delete(checkpoint: CheckpointToDelete) -> bool:
 
 
 def why_not(folder: Path) -> str | None:
-    """Why `folder` must not be deleted; None if it may be, or is gone."""
+    """The reason why `folder` must not be deleted; None if it may be deleted, or is gone."""
     name = _NAME.fullmatch(folder.name)
     if not folder.is_absolute() or ".." in folder.parts or name is None:
         return f"{folder} is not the name of a checkpoint (an absolute path that ends in step-N.gG)"
@@ -47,12 +47,13 @@ def why_not(folder: Path) -> str | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Also one that was damaged so much that its manifest is gone."""
+    """Whether the folder is a checkpoint of this job, even one so damaged that its manifest is gone."""
     return folder.is_dir() and ((folder / MANIFEST).is_file() or all(_OURS.fullmatch(path.name) for path in folder.iterdir()))
 
 
 def _remove(folder: Path) -> None:
-    """As debris first, so that an interrupted removal never looks like a checkpoint; what an earlier one left goes as well."""
+    """Rename the folder to debris, then remove it, so that an interrupted removal never looks like a checkpoint. Debris of an earlier
+    removal goes as well."""
     doomed = folder.with_name(folder.name.removesuffix(SCRATCH) + SCRATCH)
     _remove_if_there(doomed)
     if folder.exists():

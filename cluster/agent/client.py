@@ -1,18 +1,18 @@
-"""The control channel to the coordinator: one WebSocket, connected again for ever, with what is said on it left to the loop."""
+"""The control channel to the coordinator: one WebSocket, connected again for ever. The agent's loop decides what is said on it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from typing import Protocol
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from cluster.agent.errors import ChannelRefusedError
-from cluster.protocol import CHANNEL_PATH, Desired, FromAgent, Hello, Refused, ToAgent, Welcome
+from paceline.cluster.agent.errors import ChannelRefusedError
+from paceline.cluster.protocol import CHANNEL_PATH, AgentHello, ConnectionRefused, Desired, FromAgent, ToAgent, Welcome
+from paceline.monitoring.backoff import Backoff
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 WELCOME_TIMEOUT_SECONDS = 10.0
@@ -27,31 +27,31 @@ log = logging.getLogger(__name__)
 _decoder: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
 
 
-class Loop(Protocol):
-    """Who speaks on the channel."""
+class AgentLoop(Protocol):
+    """The part of the agent that the channel calls: what to send, and what to do with messages."""
 
-    def hello(self) -> Hello: ...
+    def hello(self) -> AgentHello: ...
 
     def may_give_up(self) -> bool:
-        """No rank is alive, so ending over a refusal harms nobody."""
+        """Whether no rank is alive, so that the agent may end over a refusal without harm."""
 
     async def on_welcome(self, welcome: Welcome) -> None: ...
 
     async def on_desired(self, desired: Desired) -> None: ...
 
 
-class Channel:
-    def __init__(self, server: str, credential: str, loop: Loop) -> None:
-        """`server`: ws(s)://host:port."""
+class CoordinatorChannel:
+    def __init__(self, server: str, credential: str, loop: AgentLoop) -> None:
+        """Make a channel to `server` (ws(s)://host:port); `run` connects it."""
         self._url = server + CHANNEL_PATH
         self._headers = {"Authorization": f"Bearer {credential}"}
         self._loop = loop
         self._connection: ClientConnection | None = None
         self._reported = False
-        self._retry = FIRST_RETRY_SECONDS
+        self._backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
 
     async def send(self, message: FromAgent) -> bool:
-        """False while there is no connection; the loop says it again when there is."""
+        """Send a message. Returns False while there is no connection; the loop sends it again on the next one."""
         if self._connection is None:
             return False
         try:
@@ -62,18 +62,17 @@ class Channel:
         return True
 
     async def run(self) -> None:
-        """Until cancelled, or ChannelRefusedError."""
+        """Connect and serve the channel, again and again, until cancelled. Raises ChannelRefusedError."""
         while True:
             try:
-                await self._converse()
+                await self._run_connection()
             except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed, msgspec.DecodeError) as error:
                 self._report(error)
-                self._give_up_if_unwelcome(error)
-            await asyncio.sleep(self._retry * random.uniform(0.5, 1.0))
-            self._retry = min(2 * self._retry, LONGEST_RETRY_SECONDS)
+                self._raise_if_refused(error)
+            await self._backoff.pause()
 
-    async def _converse(self) -> None:
-        """One connection's life."""
+    async def _run_connection(self) -> None:
+        """Serve one connection until it ends."""
         async with connect(
             self._url,
             additional_headers=self._headers,
@@ -89,26 +88,27 @@ class Channel:
             if isinstance(first, Welcome):
                 await self._listen(connection, first)
             else:
-                await self._heed(first)
+                await self._on_message(first)
 
     async def _listen(self, connection: ClientConnection, welcome: Welcome) -> None:
-        self._connection, self._reported, self._retry = connection, False, FIRST_RETRY_SECONDS
+        self._connection, self._reported = connection, False
+        self._backoff.reset()
         log.info("connected to the coordinator as node %s", welcome.node_id)
         try:
             await self._loop.on_welcome(welcome)
             async for text in connection:
-                await self._heed(_decoder.decode(text))
+                await self._on_message(_decoder.decode(text))
         finally:
             self._connection = None
 
-    async def _heed(self, message: ToAgent) -> None:
+    async def _on_message(self, message: ToAgent) -> None:
         match message:
             case Desired():
                 await self._loop.on_desired(message)
-            case Refused(final=True):
+            case ConnectionRefused(final=True):
                 text = f"the coordinator refused this node for good ({message.code}): {message.message}"
                 raise ChannelRefusedError(text, removed=message.code == "removed")
-            case Refused():
+            case ConnectionRefused():
                 log.warning("the coordinator ended the channel (%s): %s", message.code, message.message)
             case Welcome():
                 log.warning("a second welcome on one connection; ignored")
@@ -118,8 +118,9 @@ class Channel:
             log.warning("no channel to the coordinator: %s; ranks go on, trying again", error or type(error).__name__)
         self._reported = True
 
-    def _give_up_if_unwelcome(self, error: Exception) -> None:
-        """A refused credential ends an idle agent. With ranks alive it may be a proxy's mistake: they go on, we try on."""
+    def _raise_if_refused(self, error: Exception) -> None:
+        """End an idle agent over a refused credential. With ranks alive the refusal may be a proxy's mistake: the ranks go on, and the
+        channel tries again."""
         if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403) and self._loop.may_give_up():
             text = (
                 f"the coordinator answers {error.response.status_code} to this node's credential: it was removed, or belongs to "

@@ -1,4 +1,4 @@
-"""What a rank gets of its node, and what it does not: variables, and the rights of the files it makes.
+"""The part of its node that a rank gets, and the part that it does not: variables, and the rights of the files it makes.
 
 A rank runs its user's code. It starts with the variables below, those that the node's owner names (`--pass-env`), and the job's own;
 keys and tokens that happen to be in the agent's environment are not among them.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.agent.processes import AGENT_DATA_VARIABLE
+from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
 
 _NAMES = """
     PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM TMPDIR TMP TEMP HOSTNAME XDG_CACHE_HOME XDG_DATA_HOME XDG_RUNTIME_DIR
@@ -38,10 +38,10 @@ NEVER = frozenset({"PACELINE_JOIN_TOKEN", "PACELINE_API_KEY"})
 
 @dataclass(frozen=True)
 class Confinement:
-    """How the ranks of a node are kept apart from it."""
+    """How the ranks of a node are kept apart from their node."""
 
     pass_environment: tuple[str, ...] = ()  # variables besides NAMES and PREFIXES
-    run_as: str | None = None  # the user whom ranks run as; None: the agent's own
+    run_as: str | None = None  # the user that ranks run as; None: the agent's own
     memory_limit: int | None = None  # bytes, of one rank and all it starts; None: no limit
     groups: Path | None = None  # below which each rank has a control group for that
     umask: int = 0o022  # of the user who started the agent: what ranks create follows it

@@ -1,4 +1,4 @@
-"""Which folder of which machine a path is, so that the coordinator can tell whether two nodes share it."""
+"""Identifies the folder and the machine behind a path, so that the coordinator can tell whether two nodes share it."""
 
 from __future__ import annotations
 

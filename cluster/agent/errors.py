@@ -1,6 +1,6 @@
-"""What can go wrong in an agent, beyond what it retries by itself.
+"""The errors of an agent, beyond those that it retries by itself.
 
-AgentError                      told to the user; ends the agent
+AgentError                      shown to the user; ends the agent
 ├── JoinRefusedError            the join token or the stored credential is not accepted
 ├── NotJoinedError              neither a credential nor a token
 ├── DataFolderInUseError        another agent owns the same --data
@@ -9,7 +9,7 @@ AgentError                      told to the user; ends the agent
 ├── NoPortError                 none of --port-range is free
 ├── ChannelRefusedError         the coordinator refused the channel for good
 └── SpawnerStartError           the spawner died before it could serve
-RosterNotSettledError           what a roster says of some ranks could not be carried out: hear it again
+ProcessListNotAppliedError      some ranks' ends in a process list could not be read: ask for the list again
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NoPortError(AgentError):
 
 class ChannelRefusedError(AgentError):
     def __init__(self, message: str, *, removed: bool) -> None:
-        """`removed`: the node is no longer one of the coordinator's, so its ranks must end."""
+        """An error with `removed` means that the coordinator has removed the node, so that its ranks must end."""
         super().__init__(message)
         self.removed = removed
 
@@ -54,5 +54,5 @@ class SpawnerStartError(AgentError):
     pass
 
 
-class RosterNotSettledError(Exception):
+class ProcessListNotAppliedError(Exception):
     pass

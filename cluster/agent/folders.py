@@ -1,4 +1,4 @@
-"""The agent's `--data` folder: what is where, its locks, and where the sockets go when its path is too long for them."""
+"""The agent's `--data` folder: its files, its locks, and the place of the sockets when its path is too long for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from monitoring.files import make_private, write_durably
+from paceline.monitoring.files import make_private, write_durably
 
 #: sockaddr_un holds 108 bytes with the closing zero.
 MAX_SOCKET_PATH_BYTES = 107
@@ -69,7 +69,7 @@ class AgentFolder:
         return self._sockets() / _LONGEST_SOCKET_NAME
 
     def _sockets(self) -> Path:
-        """DATA itself, or a short folder of ours (mode 0700) that DATA remembers."""
+        """The folder of the sockets: DATA itself, or a short folder of ours (mode 0700) that DATA remembers."""
         if len(os.fsencode(self.path / _LONGEST_SOCKET_NAME)) <= MAX_SOCKET_PATH_BYTES:
             return self.path
         remembered = self.path / "sockets_folder"
@@ -81,12 +81,12 @@ class AgentFolder:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Still there, and not put there by somebody else after ours was cleaned away."""
+    """Whether our folder still exists, and was not made by another user after ours had been removed."""
     return folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid()
 
 
 def lock(path: Path) -> IO[bytes] | None:
-    """Hold `path` for the life of this process; None if another process holds it."""
+    """Hold `path` for the life of this process. Returns None if another process holds it."""
     file = open(path, "ab")  # noqa: SIM115 - the lock lives as long as the file is open
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,8 +97,8 @@ def lock(path: Path) -> IO[bytes] | None:
 
 
 def listen(path: Path) -> socket.socket:
-    """A Unix socket at `path` that only its owner can connect to. It gets its name last, so who sees the name can connect. For who holds
-    the lock: whoever made an older socket there is dead."""
+    """Listen on a Unix socket at `path` that only its owner can connect to. The socket gets its name last, so that it can be connected
+    to as soon as the name exists. For the process that holds the lock: an older socket there belongs to a dead process."""
     unnamed = path.with_suffix(".new")
     unnamed.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -109,14 +109,15 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def regain(folder: Path) -> None:
-    """Make a rank's folder ours to write in again. A rank may have changed its mode, or removed it: it was its working directory."""
+def reclaim(folder: Path) -> None:
+    """Make a rank's folder writable to the agent again. A rank may have changed its mode, or removed it: it was the rank's working
+    directory."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(folder.stat().st_mode | stat.S_IRWXU)
 
 
 def set_aside(path: Path, why: object) -> None:
-    """Rename a file that cannot be used, so that it is told of once and kept for whoever wants to look."""
+    """Rename a file that cannot be used, so that it is reported once and kept for inspection."""
     damaged = path.with_name(f"{path.name}.damaged")
     log.error("%s is damaged and set aside as %s: %s", path, damaged.name, why)
     try:

@@ -1,8 +1,9 @@
-"""What stays on a node after a rank is forgotten, for a day: the output of a job's last generation, its PACELINE_LOG_DIR, files that are not
-uploaded yet.
+"""The files that stay on a node for a day after a rank is forgotten: the output of a job's last generation, its PACELINE_LOG_DIR, files
+that are not uploaded yet; and for three more days what a script has saved in the job's own folder, which may go on after a pause.
 
 A rank writes into its folder whatever it likes, so removing a folder may fail. A generation that is to go is therefore first renamed
-into a trash folder, where nothing looks for ranks, and removed there. What cannot be removed stays in it, is told once, and tried again.
+into a trash folder, where nothing looks for ranks, and removed there. What cannot be removed stays in it, is reported once, and tried
+again.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster.agent.folders import regain
-from cluster.agent.removal import remove_tree
-from monitoring.artifacts import NOTE_SUFFIX
-from training.link import RankFolder
+from paceline.cluster.agent.folders import reclaim
+from paceline.cluster.agent.removal import remove_tree
+from paceline.monitoring.artifacts import NOTE_SUFFIX
+from paceline.training.link import RankFolder
 
 KEEP_OUTPUT_SECONDS = 24 * 3600.0
+KEEP_WORK_SECONDS = 3 * 24 * 3600.0
 #: An empty folder of a job is left this long: a rank may just be about to be started in it.
 KEEP_EMPTY_SECONDS = 60.0
 SWEEP_SECONDS = 600.0  # at the latest, and soon after a rank was started or forgotten
@@ -26,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 def retire(folder: RankFolder) -> None:
-    """Drop all but the output and how the rank ended. The order goes first: without it the rank is unknown."""
-    regain(folder.path)
+    """Remove a rank's files except its output and its exit. The order goes first: without it the rank is unknown."""
+    reclaim(folder.path)
     for path in (folder.order, folder.metrics, folder.events, folder.acknowledged):
         if path.is_dir() and not path.is_symlink():
             remove_tree(path)
@@ -36,11 +38,12 @@ def retire(folder: RankFolder) -> None:
 
 
 class Housekeeper:
-    """Sweeps the folder of all jobs; what is to go waits in `trash`, which lies on the same file system. For one thread at a time."""
+    """Removes what is old from the folder of all jobs. What is to go waits in `trash`, on the same file system. For one thread at a
+    time."""
 
     def __init__(self, jobs: Path, trash: Path, remove: Callable[[Path], None] = remove_tree) -> None:
         self._jobs, self._trash, self._remove = jobs, trash, remove
-        self._told: set[Path] = set()
+        self._reported: set[Path] = set()
 
     def sweep(self, now: float) -> None:
         """Remove retired generations that are old, or not the job's last. `now` is the wall clock. Raises nothing about a single folder."""
@@ -55,13 +58,13 @@ class Housekeeper:
         try:
             work()
         except OSError as error:
-            if path not in self._told:
+            if path not in self._reported:
                 log.warning(
                     "%s cannot be removed: %s; it stays for now, and is tried again every %.0f minutes", path, error, SWEEP_SECONDS / 60
                 )
-            self._told.add(path)
+            self._reported.add(path)
         else:
-            self._told.discard(path)
+            self._reported.discard(path)
 
     def _sweep_job(self, job: Path, now: float) -> None:
         generations = sorted((path for path in job.glob("g*") if _is_generation(path)), key=lambda path: int(path.name[1:]))
@@ -70,9 +73,11 @@ class Housekeeper:
             wanted = generation == generations[-1] or any(generation.glob(f"rank*/artifacts/*{NOTE_SUFFIX}"))
             if (old or not wanted) and not any(generation.glob("rank*/order.json")):
                 self._discard(generation)
-        logs = job / "logs"
-        if list(job.iterdir()) == [logs] and now - job.stat().st_mtime > KEEP_EMPTY_SECONDS:
-            self._discard(logs)
+        left, idle = {path.name for path in job.iterdir()}, now - job.stat().st_mtime
+        if left in ({"logs"}, {"logs", "work"}) and idle > KEEP_EMPTY_SECONDS:
+            self._discard(job / "logs")
+        elif left == {"work"} and idle > KEEP_WORK_SECONDS:
+            self._discard(job / "work")
         if not any(job.iterdir()) and now - job.stat().st_mtime > KEEP_EMPTY_SECONDS:
             job.rmdir()
 
@@ -85,5 +90,5 @@ def _is_generation(path: Path) -> bool:
 
 
 def _retired_at(generation: Path) -> float:
-    """Retiring a rank is the last change to its folder."""
+    """When a rank was retired, which is the last change to its folder."""
     return max((rank.lstat().st_mtime for rank in generation.glob("rank*")), default=0.0)

@@ -1,4 +1,4 @@
-"""What this machine has to offer, and under which address others reach it."""
+"""The inventory of this machine, and the address under which other machines reach it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import socket
 
 import psutil
 
-from cluster.protocol import Inventory
-from monitoring.gpu import GpuSampler
+from paceline.cluster.protocol import Inventory
+from paceline.monitoring.gpu import GpuSampler
 
 _PACKAGES = ("torch", "paceline")
 
 
 def take_inventory(gpus: GpuSampler | None, cpu_slots: int | None, labels: dict[str, str], checkpoint_disk: str | None = None) -> Inventory:
-    """A slot is a GPU; on a machine without, a CPU slot."""
+    """Describe this machine. A slot is a GPU; on a machine without GPUs, a CPU slot."""
     cpus = len(os.sched_getaffinity(0))
     return Inventory(
         slots=len(gpus.gpus) if gpus else cpu_slots or cpus,
@@ -41,7 +41,7 @@ def _versions() -> dict[str, str]:
 
 
 def _package_version(package: str) -> str:
-    """From the metadata: asking torch itself would import it."""
+    """The version of a package from its metadata: asking torch itself would import it."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -49,7 +49,7 @@ def _package_version(package: str) -> str:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The local address from which packets to `host` leave. Sends none."""
+    """The local address from which packets to `host` leave. No packet is sent."""
     family, kind, protocol, _, peer = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(peer)
@@ -57,7 +57,8 @@ def address_towards(host: str, port: int) -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface that owns `address`; None where that is a name or nobody's, and libraries choose themselves."""
+    """The network interface that owns `address`; None where the address is a name or belongs to no interface, and libraries choose
+    themselves."""
     for name, owned in psutil.net_if_addrs().items():
         if any(entry.address.partition("%")[0] == address for entry in owned):
             return name

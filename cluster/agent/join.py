@@ -1,30 +1,29 @@
-"""Becoming a node: a single-use token is exchanged for a credential, which DATA keeps."""
+"""Joining a cluster: a single-use token is exchanged for a credential, which DATA keeps."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import time
 
 import httpx
 import msgspec
 
-from cluster.agent.errors import JoinRefusedError, NotJoinedError
-from cluster.agent.folders import AgentFolder
-from cluster.agent.settings import AgentSettings
-from cluster.protocol import JOIN_PATH, JoinReply, JoinRequest
-from monitoring.files import write_durably
+from paceline.cluster.agent.errors import JoinRefusedError, NotJoinedError
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.settings import AgentSettings
+from paceline.cluster.protocol import JOIN_PATH, JoinReply, JoinRequest
+from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.files import write_durably
 
 JOIN_TIMEOUT_SECONDS = 120.0  # a coordinator that is being started beside us
 REQUEST_TIMEOUT_SECONDS = 10.0
-RETRY_SECONDS = 0.3
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.3, 0.45
 
 log = logging.getLogger(__name__)
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """`AgentFolder.credential`, readable by its owner only."""
+    """The node's credential, as in `AgentFolder.credential`, readable by its owner only."""
 
     server: str
     node_id: str
@@ -32,7 +31,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def credential_for(settings: AgentSettings, folder: AgentFolder) -> Credential:
-    """The stored one if it is for this server, else a new one for the token."""
+    """The stored credential if it is for this server, else a new one in exchange for the token."""
     stored = _read(folder)
     if stored is not None and stored.server == settings.server:
         return stored
@@ -59,7 +58,7 @@ def _read(folder: AgentFolder) -> Credential | None:
 
 async def _join(settings: AgentSettings, token: str) -> Credential:
     deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
-    warned = False
+    warned, backoff = False, Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
     async with httpx.AsyncClient(base_url=settings.server, timeout=REQUEST_TIMEOUT_SECONDS) as http:
         while True:
             try:
@@ -73,7 +72,7 @@ async def _join(settings: AgentSettings, token: str) -> Credential:
                         f"{settings.server} cannot be reached for {JOIN_TIMEOUT_SECONDS:g} s ({_named(error)}); "
                         "check --server and that the coordinator runs"
                     ) from error
-            await asyncio.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))
+            await backoff.pause()
 
 
 def _named(error: httpx.HTTPError) -> str:
@@ -97,7 +96,7 @@ class _Problem(msgspec.Struct):
 
 
 def _problem(response: httpx.Response) -> str:
-    """The server's own words."""
+    """The reason that the server's answer gives."""
     try:
         problem = msgspec.json.decode(response.content, type=_Problem)
     except msgspec.DecodeError:

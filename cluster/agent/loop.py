@@ -1,4 +1,4 @@
-"""The agent: brings what runs here closer to what the coordinator desires, and reports what it sees. `reconcile` decides."""
+"""The agent: brings what runs here closer to what the coordinator desires, and reports what runs. `reconcile` decides."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from typing import Any
 import httpx
 import msgspec
 
-from cluster.agent import checkpoints, launch
-from cluster.agent.client import Channel
-from cluster.agent.errors import ChannelRefusedError
-from cluster.agent.folders import AgentFolder
-from cluster.agent.inventory import agent_version
-from cluster.agent.isolation import Isolation
-from cluster.agent.join import Credential
-from cluster.agent.node_ranks import NodeRanks
-from cluster.agent.reconcile import (
+from paceline.cluster.agent import checkpoints
+from paceline.cluster.agent.client import CoordinatorChannel
+from paceline.cluster.agent.errors import ChannelRefusedError
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.inventory import agent_version
+from paceline.cluster.agent.isolation import Isolation
+from paceline.cluster.agent.join import Credential
+from paceline.cluster.agent.node_ranks import NodeRanks
+from paceline.cluster.agent.ranks import launch
+from paceline.cluster.agent.ranks.reconcile import (
     Action,
-    BuryRank,
     CallRank,
     DeleteCheckpoint,
+    DropStacks,
     ForgetRank,
+    MarkRankExited,
     MoveRank,
     PauseRank,
     ProfileRank,
+    ReadStacks,
     ReleaseRank,
     StartRank,
     StoreNamespace,
@@ -39,12 +42,12 @@ from cluster.agent.reconcile import (
     reconcile,
     store_namespaces,
 )
-from cluster.agent.settings import AgentSettings
-from cluster.agent.spawner_link import GenerationKey, key_of
-from cluster.agent.vitals import Vitals
-from cluster.protocol import PROTOCOL_VERSION, Desired, Heartbeat, Hello, Inventory, Leaving, Observed, Welcome
-from distributed.store_server import StoreServer
-from training.link import RankOrder, World
+from paceline.cluster.agent.settings import AgentSettings
+from paceline.cluster.agent.spawner_link import key_of
+from paceline.cluster.agent.vitals import RankHeartbeats
+from paceline.cluster.protocol import PROTOCOL_VERSION, AgentHello, Desired, GenerationKey, Heartbeat, Inventory, Leaving, Observed, Welcome
+from paceline.distributed.store_server import StoreServer
+from paceline.training.link import RankOrder, World
 
 TICK_SECONDS = 0.5
 #: Of ranks on a node that was removed by force: their jobs are started elsewhere already.
@@ -56,8 +59,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where this agent stands: found out once, before it starts."""
+class AgentContext:
+    """Facts about this agent that are found out once, before it starts."""
 
     inventory: Inventory
     address: str
@@ -67,14 +70,20 @@ class Site:
 
 class Agent:
     def __init__(
-        self, settings: AgentSettings, folder: AgentFolder, credential: Credential, site: Site, store: StoreServer, vitals: Vitals
+        self,
+        settings: AgentSettings,
+        folder: AgentFolder,
+        credential: Credential,
+        context: AgentContext,
+        store: StoreServer,
+        vitals: RankHeartbeats,
     ) -> None:
-        self._settings, self._folder, self._site, self._store, self._vitals = settings, folder, site, store, vitals
+        self._settings, self._folder, self._context, self._store, self._vitals = settings, folder, context, store, vitals
         self._http = httpx.AsyncClient(base_url=settings.server, headers={"Authorization": f"Bearer {credential.credential}"})
         self._changed = asyncio.Event()
         self._isolation = Isolation()
-        self._ranks = NodeRanks(settings, folder, self._http, self._isolation, self._changed.set)
-        self._channel = Channel(settings.channel_server, credential.credential, self)
+        self._ranks = NodeRanks(settings, folder, self._http, self._isolation, vitals.gpu_percent, self._changed.set)
+        self._channel = CoordinatorChannel(settings.channel_server, credential.credential, self)
         self._boot_id = uuid.uuid4().hex
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
         self._expect_any_revision = True
@@ -90,12 +99,12 @@ class Agent:
         self._left_at = 0.0  # monotonic: when the coordinator was last told that we leave
 
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event) -> None:
-        """Until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator sends us away."""
+        """Run until `stop` (end the ranks too), `abandon` (leave them to the next agent), or the coordinator removes the node."""
         self._folder.leaving.unlink(missing_ok=True)
         await self._ranks.open()
         keep_running = self._isolation.keep_running
         reconciling = asyncio.create_task(keep_running("reconciling", self._reconcile_forever))
-        works = self._ranks.works() | {"channel": self._call_in, "heartbeat": self._beat}
+        works = self._ranks.works() | {"channel": self._connect_when_warm, "heartbeat": self._send_heartbeats}
         others = [asyncio.create_task(keep_running(name, work)) for name, work in works.items()]
         ends = [asyncio.create_task(_wait(end)) for end in (stop, abandon, self._leave)]
         tasks = [reconciling, *others, *ends]
@@ -112,17 +121,18 @@ class Agent:
             await self._ranks.close()
             await self._http.aclose()
 
-    async def _call_in(self) -> None:
-        """Not before ranks can be forked at once: a node that is ready too early keeps its first job waiting for torch."""
+    async def _connect_when_warm(self) -> None:
+        """Connect once ranks can be forked at once: a node that is ready too early keeps its first job waiting for torch."""
         await self._ranks.until_warm(WARM_UP_SECONDS)
         await self._channel.run()
 
     async def _end_everything(self, reconciling: asyncio.Task[None], most_seconds: float) -> None:
-        """Each rank has its own grace, of at most so many seconds. The coordinator is told all the while: a node that saves is not lost."""
+        """End all ranks. Each has its own grace, of at most so many seconds. The coordinator keeps getting reports: a node whose ranks
+        save is not lost."""
         grace = min(most_seconds, self._ranks.longest_grace())
         log.info("leaving: ending ranks and spawner; ranks have up to %g s", grace)
         self._going = True
-        with self._isolation.of(f"{self._folder.leaving}, for whoever waits"):
+        with self._isolation.of(f"{self._folder.leaving}, for the tasks that wait"):
             self._folder.leaving.write_text(f"{time.time() + grace:.3f}")
         await self._channel.send(Leaving())
         await _cancel([reconciling])
@@ -138,14 +148,14 @@ class Agent:
 
     # -- the coordinator (client.Loop)
 
-    def hello(self) -> Hello:
-        return Hello(
+    def hello(self) -> AgentHello:
+        return AgentHello(
             protocol=PROTOCOL_VERSION,
             agent_version=agent_version(),
             boot_id=self._boot_id,
-            inventory=self._site.inventory,
-            address=self._site.address,
-            store_port=self._site.store_port,
+            inventory=self._context.inventory,
+            address=self._context.address,
+            store_port=self._context.store_port,
         )
 
     def may_give_up(self) -> bool:
@@ -178,7 +188,7 @@ class Agent:
         self._namespaces = namespaces
         self._ranks.serve_stores_of({GenerationKey(each.job_id, each.generation) for each in namespaces})
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             await self._welcomed.wait()
             self._welcomed.clear()
@@ -221,14 +231,18 @@ class Agent:
                 self._ranks.start(self._order(world, spec), launch.local_slots(world, desired))
             case MoveRank(key=key, world=world, spec=spec):
                 self._ranks.move(key, self._order(world, spec))
-            case BuryRank(key=old, world=world, spec=spec):
-                self._ranks.bury(old, self._order(world, spec))
+            case MarkRankExited(key=old, world=world, spec=spec):
+                self._ranks.mark_exited(old, self._order(world, spec))
             case CallRank(key=key):
                 self._ranks.call(key)
             case PauseRank(key=key):
                 self._ranks.pause(key)
             case ProfileRank(key=key, request=request):
                 self._ranks.profile(key, request)
+            case ReadStacks(key=key, request=stacks):
+                self._ranks.read_stacks(key, stacks)
+            case DropStacks(key=key):
+                self._ranks.drop_stacks(key)
             case ReleaseRank(key=key):
                 self._ranks.release(key)
             case TerminateRank(key=key, grace_seconds=grace):
@@ -239,7 +253,7 @@ class Agent:
                 self._delete(action)
 
     def _order(self, world: World, spec: dict[str, Any]) -> RankOrder:
-        return launch.order_for(world, spec, self._folder, self._settings.checkpoints, self._site.interface)
+        return launch.order_for(world, spec, self._folder, self._settings.checkpoints, self._context.interface)
 
     def _delete(self, action: DeleteCheckpoint) -> None:
         checkpoint, now = action.checkpoint, time.monotonic()
@@ -262,7 +276,7 @@ class Agent:
         return observe(desired, self._ranks.ranks, tuple(sorted(self._deleted & doomed)), time.monotonic())
 
     async def _report(self) -> None:
-        """A change at once; mere progress, or nothing new, every `observe_seconds`."""
+        """Report a change at once; mere progress, or nothing new, every `observe_seconds`."""
         observed, now = self._observation(), time.monotonic()
         last, due = self._last_observed, now - self._observed_at >= self._observe_seconds
         if (due or last is None or _without_progress(observed) != _without_progress(last)) and await self._channel.send(observed):
@@ -270,9 +284,9 @@ class Agent:
 
 
 def _described(action: Action) -> str:
-    """Which action, and about which rank: not with all of a job's spec."""
+    """Name an action and its rank for the log, without the job's whole spec."""
     match action:
-        case StartRank(world=world) | BuryRank(world=world):
+        case StartRank(world=world) | MarkRankExited(world=world):
             subject: object = key_of(world)
         case DeleteCheckpoint(checkpoint=checkpoint):
             subject = checkpoint.id
@@ -293,7 +307,7 @@ def _without_progress(observed: Observed) -> Observed:
 
 
 def _refusal(done: set[asyncio.Task[None]]) -> ChannelRefusedError | None:
-    """Any other exception is a bug, and raised here."""
+    """The refusal that ended one of these tasks, if any. Any other exception is a bug, and raised here."""
     for task in done:
         error = task.exception()
         if isinstance(error, ChannelRefusedError):

@@ -1,4 +1,4 @@
-"""`python -m cluster.agent.main`: one node's agent.
+"""`python -m paceline.cluster.agent.main`: one node's agent.
 
 SIGTERM or SIGINT: leave, ending ranks and spawner.  SIGHUP: end, leaving the ranks to the next agent (an upgrade).
 Exit codes: 0 left as asked, 1 refused or impossible (the message says what to do), 2 usage.
@@ -9,31 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cluster.agent.account import ENTERED_BY_ALL, find_account
-from cluster.agent.disks import disk_of
-from cluster.agent.errors import AgentError, DataFolderInUseError, NoPortError
-from cluster.agent.folders import AgentFolder, lock
-from cluster.agent.inventory import address_towards, interface_of, take_inventory
-from cluster.agent.join import credential_for
-from cluster.agent.loop import Agent, Site
-from cluster.agent.memory_groups import divide_own_group
-from cluster.agent.processes import spare_from_memory_killer
-from cluster.agent.settings import AgentSettings, forget_token, read_settings
-from cluster.agent.vitals import Vitals
-from distributed.store_server import StoreServer
-from monitoring.files import write_durably
-from monitoring.gpu import GpuSampler, NoGpuError, open_gpus
-from monitoring.host import HostSampler
-from monitoring.log_file import keep_small
+from paceline.cluster.agent.account import ENTERED_BY_ALL, find_account
+from paceline.cluster.agent.disks import disk_of
+from paceline.cluster.agent.errors import AgentError, DataFolderInUseError, NoPortError
+from paceline.cluster.agent.folders import AgentFolder, lock
+from paceline.cluster.agent.inventory import address_towards, interface_of, take_inventory
+from paceline.cluster.agent.join import credential_for
+from paceline.cluster.agent.loop import Agent, AgentContext
+from paceline.cluster.agent.memory_groups import divide_own_group
+from paceline.cluster.agent.processes import spare_from_memory_killer
+from paceline.cluster.agent.settings import AgentSettings, forget_token, read_settings
+from paceline.cluster.agent.vitals import RankHeartbeats
+from paceline.distributed.store_server import StoreServer
+from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.files import write_durably
+from paceline.monitoring.gpu import GpuSampler, NoGpuError, open_gpus
+from paceline.monitoring.host import HostSampler
+from paceline.monitoring.log_file import cap_periodically
 
-ADDRESS_RETRY_SECONDS = 2.0
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 3.0
 PRIVATE_UMASK = 0o077
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def keep_apart(settings: AgentSettings) -> AgentSettings:
-    """What this agent and its spawner write is for their user only; what ranks write follows the umask that the agent was started with.
+    """Keep the files of this agent and its spawner readable for their user only; files of ranks follow the umask that the agent was started
+    with.
 
     The kernel's out-of-memory killer is asked to spare both: without the spawner all ranks of the node die."""
     forget_token()
@@ -73,7 +74,8 @@ def keep_apart(settings: AgentSettings) -> AgentSettings:
 
 
 def prepare_checkpoints(settings: AgentSettings) -> None:
-    """Make the default folder for checkpoints, as a rank would: the coordinator is told which folder it is. Ranks try again, and say why not."""
+    """Make the default folder for checkpoints, as a rank would: the coordinator is told which folder it is. Ranks try again, and report
+    why it fails."""
     if settings.confinement.run_as is not None:
         return  # the folder is made for that user
     umask = os.umask(settings.confinement.umask)
@@ -99,7 +101,7 @@ def prepare_account(settings: AgentSettings, folder: AgentFolder) -> None:
 
 
 def prepare_memory_limit(settings: AgentSettings) -> AgentSettings:
-    """Raises MemoryLimitError where the limit that was asked for cannot be kept."""
+    """Set up the memory limit of ranks. Raises MemoryLimitError where the requested limit cannot be kept."""
     limit = settings.confinement.memory_limit
     if limit is None:
         return settings
@@ -109,12 +111,12 @@ def prepare_memory_limit(settings: AgentSettings) -> AgentSettings:
 async def serve(settings: AgentSettings, folder: AgentFolder) -> None:
     credential = await credential_for(settings, folder)
     gpus, gpu_error = _open_gpus()
-    vitals = Vitals(HostSampler(folder.path, time.monotonic()), gpus, gpu_error)
+    vitals = RankHeartbeats(HostSampler(folder.path, time.monotonic()), gpus, gpu_error)
     store = StoreServer()
     cutting: asyncio.Task[None] | None = None
     try:
         address = settings.address or await _own_address(settings)
-        site = Site(
+        context = AgentContext(
             inventory=take_inventory(gpus, settings.slots, settings.labels, disk_of(settings.checkpoints)),
             address=address,
             interface=interface_of(address),
@@ -122,8 +124,8 @@ async def serve(settings: AgentSettings, folder: AgentFolder) -> None:
         )
         stop, abandon = _events_of_signals()
         logs = [folder.spawner_log, *([settings.log_file] if settings.log_file else [])]
-        cutting = asyncio.create_task(keep_small(logs), name="log-files")
-        await Agent(settings, folder, credential, site, store, vitals).run(stop, abandon)
+        cutting = asyncio.create_task(cap_periodically(logs), name="log-files")
+        await Agent(settings, folder, credential, context, store, vitals).run(stop, abandon)
     finally:
         if cutting is not None:
             cutting.cancel()
@@ -139,17 +141,19 @@ def _open_gpus() -> tuple[GpuSampler | None, str | None]:
 
 
 async def _own_address(settings: AgentSettings) -> str:
-    """Tried for ever: a node that boots before its network must not give up."""
+    """The address of this node. Tried for ever: a node that boots before its network must not give up."""
+    backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
     while True:
         try:
             return address_towards(settings.server_host, settings.server_port)
         except OSError as error:
             log.warning("no way to %s yet: %s", settings.server_host, error)
-        await asyncio.sleep(ADDRESS_RETRY_SECONDS * random.uniform(0.5, 1.5))
+        await backoff.pause()
 
 
 async def _start_store(store: StoreServer, address: str, folder: AgentFolder, ports: range | None) -> int:
-    """On the port of the last time if it is free: worlds that were handed out name it. Else any, of `ports` if there is such a range."""
+    """Start the rendezvous store, on the port of the last time if it is free: worlds that were handed out name that port. Else on any
+    port, or one of `ports` where there is such a range."""
     last = folder.store_port.read_text() if folder.store_port.exists() else ""
     wanted = [int(last)] if last.isdecimal() and (ports is None or int(last) in ports) else []
     for candidate in [*wanted, *(ports or [0])]:

@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from cluster.agent.errors import MemoryLimitError
+from paceline.cluster.agent.errors import MemoryLimitError
 
 _OWN = "paceline-agent"
 _MOUNT = re.compile(r"^\S+ (\S+) cgroup2 ", re.MULTILINE)
@@ -22,7 +22,7 @@ _OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 def divide_own_group(limit: int, proc: Path = Path("/proc")) -> Path:
-    """Move this process into a group of its own below the one it is in, so that ranks can have theirs beside it; returns the parent.
+    """Move this process into a group of its own below its present one, so that ranks can have groups beside it. Returns the parent group.
 
     Raises MemoryLimitError where this machine, or this process's rights, do not allow a limit."""
     mount, own = _MOUNT.search((proc / "self/mounts").read_text()), _GROUP.search((proc / "self/cgroup").read_text())
@@ -49,14 +49,14 @@ def _refusal(limit: int, why: str) -> MemoryLimitError:
 
 
 class MemoryGroups:
-    """The groups of a spawner's ranks. `parent`: what `divide_own_group` returned."""
+    """The groups of a spawner's ranks. `parent` is the group that `divide_own_group` returned."""
 
     def __init__(self, parent: Path, limit: int) -> None:
         self._parent, self._limit = parent, limit
         self._ended: list[Path] = []
 
     def create(self, name: str) -> Path:
-        """An empty group with the limit. Raises OSError."""
+        """Make an empty group with the limit. Raises OSError."""
         group = self._parent / f"paceline-{name}"
         group.mkdir(exist_ok=True)
         (group / "memory.max").write_text(str(self._limit))
@@ -66,7 +66,8 @@ class MemoryGroups:
         return group
 
     def end(self, group: Path) -> bool:
-        """Kill what is left in it, and remove it as soon as that is gone. Whether its limit had a process of it killed."""
+        """Kill the processes left in the group, and remove it as soon as they are gone. Returns whether the limit had a process of the
+        group killed."""
         try:
             kills = _OOM_KILLS.search((group / "memory.events").read_text())
             (group / "cgroup.kill").write_text("1")
@@ -78,12 +79,12 @@ class MemoryGroups:
 
 
 def enter(group: Path) -> None:
-    """Of a forked child, before any of the rank's code runs. Raises OSError."""
+    """Move a forked child into the group, before any of the rank's code runs. Raises OSError."""
     (group / "cgroup.procs").write_text("0")
 
 
 def _removed(group: Path) -> bool:
-    """False while a process that was killed is still in it."""
+    """Remove a group. Returns False while a killed process is still in it."""
     with contextlib.suppress(FileNotFoundError):
         try:
             group.rmdir()

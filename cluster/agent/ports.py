@@ -1,4 +1,4 @@
-"""Ports of this node's own addresses, of a range where its operator has given one."""
+"""Ports of this node's own addresses, from a range where its operator has given one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ BACKLOG = 1024
 
 
 def free_port(host: str, ports: range | None = None) -> int:
-    """Free now; whoever binds it first has it. Raises OSError where none of `ports` is."""
+    """A port that is free now; the first process to bind it has it. Raises OSError where none of `ports` is free."""
     with _bind_any(host, ports) as bound:
         return int(bound.getsockname()[1])
 
 
 def listen(host: str, ports: range | None = None) -> socket.socket:
-    """A socket that listens on a free port of `ports`. Raises OSError where none is."""
+    """A socket that listens on a free port of `ports`. Raises OSError where none is free."""
     bound = _bind_any(host, ports)
     bound.listen(BACKLOG)
     return bound

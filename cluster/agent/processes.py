@@ -1,7 +1,7 @@
 """Finding and ending every process of a rank, from /proc. Linux only, as are sessions and PR_SET_PDEATHSIG.
 
-A rank leads a session of its own; most of what it starts stays in it. What leaves the session (a daemon) still carries
-the rank's folder in its environment, and what clears that still carries the rank's mark for the out-of-memory killer, which the kernel
+A rank leads a session of its own; most of what it starts stays in it. A process that leaves the session (a daemon) still carries
+the rank's folder in its environment, and one that clears it still carries the rank's mark for the out-of-memory killer, which the kernel
 hands down to every child.
 """
 
@@ -12,16 +12,20 @@ import ctypes
 import os
 import re
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import get_args
 
-from distributed.env import RANK_FOLDER
+from paceline.cluster.stacks import Part
+from paceline.distributed.env import RANK_FOLDER
 
 AGENT_DATA_VARIABLE = "PACELINE_AGENT_DATA"
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PTRACER = 0x59616D61
+PR_SET_PTRACER_ANY = -1
 _MAX_SWEEPS = 20  # a process may fork while it is being killed; each sweep finds what the last one missed
 
 
@@ -32,19 +36,26 @@ _OWN_SCORE = -900
 
 def prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
+    if libc.prctl(option, ctypes.c_long(value), 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
 
 
 def spare_from_memory_killer() -> None:
-    """Ask the kernel to end a rank rather than this process and what it starts. Only root may: without that nothing is changed."""
+    """Ask the kernel to end a rank rather than this process and its children. Only root may ask: without that nothing is changed."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OWN_SCORE))
 
 
+def allow_tracing() -> None:
+    """Let every process of the same user read this one's memory, as py-spy does. Where Yama restricts ptrace, as on Ubuntu, only a
+    parent may otherwise, and py-spy is none. The permission survives an execve; children start without it."""
+    with contextlib.suppress(OSError):  # a kernel without Yama: nothing is restricted
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY)
+
+
 def offer_to_memory_killer(score: int) -> None:
-    """Of a rank; its children inherit it."""
+    """Mark this rank as the process that the memory killer should end first; its children inherit the mark."""
     with contextlib.suppress(OSError):  # a container that hides /proc/self: then ranks are chosen by size alone
         Path("/proc/self/oom_score_adj").write_text(str(score))
 
@@ -52,7 +63,7 @@ def offer_to_memory_killer(score: int) -> None:
 def members(leader: int, folder: str, score: int | None = None) -> list[int]:
     """Every living process of the rank with pid `leader`, the rank itself included.
 
-    `score`: what it was offered with to the memory killer; that counts for descendants of the process that asks."""
+    `score`: the mark that the rank was offered to the memory killer with, which counts for descendants of the calling process."""
     mine = f"{RANK_FOLDER}={folder}".encode()
     found = [pid for pid in _processes() if session_of(pid) == leader or mine in _environment(pid)]
     if score is None:
@@ -66,12 +77,11 @@ def in_session(leader: int) -> list[int]:
 
 
 def programs_of(leader: int) -> list[int]:
-    """The processes in a rank's session that are to hear of its end: the rank, and every program that it has started there.
+    """The processes in a rank's session that get the signal to end: the rank, and every program that it has started there.
 
-    Left out are the helpers of a Python program, which end with it: what it has forked, and what `multiprocessing` has started. A worker of a
-    DataLoader that ends before its program does raises in the middle of what that saves. A program in a session of its own is left to
-    whoever started it there: torchrun passes SIGTERM on to its workers, and a second one would break into what they do at the first.
-    """
+    Left out are the helpers of a Python program, which end with it: its forks, and the processes of `multiprocessing`. A worker of a
+    DataLoader that ends before its program raises in the middle of a save. A program in a session of its own is left to
+    the process that started it: torchrun passes SIGTERM on to its workers, and a second SIGTERM would interrupt how they handle the first."""
     session = set(in_session(leader))
     children = _children(session)
     heads = [pid for pid in session if pid == leader or _parent(pid) not in session]
@@ -79,6 +89,55 @@ def programs_of(leader: int) -> list[int]:
     for pid in found:  # grows while it is walked
         found += [child for child in children.get(pid, []) if not _is_helper(child, pid)]
     return found
+
+
+def python_processes_of(leader: int) -> dict[int, Part]:
+    """The Python processes of a rank, each with its part: programs first, then launchers, which run another Python program, then helpers, as
+    the workers of a DataLoader."""
+    tree = [leader, *_descendants(leader)]
+    python = [pid for pid in tree if _is_python(pid)]
+    helpers = {pid for pid in python if pid != leader and _is_helper(pid, _parent(pid))}
+    launchers = {parent for pid in python if pid not in helpers for parent in _ancestors(pid, set(tree))}
+    parts: dict[int, Part] = {pid: "helper" if pid in helpers else "launcher" if pid in launchers else "program" for pid in python}
+    return dict(sorted(parts.items(), key=lambda each: get_args(Part).index(each[1])))
+
+
+def _ancestors(pid: int, among: set[int]) -> list[int]:
+    found: list[int] = []
+    while (pid := _parent(pid)) in among:
+        found.append(pid)
+    return found
+
+
+def _is_python(pid: int) -> bool:
+    return _executable(pid).rpartition("/")[2].startswith("python") and session_of(pid) is not None
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process; empty for one that is gone."""
+    return _read(Path(f"/proc/{pid}/cmdline")).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+
+
+def cpu_seconds_of(leaders: Iterable[int]) -> dict[int, float]:
+    """By leader, the CPU seconds of all living processes of its rank, with those of their children that have ended."""
+    stats = {pid: fields for pid in _processes() if (fields := _stat(pid))}
+    ticks = {pid: sum(map(int, fields[11:15])) for pid, fields in stats.items()}
+    totals = dict.fromkeys(leaders, 0)
+    for pid, fields in stats.items():
+        session = int(fields[3])
+        owner = session if session in totals else _owner(pid, totals, stats)
+        if owner is not None:
+            totals[owner] += ticks[pid]
+    return {leader: total / os.sysconf("SC_CLK_TCK") for leader, total in totals.items()}
+
+
+def _owner(pid: int, leaders: Mapping[int, int], stats: Mapping[int, list[bytes]]) -> int | None:
+    """The leader that a process descends from."""
+    while pid in stats:
+        if pid in leaders:
+            return pid
+        pid = int(stats[pid][1])
+    return None
 
 
 def _is_helper(pid: int, parent: int) -> bool:
@@ -97,7 +156,7 @@ def _executable(pid: int) -> str:
 
 
 def _children(pids: Iterable[int]) -> dict[int, list[int]]:
-    """Of these processes, by their parent."""
+    """The children among these processes, by their parent."""
     children: dict[int, list[int]] = {}
     for pid in pids:
         children.setdefault(_parent(pid), []).append(pid)
@@ -123,7 +182,8 @@ def _score(pid: int) -> int | None:
 
 
 def abandoned_members(leader: int, folder: str, agent_data: str) -> list[int]:
-    """The same for a rank whose spawner is dead: `leader` may by now be somebody else's pid, so each must carry our marks."""
+    """The living processes of a rank whose spawner is dead. `leader` may by now be the pid of an unrelated process, so each must carry
+    our marks."""
     folder_mark = f"{RANK_FOLDER}={folder}".encode()
     data_mark = f"{AGENT_DATA_VARIABLE}={agent_data}".encode()
     return [
@@ -133,14 +193,14 @@ def abandoned_members(leader: int, folder: str, agent_data: str) -> list[int]:
     ]
 
 
-def send_signal(pids: list[int], number: signal.Signals) -> None:
+def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def kill_strays(leader: int, folder: str, score: int | None = None) -> None:
-    """SIGKILL whatever a rank that has exited left running."""
+    """Send SIGKILL to the processes that an exited rank left running."""
     for _ in range(_MAX_SWEEPS):
         strays = members(leader, folder, score)
         if not strays:
@@ -184,7 +244,7 @@ def session_of(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """From the state on; nothing of a process that is gone."""
+    """The fields of /proc/PID/stat from the state on; empty for a process that is gone."""
     stat = _read(Path(f"/proc/{pid}/stat"))
     return stat[stat.rfind(b")") + 2 :].split()  # the name in brackets may itself hold spaces
 
@@ -194,7 +254,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def _read(path: Path) -> bytes:
-    """The file, or nothing where the process is gone, is another user's, or the kernel has no such file."""
+    """The contents of a file in /proc; empty where the process is gone, is another user's, or the kernel has no such file."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""From a forked child of the spawner to a rank: its session, its output, its environment, then its work."""
+"""Turns a forked child of the spawner into a rank: its session, its output, its environment, then its work."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from typing import NoReturn, Protocol
 
 import msgspec
 
-from cluster.agent import memory_groups
-from cluster.agent.account import Account
-from cluster.agent.children import FAILED_EXIT_CODE, detach, die_with
-from cluster.agent.processes import offer_to_memory_killer
-from cluster.agent.spawner_link import Spawn
-from distributed import env
-from monitoring.files import write_durably
-from training.link import FailureReport, RankFolder, RankOrder, Result
-from training.warm_start import ROOT, exit_code_of, is_installed
+from paceline.cluster.agent import memory_groups
+from paceline.cluster.agent.account import Account
+from paceline.cluster.agent.children import FAILED_EXIT_CODE, detach, die_with
+from paceline.cluster.agent.processes import allow_tracing, offer_to_memory_killer
+from paceline.cluster.agent.spawner_link import Spawn
+from paceline.distributed import env
+from paceline.location import ROOT
+from paceline.monitoring.files import write_durably
+from paceline.training.link import FailureReport, RankFolder, RankOrder, Result
+from paceline.training.warm_start import is_installed, leave, leave_checkout
 
 
-class Trainer(Protocol):
+class TrainerModule(Protocol):
     """The module that ranks run, `training.main`."""
 
     __name__: str
@@ -38,30 +39,31 @@ class Trainer(Protocol):
         """Import everything a rank needs. Called once, before any fork: starts no thread and never touches CUDA."""
 
     def run_rank(self, order: RankOrder) -> int:
-        """Be the rank; the process's exit code."""
+        """Run as the rank. Returns the process's exit code."""
 
     def run_script(self, order: RankOrder, command: Sequence[str]) -> int | None:
-        """Be a rank of the script with this command line. None: nothing was done, since it needs an interpreter of its own."""
+        """Run as a rank of the script with this command line. Returns None without effect where the script needs an interpreter of its
+        own."""
 
     def serve_store(self, host: str, listener: socket.socket) -> object:
-        """Serve a TCPStore for the ranks of a script at a socket that listens, for as long as what is returned is kept."""
+        """Serve a TCPStore for the ranks of a script on a listening socket, for as long as the returned object is kept."""
 
     def main(self) -> int:
-        """Be a rank in an interpreter of its own, with its order as standard input; the exit code."""
+        """Run as a rank in an interpreter of its own, with the order as standard input. Returns the exit code."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a rank is kept to."""
+class ProcessLimits:
+    """The limits that a rank is kept to."""
 
     umask: int
     score: int  # for the kernel's out-of-memory killer
-    account: Account | None  # whom it runs as; None: its spawner's user
+    account: Account | None  # the user that it runs as; None: its spawner's user
     group: Path | None  # its control group; None: that of its spawner
 
 
-def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int, limits: Limits) -> NoReturn:
-    """Called in the child right after the fork; never comes back."""
+def become_rank(spawn: Spawn, trainer: TrainerModule, spawner_pid: int, limits: ProcessLimits) -> NoReturn:
+    """Run a rank in the child right after the fork; never returns."""
     code = FAILED_EXIT_CODE
     try:
         detach(spawner_pid)
@@ -73,9 +75,10 @@ def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int, limits: Limits
         if limits.account is not None:
             limits.account.become()
             die_with(spawner_pid)
+        allow_tracing()
         code = _work(spawn, trainer)
     except SystemExit as end:
-        code = exit_code_of(end)
+        code = leave(end)
     except BaseException:  # noqa: BLE001 - the last frame of the process: nothing may unwind into the spawner's loop
         traceback.print_exc()
     finally:
@@ -86,7 +89,7 @@ def become_rank(spawn: Spawn, trainer: Trainer, spawner_pid: int, limits: Limits
 
 
 def _redirect(folder: Path) -> None:
-    """Close everything inherited (sockets, locks); output goes to the rank's file."""
+    """Close everything inherited (sockets, locks), and send the output to the rank's file."""
     output = os.open(RankFolder.at(folder).output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -97,8 +100,9 @@ def _redirect(folder: Path) -> None:
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
-def _work(spawn: Spawn, trainer: Trainer) -> int:
+def _work(spawn: Spawn, trainer: TrainerModule) -> int:
     os.environ.update(spawn.environment)
+    leave_checkout()
     refusal = _enter_directory(spawn) or _why_not(spawn)
     if refusal is None and not spawn.fresh:
         code = trainer.run_script(spawn.order, spawn.program) if spawn.program else trainer.run_rank(spawn.order)
@@ -110,7 +114,7 @@ def _work(spawn: Spawn, trainer: Trainer) -> int:
 
 
 def _enter_directory(spawn: Spawn) -> str | None:
-    """Why it cannot, if so."""
+    """Change to the working directory. Returns why that fails, if it does."""
     if spawn.working_directory is None:
         os.chdir(spawn.order.folder)
         return None
@@ -132,20 +136,20 @@ def _why_not(spawn: Spawn) -> str | None:
         return f"script.path={path}: no such file on this node, {way_out} or give an absolute path"
     top = (module or "").partition(".")[0]
     if top and PathFinder.find_spec(top, [os.getcwd(), *env.python_path(), *sys.path]) is None:
-        return f"script.module={module}: no module {top} on this node, {way_out} or install it there"
+        return f"script.module={module}: no module {top!r} on this node, {way_out} or install it there"
     if command and shutil.which(command[0]) is None:
         return f"script.command={command[0]}: no such program on this node, {way_out}, install it there or give an absolute path"
     return None
 
 
-def _trainer_command(trainer: Trainer) -> tuple[str, ...]:
-    """Of an interpreter that becomes a rank by itself: the user's folders come after ours on its path, as in a forked one."""
+def _trainer_command(trainer: TrainerModule) -> tuple[str, ...]:
+    """The command of an interpreter that becomes a rank by itself: `paceline` is ours whatever is on its path, as in a forked one."""
     start = f"import sys; sys.path[0] = {str(ROOT)!r}; from {trainer.__name__} import main; sys.exit(main())"
     return (sys.executable, "-u", "-c", start)
 
 
 def _hand_over(order: RankOrder) -> None:
-    """To the program that is executed next, by its standard input: a file without a name, which ends there."""
+    """Hand text to the program that is executed next, as its standard input: a file without a name, which ends there."""
     file = os.memfd_create("order")
     with open(file, "wb", closefd=False) as writer:
         writer.write(msgspec.json.encode(order))
@@ -155,11 +159,11 @@ def _hand_over(order: RankOrder) -> None:
 
 
 def _execute(program: tuple[str, ...]) -> str:
-    """Replace this process; comes back only with the reason why that failed."""
+    """Replace this process by a program; returns only with the reason why that failed."""
     for number in (signal.SIGPIPE, signal.SIGINT):  # Python ignores the one, and exec would pass that on
         signal.signal(number, signal.SIG_DFL)
     if not is_installed():
-        env.import_also(ROOT)
+        env.append_python_path(ROOT)
     try:
         os.execvp(program[0], program)
     except OSError as error:

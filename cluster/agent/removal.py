@@ -1,4 +1,4 @@
-"""Removing a folder that a stranger filled: as deep as they like, with folders nobody may write in, with links to elsewhere."""
+"""Removing a folder with untrusted contents: of any depth, with unwritable folders, with links to elsewhere."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def _is_folder(name: str, parent: int) -> bool:
 
 
 def _make_ours(name: str, parent: int | None) -> None:
-    """Root needs no mode (and must change none: chmod follows links). The mode of others' folders is theirs; opening them tells why."""
+    """Make a folder writable. Root needs no mode (and must change none: chmod follows links). The mode of another user's folder stays;
+    opening it gives the reason."""
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if os.geteuid() == status.st_uid != 0 and stat.S_ISDIR(status.st_mode):
         os.chmod(name, stat.S_IRWXU, dir_fd=parent)

@@ -1,19 +1,20 @@
-"""The stores of scripts that this node serves, on the agent's side: asked of the spawner, and ended with their generations."""
+"""The stores of scripts that this node serves, on the agent's side: requested from the spawner, and ended with their generations."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
 
-from cluster.agent.ports import free_port
-from cluster.agent.rendezvous import MeetingPoint
-from cluster.agent.spawner_link import EndStore, GenerationKey, Roster, ServedStore, ServeStore
-from training.link import World
-from training.spec.script import Script
+from paceline.cluster.agent.ports import free_port
+from paceline.cluster.agent.ranks.rendezvous import RendezvousPoint
+from paceline.cluster.agent.spawner_link import EndStore, ProcessList, ServedStore, ServeStore
+from paceline.cluster.protocol import GenerationKey
+from paceline.training.link import World
+from paceline.training.spec.script import Script
 
 
 class ServedStores:
-    """`send` passes a message on to the spawner; one that is lost on its way is sent again to the next spawner."""
+    """The stores that this node serves. `send` passes a message on to the spawner; a lost one is sent again to the next spawner."""
 
     def __init__(self, send: Callable[[ServeStore | EndStore], bool], ports: range | None) -> None:
         self._send = send
@@ -24,17 +25,17 @@ class ServedStores:
         self._supported = True
         self._news = asyncio.Event()
 
-    async def choose(self, world: World, script: Script) -> MeetingPoint:
-        """Where the ranks of a script meet. A command may be a launcher, which serves a store of its own: it gets a port that is free.
+    async def choose(self, world: World, script: Script) -> RendezvousPoint:
+        """Choose the rendezvous of a script's ranks. A command may be a launcher, which serves a store of its own: it gets a free port.
 
-        Raises OSError where none is."""
+        Raises OSError where none is free."""
         served = None if script.command is not None else await self._port_of_store(world)
         if served is None:
-            return MeetingPoint(port=free_port(world.store_host, self._ports), served=False)
-        return MeetingPoint(port=served, served=True)
+            return RendezvousPoint(port=free_port(world.store_host, self._ports), served=False)
+        return RendezvousPoint(port=served, served=True)
 
     async def _port_of_store(self, world: World) -> int | None:
-        """None: the spawner was started by an older version, which serves none."""
+        """The port of a served store; None where a spawner of an older version runs, which serves none."""
         key = GenerationKey(world.job_id, world.generation)
         self._asked[key] = ask = ServeStore(key=key, host=world.store_host, ports=self._limits)
         if self._supported:
@@ -50,16 +51,16 @@ class ServedStores:
             raise OSError(f"the store in which the script's ranks meet cannot be served at {world.store_host}: {found.error}")
         return None if found is None else found.port
 
-    def apply(self, roster: Roster, *, first: bool) -> None:
-        """`first`: of a connection, whose spawner may not have heard what the one before was asked."""
-        self._supported = roster.stores is not None
-        self._served = {store.key: store for store in roster.stores or ()}
+    def apply(self, process_list: ProcessList, *, first: bool) -> None:
+        """Apply a process list; `first`: of a new connection, whose spawner may not have got the requests of the one before."""
+        self._supported = process_list.stores is not None
+        self._served = {store.key: store for store in process_list.stores or ()}
         if first and self._supported:
             for ask in self._asked.values():
                 self._send(ask)
         self._news.set()
 
     def keep(self, generations: Collection[GenerationKey]) -> None:
-        """End the stores of all other ones. Harmless the second time."""
+        """End the stores of all other generations. Harmless the second time."""
         for key in self._served.keys() - set(generations):
             self._send(EndStore(key=key))

@@ -1,9 +1,10 @@
-"""What an agent is told: its command line, and by environment variables a token, which `ps` must not show, and its log."""
+"""The settings of an agent: its command line, and by environment variables a token, which `ps` must not show, and its log."""
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import math
 import os
 import platform
 import re
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cluster.agent.confinement import NEVER, Confinement
-from cluster.agent.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP_BYTES
-from cluster.agent.spawner import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
+from paceline.cluster.agent.confinement import NEVER, Confinement
+from paceline.cluster.agent.spawner import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
+from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP_BYTES
+from paceline.cluster.policy.quiet import PATIENCE_SECONDS
 
 TOKEN_VARIABLE = "PACELINE_JOIN_TOKEN"
 MIN_MEMORY_BYTES = 64 << 20
+LEAST_QUIET_SECONDS = 1.0
 _SIZE = re.compile(r"(?P<number>[0-9]{1,9}) ?(?P<unit>[KMGT]iB)", re.IGNORECASE)
 _SHIFTS = {"kib": 10, "mib": 20, "gib": 30, "tib": 40}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,6 +41,7 @@ class AgentSettings:
     trainer: str
     orphan_seconds: float
     output_cap: int  # bytes that the output of one rank may take here
+    quiet_seconds: float  # how long a script may have neither output nor a step before it is looked at
     ports: range | None  # for the store and for the rendezvous of scripts; None: any free one
     confinement: Confinement
     log_file: Path | None = None  # where its output goes; cut when it is large
@@ -57,7 +61,7 @@ class AgentSettings:
 
 
 def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
-    """From the command line; a usage error exits with 2."""
+    """Read the settings from the command line; a usage error exits with 2."""
     options = _parser().parse_args(arguments)
     return AgentSettings(
         server=options.server,
@@ -71,6 +75,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
         trainer=options.trainer,
         orphan_seconds=options.orphan_seconds,
         output_cap=options.output_cap,
+        quiet_seconds=options.quiet_seconds,
         ports=options.port_range,
         confinement=Confinement(
             pass_environment=tuple(name for names in options.pass_env for name in names),
@@ -94,7 +99,7 @@ def forget_token() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m cluster.agent.main", description="Offer this machine's slots to a Paceline coordinator."
+        prog="python -m paceline.cluster.agent.main", description="Offer this machine's slots to a Paceline coordinator."
     )
     parser.add_argument("--server", type=_server, required=True, metavar="URL", help="the coordinator, e.g. http://127.0.0.1:8000")
     parser.add_argument("--token", help=f"single-use join token, needed once; or ${TOKEN_VARIABLE}, which ps does not show")
@@ -113,12 +118,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--port-range", type=_ports, metavar="A-B", help="for the gangs' stores and scripts' MASTER_PORT (default: any free port)"
     )
+    parser.add_argument(
+        "--quiet-seconds",
+        type=_seconds,
+        default=PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help="how long a script may have no output and no step before its stacks are looked at (default: %(default)g); its own "
+        "fault_tolerance.hang_seconds wins",
+    )
     parser.add_argument("--label", type=_label, action="append", default=[], metavar="K=V", help="for placement; may be repeated")
     parser.add_argument("--trainer", default=DEFAULT_TRAINER, metavar="MODULE", help="what ranks run: preload() and run_rank(order)")
     parser.add_argument(
         "--memory-limit", type=_memory_limit, metavar="SIZE", help="of one rank and all it starts, e.g. 16GiB; needs cgroup v2"
     )
-    parser.add_argument("--run-as", metavar="USER", help="run ranks as this user, who can read nothing of the agent's; needs root")
+    parser.add_argument("--run-as", metavar="USER", help="run ranks as this user, with no access to the agent's files; needs root")
     parser.add_argument(
         "--pass-env",
         type=_names,
@@ -162,6 +175,16 @@ def _positive(value: str) -> int:
     if not value.isdigit() or int(value) < 1:
         raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 1")
     return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not LEAST_QUIET_SECONDS <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds of at least {LEAST_QUIET_SECONDS:g}")
+    return seconds
 
 
 def _size(value: str) -> int:

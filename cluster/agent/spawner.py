@@ -1,11 +1,11 @@
-"""The spawner: the parent of a node's ranks. `python -m cluster.agent.spawner --data DIR`
+"""The spawner: the parent of a node's ranks. `python -m paceline.cluster.agent.spawner --data DIR`
 
 A process of its own, in a session of its own, with torch imported and CUDA never touched: it forks a rank in tens of
-milliseconds, reaps it, and writes what waitpid said to the rank's folder. It outlives its agent; the next agent connects
+milliseconds, reaps it, and writes the result of waitpid to the rank's folder. It outlives its agent; the next agent connects
 to the same socket and finds every rank as it was. Without an agent for `--orphan-seconds` it ends its ranks and itself.
 
-One thread, one selector loop: a fork from a process with threads may copy a held lock. Nothing that is raised in the loop ends it, and
-neither does a full disk under its own log: its end would be that of every rank.
+One thread, one selector loop: a fork from a process with threads may copy a held lock. No exception in the loop ends it, and
+neither does a full disk under its own log: with the spawner every rank would end.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ from typing import cast
 
 import msgspec
 
-from cluster.agent.account import find_account
-from cluster.agent.complaints import Complaints, say
-from cluster.agent.exits import read_exit_status
-from cluster.agent.folders import AgentFolder, listen, lock, regain, set_aside
-from cluster.agent.live_rank import CRASHES, End, LiveRank
-from cluster.agent.memory_groups import MemoryGroups
-from cluster.agent.processes import (
+from paceline.cluster.agent.account import find_account
+from paceline.cluster.agent.children import fork
+from paceline.cluster.agent.folders import AgentFolder, listen, lock, reclaim, set_aside
+from paceline.cluster.agent.memory_groups import MemoryGroups
+from paceline.cluster.agent.processes import (
     PR_SET_CHILD_SUBREAPER,
     RANK_SCORES,
     kill_strays,
@@ -42,29 +40,32 @@ from cluster.agent.processes import (
     prctl,
     send_signal,
 )
-from cluster.agent.rank_process import Limits, Trainer, become_rank
-from cluster.agent.spawner_link import (
+from paceline.cluster.agent.rank_process import ProcessLimits, TrainerModule, become_rank
+from paceline.cluster.agent.ranks.exits import read_exit_status
+from paceline.cluster.agent.ranks.live_rank import CRASHES, LiveRank, ReapedProcess
+from paceline.cluster.agent.spawner_link import (
     EndStore,
     ExitStatus,
     Move,
-    RankKey,
-    Roster,
+    ProcessList,
     ServeStore,
     Shutdown,
     Spawn,
     Terminate,
     ToSpawner,
     decode_to_spawner,
-    encode_line,
     key_of,
 )
-from cluster.agent.store_processes import StoreProcesses
-from monitoring.files import write_durably
-from training.link import RankFolder
+from paceline.cluster.agent.spawner_log import RepeatedErrors, write_line
+from paceline.cluster.agent.store_processes import StoreProcesses
+from paceline.cluster.protocol import RankKey
+from paceline.monitoring.files import write_durably
+from paceline.monitoring.lines import LineBuffer, encode_line
+from paceline.training.link import RankFolder
 
-DEFAULT_TRAINER = "training.main"
+DEFAULT_TRAINER = "paceline.training.main"
 DEFAULT_ORPHAN_SECONDS = 900.0
-#: How often it is looked whether a rank that has ended upon SIGTERM has left anybody who still saves: their end need not wake us.
+#: How often an ended rank's other programs are looked at, which may still save: their end need not wake the spawner.
 LINGER_SECONDS = 0.1
 RECORD_RETRY_SECONDS = 1.0
 #: After something was raised in the loop, which may be so at every turn.
@@ -73,7 +74,12 @@ FAILURE_REST_SECONDS = 0.1
 
 class Spawner:
     def __init__(
-        self, listener: socket.socket, trainer: Trainer, orphan_seconds: float, limits: Limits, groups: MemoryGroups | None = None
+        self,
+        listener: socket.socket,
+        trainer: TrainerModule,
+        orphan_seconds: float,
+        limits: ProcessLimits,
+        groups: MemoryGroups | None = None,
     ) -> None:
         self._listener = listener
         self._trainer = trainer
@@ -82,14 +88,14 @@ class Spawner:
         self._groups = groups
         self._stores = StoreProcesses(trainer.serve_store, limits.account)
         self._ranks: dict[RankKey, LiveRank] = {}
-        self._ended: dict[RankKey, End] = {}
+        self._ended: dict[RankKey, ReapedProcess] = {}
         self._agent: socket.socket | None = None
-        self._unread = b""
+        self._unread = LineBuffer()
         self._agent_left_at = time.monotonic()
         self._ending = False
         self._memory_kills = out_of_memory_kills()
         self._selector = selectors.DefaultSelector()
-        self._complaints = Complaints()
+        self._repeated_errors = RepeatedErrors()
 
     def run(self) -> None:
         """Serve until shut down, orphaned for too long, or stopped by SIGTERM, and the last rank is gone."""
@@ -97,17 +103,17 @@ class Spawner:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         while not self._ending or self._ranks or self._ended:
             for key, _ in self._selector.select(self._seconds_to_next_deadline()):
-                self._surely(key.data)
-            for duty in (self._reap, self._kill_overdue, self._bury_lingering, self._record_ends, self._end_when_orphaned):
-                self._surely(duty)
+                self._logged(key.data)
+            for duty in (self._reap, self._kill_overdue, self._finish_lingering, self._record_ends, self._end_when_orphaned):
+                self._logged(duty)
         wakeup.close()
 
-    def _surely(self, work: Callable[[], object]) -> None:
-        """Whatever is raised is told, and the loop goes on."""
+    def _logged(self, work: Callable[[], object]) -> None:
+        """Run one duty of the loop. An exception is logged, and the loop goes on."""
         try:
             work()
         except Exception:  # noqa: BLE001 - we are the parent of all ranks
-            self._complaints.say_once(traceback.format_exc())
+            self._repeated_errors.write_once(traceback.format_exc())
             time.sleep(FAILURE_REST_SECONDS)
 
     def _wake_on_signals(self) -> socket.socket:
@@ -135,10 +141,10 @@ class Spawner:
     # -- the agent's connection
 
     def _accept(self) -> None:
-        self._hang_up()  # a newer agent takes over
+        self._disconnect()  # a newer agent takes over
         self._agent, _ = self._listener.accept()
         self._agent.setblocking(False)
-        self._unread = b""
+        self._unread = LineBuffer()
         self._selector.register(self._agent, selectors.EVENT_READ, self._receive)
         self._announce()
 
@@ -148,21 +154,20 @@ class Spawner:
             received = self._agent.recv(1 << 20)
         except ConnectionError:
             received = b""
-        *lines, self._unread = (self._unread + received).split(b"\n")
         try:
-            messages = [decode_to_spawner(line) for line in lines]
+            messages = [decode_to_spawner(line) for line in self._unread.take(received)]
         except msgspec.DecodeError as error:
-            say(f"an agent that does not speak our protocol: {error}")
+            write_line(f"an agent that does not speak our protocol: {error}")
             messages, received = [], b""
         for message in messages:
             try:
-                self._obey(message)
+                self._handle(message)
             except Exception:  # noqa: BLE001 - one order's trouble must not end the parent of all other ranks
-                say(f"cannot carry out {type(message).__name__}:\n{traceback.format_exc()}")
+                write_line(f"cannot carry out {type(message).__name__}:\n{traceback.format_exc()}")
         if not received:
-            self._hang_up()
+            self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._agent is not None:
             self._selector.unregister(self._agent)
             self._agent.close()
@@ -170,7 +175,7 @@ class Spawner:
             self._agent_left_at = time.monotonic()
 
     def _announce(self) -> None:
-        roster = Roster(
+        process_list = ProcessList(
             spawner_pid=os.getpid(),
             ranks=tuple((key, rank.pid) for key, rank in (self._ranks | self._ended).items()),
             suspended=tuple(key for key, rank in self._ranks.items() if rank.suspended),
@@ -178,11 +183,11 @@ class Spawner:
         )
         if self._agent is not None:
             try:
-                self._agent.sendall(encode_line(roster))
+                self._agent.sendall(encode_line(process_list))
             except (BlockingIOError, ConnectionError):  # an agent that does not read connects again and gets the whole roster
-                self._hang_up()
+                self._disconnect()
 
-    def _obey(self, message: ToSpawner) -> None:
+    def _handle(self, message: ToSpawner) -> None:
         match message:
             case Spawn():
                 self._spawn(message)
@@ -211,12 +216,12 @@ class Spawner:
         own_pid, taken = os.getpid(), {rank.score for rank in self._ranks.values()}
         score = next((score for score in RANK_SCORES if score not in taken), None)
         try:
-            self._make_output(RankFolder.at(Path(spawn.order.folder)))  # whoever sees it knows that the order has arrived here
+            self._make_output(RankFolder.at(Path(spawn.order.folder)))  # its existence shows that the order has arrived here
             group = None if self._groups is None else self._groups.create(f"{key.job_id}-g{key.generation}-r{key.rank}")
-            pid = os.fork()
+            pid = fork()
         except OSError as error:
-            say(f"cannot start {key}: {error}")
-            self._ended[key] = End(0, spawn.order, ExitStatus(pid=0, exit_code=None, signal=None, time=time.time()))
+            write_line(f"cannot start {key}: {error}")
+            self._ended[key] = ReapedProcess(0, spawn.order, ExitStatus(pid=0, exit_code=None, signal=None, time=time.time()))
             return
         if pid == 0:
             become_rank(spawn, self._trainer, own_pid, replace(self._limits, score=score or RANK_SCORES[0], group=group))
@@ -237,11 +242,11 @@ class Spawner:
             self._ranks[key] = rank
         elif key not in self._ranks and key not in self._ended and not folder.exit_status.exists():
             status = self._status_of(move)
-            self._ended[key] = End(status.pid, move.order, status)
+            self._ended[key] = ReapedProcess(status.pid, move.order, status)
         self._announce()
 
     def _status_of(self, move: Move) -> ExitStatus:
-        """Of a rank that ended before it could move."""
+        """The exit status of a rank that ended before it could move."""
         if move.key in self._ended:
             return self._ended[move.key].status
         unknown = ExitStatus(pid=0, exit_code=None, signal=None, time=time.time())
@@ -253,8 +258,8 @@ class Spawner:
             return
         deadline = time.monotonic() + grace_seconds
         if rank.kill_at is None:
-            send_signal(rank.programs(), signal.SIGTERM)
-            rank.grace = grace_seconds
+            rank.told, rank.grace = tuple(rank.programs()), grace_seconds
+            send_signal(rank.told, signal.SIGTERM)
             if rank.suspended and rank.is_script:
                 send_signal(rank.processes(), signal.SIGCONT)  # or it could not save
         rank.kill_at = deadline if rank.kill_at is None else min(rank.kill_at, deadline)
@@ -266,21 +271,21 @@ class Spawner:
                 rank.killed = True
                 send_signal(rank.processes(), signal.SIGKILL)
 
-    def _bury_lingering(self) -> None:
-        """Ranks that have ended upon SIGTERM, and whose programs have ended too, or had to."""
+    def _finish_lingering(self) -> None:
+        """Report ranks that have ended upon SIGTERM, once their programs have ended or were killed."""
         for key, rank in list(self._ranks.items()):
-            if rank.status is not None and (rank.killed or not rank.lingers()):
-                self._bury(key, rank.pid, rank.status)
+            if rank.status is not None and (rank.killed or not rank.has_programs_left()):
+                self._reap_one(key, rank.pid, rank.status)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):  # no child is left
             while (changed := os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)) != (0, 0):
-                self._heed(*changed)
+                self._on_child_exit(*changed)
 
-    def _heed(self, pid: int, status: int) -> None:
+    def _on_child_exit(self, pid: int, status: int) -> None:
         key = next((key for key, rank in self._ranks.items() if rank.pid == pid), None)
         if key is None:
-            self._bury_other(pid, status)
+            self._mark_other_exited(pid, status)
             return
         if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
             self._ranks[key].suspended = os.WIFSTOPPED(status)
@@ -288,36 +293,37 @@ class Spawner:
         elif self._ranks[key].kill_at is not None and not self._ranks[key].killed:
             self._ranks[key].status = status  # a shell ends at once, and what it runs may be saving
         else:
-            self._bury(key, pid, status)
+            self._reap_one(key, pid, status)
 
-    def _bury_other(self, pid: int, status: int) -> None:
-        """The process of a store, or a stray that had become our child."""
-        if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status) and self._stores.bury(pid):
+    def _mark_other_exited(self, pid: int, status: int) -> None:
+        """Handle the end of a store's process, or of a stray that had become a child of the spawner."""
+        if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status) and self._stores.mark_exited(pid):
             self._announce()
 
-    def _bury(self, key: RankKey, pid: int, status: int) -> None:
+    def _reap_one(self, key: RankKey, pid: int, status: int) -> None:
         rank = self._ranks.pop(key)
         limit_struck = self._groups is not None and rank.group is not None and self._groups.end(rank.group)
         kill_strays(pid, rank.mark, rank.score)
-        self._ended[key] = End(pid, rank.order, self._exit_status(rank, os.waitstatus_to_exitcode(status), limit_struck))
+        self._ended[key] = ReapedProcess(pid, rank.order, self._exit_status(rank, os.waitstatus_to_exitcode(status), limit_struck))
 
     def _record_ends(self) -> None:
-        """Write each `exit.json`, then drop the rank from the roster. A full disk delays that; it must not end us, and all ranks."""
+        """Write each `exit.json`, then drop the rank from the process list. A full disk delays that; it must not end the spawner, and
+        all ranks with it."""
         recorded = [key for key, end in self._ended.items() if self._record(end)]
         for key in recorded:
             del self._ended[key]
         if recorded:
             self._announce()
 
-    def _record(self, end: End) -> bool:
+    def _record(self, end: ReapedProcess) -> bool:
         path = RankFolder.at(Path(end.order.folder)).exit_status
         try:
-            regain(path.parent)
+            reclaim(path.parent)
             if path.is_dir() and not path.is_symlink():  # the rank's doing: it must not keep its own end from being told
                 set_aside(path, "a folder, not a file")
             write_durably(path, msgspec.json.encode(end.status))
         except OSError as error:
-            self._complaints.say_once(f"cannot write {path}: {error.strerror}; trying again")
+            self._repeated_errors.write_once(f"cannot write {path}: {error.strerror}; trying again")
             return False
         return True
 
@@ -337,19 +343,19 @@ class Spawner:
     # -- the end
 
     def _shut_down(self, most_seconds: float) -> None:
-        """Each rank has its own grace, of at most so many seconds."""
+        """End all ranks. Each has its own grace, of at most so many seconds."""
         self._ending = True
         for key, rank in self._ranks.items():
             self._terminate(key, min(rank.own_grace, most_seconds))
 
     def _end_when_orphaned(self) -> None:
         if self._agent is None and not self._ending and time.monotonic() >= self._agent_left_at + self._orphan_seconds:
-            say(f"no agent for {self._orphan_seconds:g} s: ending {len(self._ranks)} ranks")
+            write_line(f"no agent for {self._orphan_seconds:g} s: ending {len(self._ranks)} ranks")
             self._shut_down(math.inf)
 
 
-def load_trainer(module: str) -> Trainer:
-    trainer = cast(Trainer, importlib.import_module(module))
+def load_trainer(module: str) -> TrainerModule:
+    trainer = cast(TrainerModule, importlib.import_module(module))
     trainer.preload()
     gc.collect()
     gc.freeze()  # keeps the collector of each rank from touching, and so copying, the pages it shares with us
@@ -357,7 +363,7 @@ def load_trainer(module: str) -> Trainer:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cluster.agent.spawner", description="Fork and reap the ranks of one node.")
+    parser = argparse.ArgumentParser(prog="paceline.cluster.agent.spawner", description="Fork and reap the ranks of one node.")
     parser.add_argument("--data", type=Path, required=True, help="the agent's data folder")
     parser.add_argument("--trainer", default=DEFAULT_TRAINER, help="module with preload() and run_rank(order)")
     parser.add_argument("--orphan-seconds", type=float, default=DEFAULT_ORPHAN_SECONDS, help="how long to live without an agent")
@@ -369,10 +375,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = AgentFolder(options.data)
     held = lock(folder.spawner_lock)
     if held is None:
-        say(f"another spawner serves {folder.path}")
+        write_line(f"another spawner serves {folder.path}")
         return 0
     account = None if options.run_as is None else find_account(options.run_as)
-    limits = Limits(umask=options.rank_umask, score=RANK_SCORES[0], account=account, group=None)
+    limits = ProcessLimits(umask=options.rank_umask, score=RANK_SCORES[0], account=account, group=None)
     groups = MemoryGroups(options.memory_groups, options.memory_limit) if options.memory_groups and options.memory_limit else None
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank leaves behind becomes our child, not init's
     listener = listen(folder.spawner_socket)

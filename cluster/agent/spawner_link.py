@@ -1,33 +1,17 @@
-"""What an agent and its spawner say to each other over DATA's `spawner.sock`, one JSON object a line.
+"""The messages between an agent and its spawner over DATA's `spawner.sock`, one JSON object a line.
 
     agent -> spawner:   Spawn, Move, Terminate, ServeStore, EndStore, Shutdown
-    spawner -> agent:   Roster, on connection and whenever it changes
+    spawner -> agent:   ProcessList, on connection and whenever it changes
 
-A rank that has left the roster has its `exit.json`: the spawner writes it first.
+A rank that has left the list has its `exit.json`: the spawner writes it first.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
-from training.link import RankOrder, World
-
-
-class RankKey(NamedTuple):
-    """One rank of one generation of a job."""
-
-    job_id: str
-    generation: int
-    rank: int
-
-
-class GenerationKey(NamedTuple):
-    """One generation of a job."""
-
-    job_id: str
-    generation: int
+from paceline.cluster.protocol import GenerationKey, RankKey
+from paceline.training.link import RankOrder, World
 
 
 def key_of(world: World) -> RankKey:
@@ -50,9 +34,10 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, tag="move"):
-    """A living rank takes its place in a newer generation: it goes by that key from now on, and its end is told in that folder.
+    """A living rank takes its place in a newer generation: the process is known by that key from now on, and its end is reported in that
+    folder.
 
-    One that has ended already ends there too."""
+    That holds for a process that has ended already, too."""
 
     key: RankKey
     folder: str  # its folder so far
@@ -68,7 +53,7 @@ class Terminate(msgspec.Struct, frozen=True, kw_only=True, tag="terminate"):
 
 
 class ServeStore(msgspec.Struct, frozen=True, kw_only=True, tag="serve_store"):
-    """Serve the store in which a script's ranks meet; the roster tells its port. Harmless the second time."""
+    """Serve the rendezvous store of a script's ranks; the process list gives its port. Harmless the second time."""
 
     key: GenerationKey
     host: str
@@ -76,7 +61,7 @@ class ServeStore(msgspec.Struct, frozen=True, kw_only=True, tag="serve_store"):
 
 
 class EndStore(msgspec.Struct, frozen=True, kw_only=True, tag="end_store"):
-    """At once. Harmless the second time."""
+    """End a store at once. Harmless the second time."""
 
     key: GenerationKey
 
@@ -95,8 +80,8 @@ class ServedStore(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
-    """The ranks that are alive."""
+class ProcessList(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
+    """The ranks that are alive, and the stores that are served."""
 
     spawner_pid: int
     ranks: tuple[tuple[RankKey, int], ...]  # key, pid
@@ -105,7 +90,7 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """`RankFolder.exit_status`: what waitpid said. Neither code nor signal: the process could not be started."""
+    """The content of `RankFolder.exit_status`: the result of waitpid. Neither code nor signal: the process could not be started."""
 
     pid: int
     exit_code: int | None
@@ -119,18 +104,13 @@ class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 ToSpawner = Spawn | Move | Terminate | ServeStore | EndStore | Shutdown
 
-_encoder = msgspec.json.Encoder()
 _to_spawner: msgspec.json.Decoder[ToSpawner] = msgspec.json.Decoder(ToSpawner)
-_roster = msgspec.json.Decoder(Roster)
-
-
-def encode_line(message: msgspec.Struct) -> bytes:
-    return _encoder.encode(message) + b"\n"
+_process_list = msgspec.json.Decoder(ProcessList)
 
 
 def decode_to_spawner(line: bytes) -> ToSpawner:
     return _to_spawner.decode(line)
 
 
-def decode_roster(line: bytes) -> Roster:
-    return _roster.decode(line)
+def decode_process_list(line: bytes) -> ProcessList:
+    return _process_list.decode(line)

@@ -1,7 +1,8 @@
 """The stores of scripts that this node serves, on the spawner's side: a process for each generation, forked with torch imported.
 
-A script's ranks meet in a `torch.distributed.TCPStore`. As under torchrun it belongs to none of them, so that rank 0 may end while others still
-set up or read, and the port is bound before anybody is told of it. What is stored is the script's own: a process of its own keeps it, as whom ranks run.
+A script's ranks meet in a `torch.distributed.TCPStore`. As under torchrun it belongs to none of them, so that rank 0 may end while other
+ranks still set up or read, and the port is bound before any rank learns it. The stored data belongs to the script: a process of its own
+keeps it, as the user that ranks run as.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from cluster.agent import ports
-from cluster.agent.account import Account
-from cluster.agent.children import FAILED_EXIT_CODE, detach, die_with
-from cluster.agent.spawner_link import GenerationKey, ServedStore, ServeStore
+from paceline.cluster.agent import ports
+from paceline.cluster.agent.account import Account
+from paceline.cluster.agent.children import FAILED_EXIT_CODE, detach, die_with, fork
+from paceline.cluster.agent.spawner_link import ServedStore, ServeStore
+from paceline.cluster.protocol import GenerationKey
 
 #: `serve(host, listener)` serves a store at a socket that listens, and returns at once.
 Serve = Callable[[str, socket.socket], object]
@@ -39,12 +41,12 @@ class StoreProcesses:
         return tuple(process.store for process in self._processes.values())
 
     def start(self, asked: ServeStore) -> None:
-        """Harmless the second time. What keeps it from being served is told in `stores`."""
+        """Start to serve a store. Harmless the second time. The reason of a failure is in `stores`."""
         if asked.key in self._processes:
             return
         try:
             with ports.listen(asked.host, None if asked.ports is None else range(*asked.ports)) as listener:
-                spawner_pid, pid = os.getpid(), os.fork()
+                spawner_pid, pid = os.getpid(), fork()
                 if pid == 0:
                     self._become_store(asked.host, listener, spawner_pid)
                 port = int(listener.getsockname()[1])
@@ -54,14 +56,14 @@ class StoreProcesses:
             self._processes[asked.key] = StoreProcess(pid, ServedStore(key=asked.key, port=port))
 
     def end(self, key: GenerationKey) -> bool:
-        """At once. Whether there was one."""
+        """End a store at once. Returns whether there was one."""
         process = self._processes.pop(key, None)
         if process is not None and process.pid:
-            os.kill(process.pid, signal.SIGKILL)  # not yet reaped, so the pid is nobody else's
+            os.kill(process.pid, signal.SIGKILL)  # not yet reaped, so no other process has the pid
         return process is not None
 
-    def bury(self, pid: int) -> bool:
-        """Whether this process, which has ended, served a store that was still wanted."""
+    def mark_exited(self, pid: int) -> bool:
+        """Note the end of a process. Returns whether it served a store that was still wanted."""
         key = next((key for key, process in self._processes.items() if process.pid == pid), None)
         if key is None:
             return False
@@ -69,7 +71,7 @@ class StoreProcesses:
         return True
 
     def _become_store(self, host: str, listener: socket.socket, spawner_pid: int) -> NoReturn:
-        """In the child, right after the fork; never comes back."""
+        """Serve a store in the child, right after the fork; never returns."""
         try:
             detach(spawner_pid)
             _close_all_but(listener)
@@ -86,7 +88,8 @@ class StoreProcesses:
 
 
 def _close_all_but(listener: socket.socket) -> None:
-    """What torch says of each stranger that calls is not for the spawner's log."""
+    """Close all descriptors except the listener, and redirect the output: torch's messages about unknown peers do not belong into the
+    spawner's log."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)

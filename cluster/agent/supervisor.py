@@ -1,4 +1,4 @@
-"""The agent's hold on its spawner: finds the one that is there, starts one where there is none, passes on its rosters."""
+"""The agent's side of its spawner: finds a running one or starts one, and passes its process lists on."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ import asyncio
 import contextlib
 import logging
 import os
-import random
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
-from cluster.agent.confinement import Confinement, rank_environment
-from cluster.agent.errors import SpawnerStartError
-from cluster.agent.folders import AgentFolder
-from cluster.agent.processes import AGENT_DATA_VARIABLE
-from cluster.agent.spawner_link import Roster, Shutdown, ToSpawner, decode_roster, encode_line
+from paceline.cluster.agent.confinement import Confinement, rank_environment
+from paceline.cluster.agent.errors import SpawnerStartError
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
+from paceline.cluster.agent.spawner_link import ProcessList, Shutdown, ToSpawner, decode_process_list
+from paceline.location import ROOT
+from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.lines import encode_line
 
 START_TIMEOUT_SECONDS = 120.0  # importing torch from a cold disk
 CONNECT_POLL_SECONDS = 0.02
-RESTART_SECONDS = 1.0
+FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 1.0, 2.0
 EXIT_TIMEOUT_SECONDS = 5.0
 ROSTER_LIMIT_BYTES = 1 << 20
 DEFAULT_CONFINEMENT = Confinement()
 
 #: Where `cluster` can be imported from.
-_ROOT = Path(__file__).parents[2]
 
 log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """`on_roster(roster, first)`: `first` on each new connection, when the roster is all there is."""
+    """Keeps a spawner running. `on_process_list(process_list, first)` gets each list; `first` on each new connection, when the list is
+    complete."""
 
     def __init__(
         self,
@@ -44,13 +45,13 @@ class Supervisor:
         trainer: str,
         orphan_seconds: float,
         confinement: Confinement,
-        on_roster: Callable[[Roster, bool], None],
+        on_process_list: Callable[[ProcessList, bool], None],
     ) -> None:
         self._folder = folder
         self._trainer = trainer
         self._orphan_seconds = orphan_seconds
         self._confinement = confinement
-        self._on_roster = on_roster
+        self._on_process_list = on_process_list
         self._writer: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None  # None where a predecessor started it
         self._pid: int | None = None
@@ -58,7 +59,7 @@ class Supervisor:
         self._ended = asyncio.Event()
 
     def send(self, message: ToSpawner) -> bool:
-        """False while there is no spawner to hear it: send it again after its next first roster."""
+        """Send a message. Returns False while there is no spawner: send it again after its first process list."""
         if self._writer is None or self._writer.is_closing():
             return False
         self._writer.write(encode_line(message))
@@ -75,12 +76,13 @@ class Supervisor:
         await self._ended.wait()
 
     def kill(self) -> None:
-        """Its ranks die with it."""
+        """Kill the spawner; its ranks die with it."""
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
     async def run(self) -> None:
+        backoff = Backoff(FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS)
         while not self._ending.is_set():
             try:
                 reader, self._writer = await self._connect()
@@ -88,8 +90,9 @@ class Supervisor:
                 if self._ending.is_set():
                     break
                 log.error("%s; trying again", error)
-                await asyncio.sleep(RESTART_SECONDS * random.uniform(1.0, 2.0))
+                await backoff.pause()
                 continue
+            backoff.reset()
             try:
                 await self._listen(reader)
             finally:
@@ -113,7 +116,7 @@ class Supervisor:
         raise SpawnerStartError("the agent is leaving")
 
     def _ensure_started(self) -> None:
-        """Start one unless ours is on its way. Where another one holds the lock, ours ends at once and does no harm."""
+        """Start a spawner unless ours is starting. Where another one holds the lock, ours ends at once without harm."""
         if self._process is not None:
             code = self._process.poll()
             if code is None:
@@ -124,7 +127,7 @@ class Supervisor:
         self._process = start_spawner(self._folder, self._trainer, self._orphan_seconds, self._confinement)
 
     async def _is_gone(self) -> bool:
-        """After the end of its connection a process still takes a moment to end."""
+        """Whether the spawner has ended. After the end of its connection a process still takes a moment to end."""
         gone = self._pid is None or await wait_for_exit(self._pid, EXIT_TIMEOUT_SECONDS)
         if not gone:
             log.warning("the spawner (pid %d) closed its connection but lives on, with its ranks: connecting again", self._pid)
@@ -136,9 +139,9 @@ class Supervisor:
         first = True
         try:
             async for line in reader:
-                roster = decode_roster(line)
-                self._pid = roster.spawner_pid
-                self._on_roster(roster, first)
+                process_list = decode_process_list(line)
+                self._pid = process_list.spawner_pid
+                self._on_process_list(process_list, first)
                 first = False
         except (ConnectionError, msgspec.DecodeError, ValueError) as error:
             log.warning("lost the connection to the spawner: %s", error)
@@ -147,12 +150,13 @@ class Supervisor:
 def start_spawner(
     folder: AgentFolder, trainer: str, orphan_seconds: float, confinement: Confinement = DEFAULT_CONFINEMENT
 ) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that neither our terminal nor our death reaches it. Its environment is what its ranks inherit."""
-    command = [sys.executable, "-m", "cluster.agent.spawner", "--data", str(folder.path), "--trainer", trainer]
+    """Start a spawner in a session of its own, so that neither the agent's terminal nor its death reaches the spawner. Ranks inherit its
+    environment."""
+    command = [sys.executable, "-m", "paceline.cluster.agent.spawner", "--data", str(folder.path), "--trainer", trainer]
     with open(folder.spawner_log, "ab") as output:
         return subprocess.Popen(
             [*command, *_options(orphan_seconds, confinement)],
-            cwd=_ROOT,
+            cwd=ROOT,
             env=rank_environment(os.environ, confinement.pass_environment) | {AGENT_DATA_VARIABLE: str(folder.path)},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -169,7 +173,7 @@ def _options(orphan_seconds: float, confinement: Confinement) -> list[str]:
 
 
 async def wait_for_exit(pid: int, timeout: float) -> bool:
-    """Of any process, not only a child."""
+    """Wait for the end of any process, not only of a child."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

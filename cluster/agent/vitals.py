@@ -1,4 +1,4 @@
-"""The heartbeat: how this machine and its GPUs are doing, as last seen. It waits for no reading."""
+"""The heartbeat: the state of this machine and its GPUs, as last read. It waits for no reading."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from cluster.protocol import Heartbeat
-from monitoring.samples import Gpu, GpuSample, HostSample
+from paceline.cluster.protocol import Heartbeat
+from paceline.monitoring.samples import Gpu, GpuSample, HostSample
 
 #: A reading that takes longer is told of: a driver is in trouble, or a file system does not answer.
 SLOW_SECONDS = 15.0
@@ -41,7 +41,7 @@ class Gpus(Protocol):
 
 
 class Readings(Generic[T]):
-    """The newest value of `read`, which is called in a thread. There is never more than one: while it hangs, the value gets old."""
+    """The newest value of `read`, which is called in a thread. There is never more than one call: while it hangs, the value gets old."""
 
     def __init__(self, name: str, read: Callable[[], T]) -> None:
         self._name, self._read = name, read
@@ -62,7 +62,7 @@ class Readings(Generic[T]):
         return self._thread is not None and self._thread.is_alive()
 
     def trouble(self) -> str | None:
-        """Why the newest value is no longer true. Logged when it begins."""
+        """Why the newest value is out of date. Logged when that begins."""
         seconds = time.monotonic() - self._began_at
         hangs = self.under_way() and seconds > SLOW_SECONDS
         trouble = f"no reading of {self._name} for {seconds:.0f} s" if hangs else self.error
@@ -78,9 +78,9 @@ class Readings(Generic[T]):
             self.error = f"no reading of {self._name}: {error or type(error).__name__}"
 
 
-class Vitals:
+class RankHeartbeats:
     def __init__(self, host: Host, gpus: Gpus | None, gpu_error: str | None) -> None:
-        """`gpu_error`: why there is no GPU sampler."""
+        """Make the heartbeats' source. `gpu_error`: why there is no GPU sampler."""
         self._sampler = gpus
         self._gpu_error = gpu_error
         self._host = Readings("this machine", lambda: host.sample(time.monotonic()))
@@ -88,7 +88,7 @@ class Vitals:
         self._refresh()
 
     def heartbeat(self, backlog_records: int) -> Heartbeat:
-        """With the newest readings there are; the next ones are begun."""
+        """The heartbeat with the newest readings; the next readings are begun."""
         self._host.trouble()
         beat = Heartbeat(
             time=time.time(),
@@ -108,12 +108,17 @@ class Vitals:
             return tuple(GpuSample(index=gpu.index, uuid=gpu.uuid, error=trouble) for gpu in self._sampler.gpus)
         return self._gpus.newest or ()
 
+    def gpu_percent(self, index: int) -> float | None:
+        """The utilization of a card at the last heartbeat; None where it is not known."""
+        newest = self._gpus.newest if self._gpus is not None else None
+        return next((sample.utilization_percent for sample in newest or () if sample.index == index), None)
+
     def _refresh(self) -> None:
         self._host.refresh()
         if self._gpus is not None:
             self._gpus.refresh()
 
     def close(self) -> None:
-        """A driver that does not answer is not asked to close either."""
+        """Close the GPU driver. A driver that does not answer is not asked to close either."""
         if self._sampler is not None and self._gpus is not None and not self._gpus.under_way():
             self._sampler.close()

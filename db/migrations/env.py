@@ -5,7 +5,7 @@ from typing import Any, Literal
 from alembic import context
 from sqlalchemy import JSON, BigInteger, Connection, MetaData, text
 
-from db.base import TextEnum, UtcDateTime
+from paceline.db.base import TextEnum, UtcDateTime
 
 MIGRATION_LOCK = 0x7061_6365_0000
 
@@ -14,7 +14,7 @@ _NAMES = {TextEnum: "sa.Text()", UtcDateTime: "types.UtcDateTime()", JSON: "type
 
 
 def render_type(kind: str, item: Any, _: Any) -> str | Literal[False]:
-    """Our column types by their names, so that a migration reads like the models."""
+    """Render our column types by their names, so that a migration reads like the models."""
     return next((name for known, name in _NAMES.items() if kind == "type" and isinstance(item, known)), False)
 
 

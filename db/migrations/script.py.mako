@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from db import base as types
+from paceline.db import base as types
 ${imports if imports else ""}
 
 revision = ${repr(up_revision)}

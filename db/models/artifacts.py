@@ -1,4 +1,5 @@
-"""What a job leaves to be downloaded, and what was asked for. Contents are chunks in the *metrics* database, so that any replica serves them."""
+"""The files that a job leaves for download, and the requests for them. Contents are chunks in the *metrics* database, so that any
+replica serves them."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Index, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.base import BigInt, ControlBase, JsonDocument, MetricsBase, UtcDateTime, new_id
+from paceline.db.base import BigInt, ControlBase, JsonDocument, MetricsBase, UtcDateTime, new_id
 
 
 class ProfileRequestRow(ControlBase):
-    """Of one generation: it ends with it, answered or not."""
+    """A request for profiler traces. It belongs to one generation and ends with it, answered or not."""
 
     __tablename__ = "profile_requests"
 
@@ -27,7 +28,7 @@ class ProfileRequestRow(ControlBase):
 
 
 class ArtifactRow(ControlBase):
-    """`error`: why there is no file. `stored_at`: since when all of it is here."""
+    """A file for download. `error`: why there is no file. `stored_at`: since when all of it is stored."""
 
     __tablename__ = "artifacts"
 

@@ -1,4 +1,4 @@
-"""Committed checkpoints. A directory without a row in here is debris."""
+"""The committed checkpoints. A directory without a row here is debris."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from cluster.states import CheckpointState
-from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id, partial_index
+from paceline.cluster.states import CheckpointState
+from paceline.db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id, partial_index
 
 
 class CheckpointRow(ControlBase):
@@ -26,7 +26,7 @@ class CheckpointRow(ControlBase):
     manifest_sha256: Mapped[str]
     parameters_sha256: Mapped[str | None]  # the same whatever world wrote them
     metrics: Mapped[dict[str, Any]] = mapped_column(JsonDocument, default=dict)
-    stall_seconds: Mapped[float | None]  # that training waited for it; null where nobody lived to tell what it cost
+    stall_seconds: Mapped[float | None]  # that training waited for it; null where no rank lived to report what it cost
     write_seconds: Mapped[float | None]
     slowdown: Mapped[float | None]  # of steps while it was written
     pinned: Mapped[bool] = mapped_column(default=False)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.base import BigInt, ControlBase, JsonDocument, UtcDateTime, constants, partial_index
+from paceline.db.base import BigInt, ControlBase, JsonDocument, UtcDateTime, constants, partial_index
 
 
 class EventRow(ControlBase):

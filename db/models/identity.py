@@ -1,4 +1,4 @@
-"""Users, and the secrets that stand for them. Only SHA-256 hashes are kept: what is in here opens no door."""
+"""Users, and the secrets that stand for them. Only SHA-256 hashes are kept, with which nobody can sign in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.base import BigInt, ControlBase, JsonDocument, UtcDateTime, new_id
+from paceline.db.base import BigInt, ControlBase, JsonDocument, UtcDateTime, new_id
 
 
 class UserRow(ControlBase):
@@ -67,7 +67,7 @@ class JoinTokenRow(ControlBase):
 
 
 class IdempotencyKeyRow(ControlBase):
-    """`key` is claimed in the transaction that creates, and holds the answer once that has committed."""
+    """A key that is claimed in the transaction that creates, and holds the answer once that has committed."""
 
     __tablename__ = "idempotency_keys"
 

@@ -1,4 +1,4 @@
-"""The ledger of faults: one row for each, from the fault to what became of the job."""
+"""The incidents: one row for each fault, from the fault to the job's recovery or end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from cluster.states import EndReason
-from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id, partial_index
+from paceline.cluster.states import EndReason
+from paceline.db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id, partial_index
 
 
 class IncidentRow(ControlBase):
-    """Times are wall clocks of whoever saw it: the culprit's node, the coordinator, the new generation's rank 0."""
+    """A fault and its recovery. Times are wall clocks of different observers: the culprit's node, the coordinator, the new generation's
+    rank 0."""
 
     __tablename__ = "incidents"
 

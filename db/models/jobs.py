@@ -8,12 +8,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, ForeignKey, ForeignKeyConstraint, Index, and_, false, or_
 from sqlalchemy.orm import Mapped, mapped_column
 
-from cluster.states import ACTIVE_JOB_STATES, EndReason, Intent, JobState, RankState
-from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id, partial_index
+from paceline.cluster.states import ACTIVE_JOB_STATES, EndReason, Intent, JobState, RankState
+from paceline.db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id, partial_index
+from paceline.db.specs import SpecDocument, StoredSpec
 
 
 class JobRow(ControlBase):
-    """`version` is the revision clients see as ETag: it grows with every change of state or intent."""
+    """A submitted job. `version` is the revision clients see as ETag: it grows with every change of state or intent."""
 
     __tablename__ = "jobs"
 
@@ -26,7 +27,7 @@ class JobRow(ControlBase):
     desired: Mapped[Intent] = mapped_column(TextEnum(Intent), default=Intent.RUN)
     end_reason: Mapped[EndReason | None] = mapped_column(TextEnum(EndReason))
     pending: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
-    spec: Mapped[dict[str, Any]] = mapped_column(JsonDocument)
+    spec: Mapped[StoredSpec] = mapped_column(SpecDocument)
     world_size: Mapped[int]
     generation: Mapped[int] = mapped_column(BigInt, default=0)
     restarts: Mapped[int] = mapped_column(default=0)
@@ -41,6 +42,8 @@ class JobRow(ControlBase):
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     state_since: Mapped[datetime] = mapped_column(UtcDateTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    #: How long its generations that have ended held slots.
+    ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")
 
     __table_args__ = (
         Index(None, "state"),
@@ -62,6 +65,7 @@ class GenerationRow(ControlBase):
     first_step: Mapped[int | None] = mapped_column(BigInt)  # the first that its rank 0 told of
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     end_reason: Mapped[EndReason | None] = mapped_column(TextEnum(EndReason))
+    hang: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)  # cluster.quiet.Suspicion, while it seems to hang
     start_step: Mapped[int] = mapped_column(BigInt, default=0)
     restored_checkpoint_id: Mapped[str | None]
     store_token: Mapped[str]
@@ -97,6 +101,7 @@ class RankRow(ControlBase):
     failure: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
     stall: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)  # training.link.Stalled, while it is
     suspended: Mapped[bool] = mapped_column(default=False, server_default=false())  # its process is stopped by a signal
+    quiet_since: Mapped[datetime | None] = mapped_column(UtcDateTime)  # of a script: no output and no step since, for its patience
     drained: Mapped[bool] = mapped_column(default=False)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -104,6 +109,23 @@ class RankRow(ControlBase):
         ForeignKeyConstraint(["job_id", "generation"], ["generations.job_id", "generations.generation"]),
         Index(None, "node_id", "state"),
     )
+
+
+class RankStacksRow(ControlBase):
+    """The newest requested Python stacks of a rank. Apart from `ranks`, which loops read again and again."""
+
+    __tablename__ = "rank_stacks"
+
+    job_id: Mapped[str] = mapped_column(primary_key=True)
+    generation: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    node_id: Mapped[str]
+    request: Mapped[str]
+    asked_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    answered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    answer: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)  # cluster.stacks.StackSample
+
+    __table_args__ = (ForeignKeyConstraint(["job_id", "generation"], ["generations.job_id", "generations.generation"]),)
 
 
 class RankEventMarkRow(ControlBase):

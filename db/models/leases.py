@@ -1,4 +1,4 @@
-"""Who runs which loop."""
+"""The leases: the process that runs each loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.base import ControlBase, UtcDateTime
+from paceline.db.base import ControlBase, UtcDateTime
 
 
 class LeaseRow(ControlBase):

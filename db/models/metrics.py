@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy import Index, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.base import BigInt, MetricsBase
+from paceline.db.base import BigInt, MetricsBase
 
 
 class MetricRecordRow(MetricsBase):
-    """What one rank measured at one step; `seq` is the metrics stream's cursor. `values` is JSON text, NaN as a string."""
+    """The values of one rank at one step; `seq` is the metrics stream's cursor. `values` is JSON text, NaN as a string."""
 
     __tablename__ = "metric_records"
 
@@ -25,7 +25,7 @@ class MetricRecordRow(MetricsBase):
 
 
 class MetricRollupRow(MetricsBase):
-    """Steps [bucket * level, (bucket + 1) * level) of one metric. Null: only NaN was seen (SQLite cannot store NaN)."""
+    """The steps [bucket * level, (bucket + 1) * level) of one metric. Null: only NaN was seen (SQLite cannot store NaN)."""
 
     __tablename__ = "metric_rollups"
 
@@ -77,4 +77,17 @@ class StreamMarkRow(MetricsBase):
     generation: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
     rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     stream: Mapped[str] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(BigInt)
+
+
+class RollupMarkRow(MetricsBase):
+    """The mark up to which `metric_records.seq` the points of one rank are in the roll-ups: moved in the transaction that puts them there.
+
+    The row of EVERY_RANK holds for all ranks of all jobs; a rank has a row of its own only while a refresh is under way, and it is the
+    higher one that counts. `seq` grows in the order of arrival, so a point of an earlier step that comes late lies beyond the mark as well."""
+
+    __tablename__ = "rollup_marks"
+
+    job_id: Mapped[str] = mapped_column(primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     seq: Mapped[int] = mapped_column(BigInt)

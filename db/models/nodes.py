@@ -1,4 +1,4 @@
-"""Machines with an agent."""
+"""The nodes: machines with an agent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from cluster.states import NodeState
-from db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id
+from paceline.cluster.states import NodeState
+from paceline.db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, new_id
 
 
 class NodeRow(ControlBase):

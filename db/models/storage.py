@@ -1,4 +1,4 @@
-"""What is stored of each job, when it arrived, and which jobs' data somebody wants gone: what retention decides on."""
+"""The amount of stored data of each job, its arrival, and the jobs whose data is to be deleted: the basis of retention."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Index, false
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.base import BigInt, ControlBase, MetricsBase, UtcDateTime
+from paceline.db.base import BigInt, ControlBase, MetricsBase, UtcDateTime
 
 
 class StoredDataRow(MetricsBase):
-    """How much of one kind (`cluster.storage.Kind`) is stored of one job. It moves in the transaction that stores or deletes.
+    """The amount of one kind of data (`cluster.history.storage.Kind`) that is stored of one job. It moves in the transaction that stores or
+    deletes.
 
-    `bytes` is an estimate of the space in the database, indexes included. The row outlives the data: it tells what has gone.
-    """
+    `bytes` is an estimate of the space in the database, indexes included. The row outlives the data: it tells what has gone."""
 
     __tablename__ = "stored_data"
 
@@ -31,7 +31,7 @@ class StoredDataRow(MetricsBase):
 
 
 class ArrivalMarkRow(MetricsBase):
-    """How far the append-only tables were at one moment: whatever has a lower `seq` is older. Ranks' clocks are not asked."""
+    """The end of the append-only tables at one moment: rows with a lower `seq` are older. The clocks of ranks are not used."""
 
     __tablename__ = "arrival_marks"
 
@@ -42,7 +42,7 @@ class ArrivalMarkRow(MetricsBase):
 
 
 class DataRemovalRow(ControlBase):
-    """Somebody asked for the data of an ended job to be deleted. The row stays: it says who did it, and holds for what arrives late."""
+    """A request to delete the data of an ended job. The row stays: it names the user, and holds for data that arrives late."""
 
     __tablename__ = "data_removals"
 

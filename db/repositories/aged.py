@@ -1,4 +1,5 @@
-"""What has been kept long enough in the control database: events, ranks of earlier generations, files of ranks. And who wants data gone."""
+"""Queries for records that have been kept long enough in the control database: events, ranks of earlier generations, files of ranks; and
+for requests to delete data."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster.states import TERMINAL_JOB_STATES, NodeState, RankState
-from db.models.artifacts import ArtifactRow
-from db.models.events import EventRow
-from db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
-from db.models.nodes import NodeRow
-from db.models.storage import DataRemovalRow
+from paceline.cluster.states import TERMINAL_JOB_STATES, NodeState, RankState
+from paceline.db.models.artifacts import ArtifactRow
+from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.models.storage import DataRemovalRow
 
 
 async def ended_jobs(session: AsyncSession, job_ids: Collection[str]) -> set[str]:
-    """Those that have ended; one that is not known has too."""
+    """The jobs that have ended, among these; an unknown job counts as ended."""
     query = select(JobRow.id).where(JobRow.id.in_(job_ids), JobRow.state.not_in(TERMINAL_JOB_STATES))
     return set(job_ids) - set(await session.scalars(query))
 
@@ -30,7 +31,7 @@ async def names_of(session: AsyncSession, job_ids: Collection[str]) -> dict[str,
 
 
 async def rank_count(session: AsyncSession, job_id: str) -> int:
-    """Ranks of the job are numbered below this, in every generation."""
+    """The number below which all ranks of the job are numbered, in every generation."""
     return int(await session.scalar(select(func.max(GenerationRow.world_size)).where(GenerationRow.job_id == job_id)) or 0)
 
 
@@ -38,8 +39,8 @@ async def rank_count(session: AsyncSession, job_id: str) -> int:
 
 
 async def drop_events(session: AsyncSession, after: int, up_to: int, limit: int) -> int | None:
-    """Delete events with after < seq <= up_to, at most `limit` of them looked at, but for those of jobs that have not ended. The `seq`
-    that was reached; None: there are no more."""
+    """Delete events of ended jobs with after < seq <= up_to; at most `limit` events are looked at. Returns the `seq` that was reached;
+    None: there are no more."""
     looked_at = select(EventRow.seq).where(EventRow.seq > after, EventRow.seq <= up_to).order_by(EventRow.seq).limit(limit).subquery()
     reached: int | None = await session.scalar(select(func.max(looked_at.c.seq)))
     if reached is None:
@@ -53,17 +54,17 @@ async def drop_events(session: AsyncSession, after: int, up_to: int, limit: int)
 # --- ranks
 
 
-def _settled() -> ColumnElement[bool]:
-    """Nothing more can come from it: it is gone with all that it left acknowledged, or its node is gone for good."""
+def _is_finished() -> ColumnElement[bool]:
+    """The condition that nothing more can come from a rank: it has exited with all records acknowledged, or its node is gone for good."""
     nodes = select(NodeRow.id).where(NodeRow.state == NodeState.GONE)
     return or_(and_(RankRow.state.in_([RankState.EXITED, RankState.MOVED]), RankRow.drained.is_(True)), RankRow.node_id.in_(nodes))
 
 
-async def jobs_with_settled_ranks(session: AsyncSession, ended_before: datetime, limit: int) -> list[tuple[str, int]]:
+async def jobs_with_finished_ranks(session: AsyncSession, ended_before: datetime, limit: int) -> list[tuple[str, int]]:
     """(job, its newest generation) of jobs that ended long ago and have ranks of earlier generations that can go."""
     query = (
         select(JobRow.id, JobRow.generation)
-        .where(JobRow.ended_at < ended_before, RankRow.generation < JobRow.generation, _settled())
+        .where(JobRow.ended_at < ended_before, RankRow.generation < JobRow.generation, _is_finished())
         .join(RankRow, RankRow.job_id == JobRow.id)
         .distinct()
         .limit(limit)
@@ -72,9 +73,9 @@ async def jobs_with_settled_ranks(session: AsyncSession, ended_before: datetime,
 
 
 async def drop_ranks(session: AsyncSession, job_id: str, before_generation: int) -> int:
-    """Delete settled ranks of earlier generations, with how far their events were applied; how many."""
+    """Delete finished ranks of earlier generations, with their event marks. Returns how many."""
     mine = (RankRow.job_id == job_id, RankRow.generation < before_generation)
-    gone = cast("CursorResult[Any]", await session.execute(delete(RankRow).where(*mine, _settled()))).rowcount
+    gone = cast("CursorResult[Any]", await session.execute(delete(RankRow).where(*mine, _is_finished()))).rowcount
     left = select(RankRow.rank).where(
         RankRow.job_id == job_id, RankRow.generation == RankEventMarkRow.generation, RankRow.rank == RankEventMarkRow.rank
     )
@@ -87,14 +88,14 @@ async def drop_ranks(session: AsyncSession, job_id: str, before_generation: int)
 
 
 async def old_artifacts(session: AsyncSession, created_before: datetime, limit: int) -> Sequence[ArtifactRow]:
-    """Of jobs that have ended."""
+    """Old artifacts of jobs that have ended."""
     query = select(ArtifactRow).join(JobRow, JobRow.id == ArtifactRow.job_id)
     query = query.where(ArtifactRow.created_at < created_before, JobRow.state.in_(TERMINAL_JOB_STATES))
     return (await session.scalars(query.order_by(ArtifactRow.id).limit(limit))).all()
 
 
 async def stuck_artifacts(session: AsyncSession, offered_before: datetime, silent_before: datetime, limit: int) -> Sequence[ArtifactRow]:
-    """That have been arriving since before `offered_before`, or since before `silent_before` from a node that is lost or gone."""
+    """Artifacts that have been arriving since before `offered_before`, or since before `silent_before` from a node that is lost or gone."""
     away = NodeRow.state.in_([NodeState.LOST, NodeState.GONE])
     since = or_(ArtifactRow.created_at < offered_before, and_(ArtifactRow.created_at < silent_before, away))
     query = select(ArtifactRow).join(NodeRow, NodeRow.id == ArtifactRow.node_id)
@@ -111,13 +112,13 @@ async def artifacts_of(session: AsyncSession, job_id: str, limit: int) -> Sequen
 
 
 async def artifact_bytes(session: AsyncSession, job_id: str | None = None) -> tuple[int, int]:
-    """(files, bytes) stored or arriving."""
+    """(files, bytes) of artifacts, stored or arriving."""
     query = select(func.count(), func.sum(ArtifactRow.bytes)).where(ArtifactRow.job_id == job_id if job_id else true())
     count, size = (await session.execute(query)).one()
     return int(count), int(size or 0)
 
 
-# --- who wants data gone
+# --- requests to delete data
 
 
 async def removal(session: AsyncSession, job_id: str) -> DataRemovalRow | None:
@@ -125,7 +126,7 @@ async def removal(session: AsyncSession, job_id: str) -> DataRemovalRow | None:
 
 
 async def open_removals(session: AsyncSession, limit: int) -> Sequence[DataRemovalRow]:
-    """The first asked first."""
+    """The requests that are not carried out yet, the oldest first."""
     query = select(DataRemovalRow).where(DataRemovalRow.done_at.is_(None)).order_by(DataRemovalRow.asked_at).limit(limit)
     return (await session.scalars(query)).all()
 

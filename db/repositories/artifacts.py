@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.artifacts import ArtifactChunkRow, ArtifactRow, ProfileRequestRow
+from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow, ProfileRequestRow
 
 
 async def get(session: AsyncSession, artifact_id: str) -> ArtifactRow | None:
@@ -27,7 +27,7 @@ async def by_name(session: AsyncSession, job_id: str, generation: int, rank: int
 
 
 async def page_of_job(session: AsyncSession, job_id: str, before: str | None, limit: int) -> Sequence[ArtifactRow]:
-    """The newest first."""
+    """A page of a job's artifacts, the newest first."""
     query = select(ArtifactRow).where(ArtifactRow.job_id == job_id)
     if before is not None:
         query = query.where(ArtifactRow.id < before)
@@ -35,7 +35,7 @@ async def page_of_job(session: AsyncSession, job_id: str, before: str | None, li
 
 
 async def bytes_of_job(session: AsyncSession, job_id: str) -> int:
-    """What is stored, and what is on its way."""
+    """The bytes of a job's artifacts, stored or arriving."""
     query = select(func.sum(ArtifactRow.bytes)).where(ArtifactRow.job_id == job_id, ArtifactRow.error.is_(None))
     return int((await session.scalar(query)) or 0)
 
@@ -46,7 +46,7 @@ async def newest_request(session: AsyncSession, job_id: str) -> ProfileRequestRo
 
 
 async def answered(session: AsyncSession, request_id: str) -> set[int]:
-    """The ranks whose trace, or word that there is none, has come."""
+    """The ranks that have answered with a trace, or with the reason why there is none."""
     return set(await session.scalars(select(ArtifactRow.rank).where(ArtifactRow.request_id == request_id)))
 
 
@@ -54,13 +54,13 @@ async def answered(session: AsyncSession, request_id: str) -> set[int]:
 
 
 async def chunks(points: AsyncSession, artifact_id: str) -> int:
-    """How many are here; they come in order."""
+    """The number of stored chunks; they arrive in order."""
     query = select(func.count()).select_from(ArtifactChunkRow).where(ArtifactChunkRow.artifact_id == artifact_id)
     return int((await points.scalar(query)) or 0)
 
 
 async def add_chunk(points: AsyncSession, artifact_id: str, number: int, data: bytes) -> None:
-    """One that is here already is left as it is."""
+    """Store a chunk. One that is stored already is left as it is."""
     dialect = postgresql if points.get_bind().dialect.name == "postgresql" else sqlite
     row = {"artifact_id": artifact_id, "number": number, "data": data}
     await points.execute(dialect.insert(ArtifactChunkRow).values(row).on_conflict_do_nothing())
@@ -72,7 +72,7 @@ async def chunk(points: AsyncSession, artifact_id: str, number: int) -> bytes | 
 
 
 async def drop_last_chunks(points: AsyncSession, artifact_id: str, most: int) -> int:
-    """How many of them went."""
+    """Delete the last chunks of an artifact. Returns how many."""
     mine = ArtifactChunkRow.artifact_id == artifact_id
     last = select(ArtifactChunkRow.number).where(mine).order_by(ArtifactChunkRow.number.desc()).limit(most)
     numbers = list(await points.scalars(last))
@@ -81,7 +81,7 @@ async def drop_last_chunks(points: AsyncSession, artifact_id: str, most: int) ->
 
 
 async def jobs_with_requests(session: AsyncSession, job_ids: Collection[str]) -> set[str]:
-    """Those of which a trace was ever asked for."""
+    """The jobs, among these, with any request for a trace."""
     if not job_ids:
         return set()
     return set(await session.scalars(select(ProfileRequestRow.job_id).where(ProfileRequestRow.job_id.in_(job_ids)).distinct()))

@@ -1,4 +1,4 @@
-"""Queries about checkpoints."""
+"""The queries for checkpoints, by job and by folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster.states import TERMINAL_JOB_STATES, CheckpointState
-from db.models.checkpoints import BEING_DELETED, KEPT, CheckpointRow
-from db.models.jobs import JobRow
+from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState
+from paceline.db.models.checkpoints import BEING_DELETED, KEPT, CheckpointRow
+from paceline.db.models.jobs import JobRow
 
 #: How many, the sum of their versions, the newest id, and the jobs at work that were started from one of them.
 Mark = tuple[int, int, str, tuple[str, ...]]
@@ -27,18 +27,18 @@ async def get_locked(session: AsyncSession, checkpoint_id: str) -> CheckpointRow
 
 
 async def by_directory(session: AsyncSession, directory: str) -> CheckpointRow | None:
-    """The directory names job, step and generation, so it is one checkpoint's for ever."""
+    """The checkpoint of a directory, whose name has job, step and generation, so that it belongs to one checkpoint for ever."""
     query = select(CheckpointRow).where(CheckpointRow.directory == directory).order_by(CheckpointRow.id.desc()).limit(1)
     return (await session.scalars(query)).one_or_none()
 
 
 async def present_of_job(session: AsyncSession, job_id: str) -> Sequence[CheckpointRow]:
-    """The newest first."""
+    """The present checkpoints of a job, the newest first."""
     return await present_of_jobs(session, [job_id])
 
 
 async def present_of_jobs(session: AsyncSession, job_ids: Collection[str]) -> Sequence[CheckpointRow]:
-    """The newest first."""
+    """The present checkpoints of these jobs, the newest first."""
     if not job_ids:
         return []
     query = select(CheckpointRow).where(CheckpointRow.job_id.in_(job_ids), CheckpointRow.state.in_(PRESENT))
@@ -74,7 +74,7 @@ async def users_of(session: AsyncSession, checkpoint_ids: Collection[str]) -> di
 
 
 async def marks(session: AsyncSession) -> dict[str, Mark]:
-    """By job, of those that have committed or damaged checkpoints: where a mark is the same, so is what retention goes by."""
+    """By job, a mark of its committed and damaged checkpoints: where the mark is the same, retention decides the same."""
     query = select(CheckpointRow.job_id, func.count(), func.sum(CheckpointRow.version), func.max(CheckpointRow.id))
     found = {
         job: (count, int(versions), newest)
@@ -92,13 +92,13 @@ async def marks(session: AsyncSession) -> dict[str, Mark]:
 
 
 async def saved_last(session: AsyncSession, job_id: str) -> dict[int, datetime]:
-    """When each generation's newest checkpoint was saved, deleted or not."""
+    """The time when each generation's newest checkpoint was saved, deleted or not."""
     query = select(CheckpointRow.generation, func.max(CheckpointRow.created_at)).where(CheckpointRow.job_id == job_id)
     return {row[0]: row[1] for row in await session.execute(query.group_by(CheckpointRow.generation))}
 
 
 async def parameter_hashes(session: AsyncSession, job_id: str) -> dict[int, str]:
-    """By step, of the newest generation that saved it; of deleted checkpoints too."""
+    """The parameter hash by step, from the newest generation that saved it; of deleted checkpoints too."""
     query = select(CheckpointRow.step, CheckpointRow.parameters_sha256).where(
         CheckpointRow.job_id == job_id, CheckpointRow.parameters_sha256.is_not(None)
     )

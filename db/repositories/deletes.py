@@ -1,7 +1,8 @@
 """Deleting the oldest of what is stored of a job, a few thousand rows at a time: the metrics database.
 
-Hazard: deletes of roll-ups and tallies meet the writer's upserts of the same rows. Each function here takes the writer's lock first
-(`ingest.lock`), so that no two transactions wait for each other; so each is kept small, and the caller repeats it.
+Hazard: deletes and their tallies meet the upserts of the writer of the same rows. Each function here takes the same lock first
+(`ingest.lock` for what is appended, `rollups.lock` for roll-ups), so that no two transactions wait for each other; so each is kept
+small, and the caller repeats it. A point goes only when its roll-ups are made: what lies beyond the mark stays.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, Integer, Select, case, column, delete, func, literal, select, update, values
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster.storage import BUCKET_BYTES, LINE_BYTES, POINT_BYTES, Kind, curve_kind
-from db.models.artifacts import ArtifactChunkRow
-from db.models.metrics import LogLineRow, MetricNameRow, MetricRecordRow, MetricRollupRow, StreamMarkRow
-from db.models.storage import StoredDataRow
-from db.repositories import ingest
+from paceline.cluster.history.storage import BUCKET_BYTES, LINE_BYTES, POINT_BYTES, StorageKind, curve_kind
+from paceline.db.models.artifacts import ArtifactChunkRow
+from paceline.db.models.metrics import LogLineRow, MetricNameRow, MetricRecordRow, MetricRollupRow, StreamMarkRow
+from paceline.db.models.storage import StoredDataRow
+from paceline.db.repositories import ingest, rollups
 
 
 @dataclass(frozen=True)
 class Gone:
-    """What was deleted. `to_step`: the highest step of it; None for log lines."""
+    """The amount of deleted data. `to_step`: the highest deleted step; None for log lines."""
 
     rows: int = 0
     bytes: int = 0
@@ -33,21 +34,25 @@ class Gone:
 
 
 async def drop_oldest(
-    session: AsyncSession, job_id: str, kind: Kind, *, rows: int, bytes: int | None = None, up_to: int | None = None
+    session: AsyncSession, job_id: str, kind: StorageKind, *, rows: int, bytes: int | None = None, up_to: int | None = None
 ) -> Gone:
     """Delete at most `rows` points or lines, the oldest first, and not more than make up `bytes`; `up_to`: the newest `seq` to go."""
     await ingest.lock(session)
-    table: Any = MetricRecordRow if kind is Kind.POINTS else LogLineRow
+    table: Any = MetricRecordRow if kind is StorageKind.POINTS else LogLineRow
+    if kind is StorageKind.POINTS:
+        made = await rollups.made_to(session)
+        up_to = made if up_to is None else min(up_to, made)
     gone, last = await _oldest(session, _oldest_query(job_id, kind, up_to).limit(rows), bytes)
     if gone.rows:
         await session.execute(delete(table).where(table.job_id == job_id, table.seq <= last))
-    await _subtract(session, job_id, kind, gone, nothing_left=up_to is None and not gone.rows)
+    nothing_left = not gone.rows and await session.scalar(select(table.seq).where(table.job_id == job_id).limit(1)) is None
+    await _subtract(session, job_id, kind, gone, nothing_left=nothing_left)
     return gone
 
 
-def _oldest_query(job_id: str, kind: Kind, up_to: int | None) -> Select[Any]:
-    """(seq, bytes, step) in the order of arrival."""
-    if kind is Kind.POINTS:
+def _oldest_query(job_id: str, kind: StorageKind, up_to: int | None) -> Select[Any]:
+    """The oldest rows as (seq, bytes, step), in the order of arrival."""
+    if kind is StorageKind.POINTS:
         points = MetricRecordRow
         query = select(points.seq, POINT_BYTES + func.length(points.values), points.step).where(points.job_id == job_id)
         return (query if up_to is None else query.where(points.seq <= up_to)).order_by(points.seq)
@@ -57,7 +62,7 @@ def _oldest_query(job_id: str, kind: Kind, up_to: int | None) -> Select[Any]:
 
 
 async def _oldest(session: AsyncSession, query: Select[Any], bytes: int | None) -> tuple[Gone, int]:
-    """(what would go, the newest `seq` of it)."""
+    """(what would be deleted, its newest `seq`)."""
     rows, total, last, highest = 0, 0, 0, -1
     for seq, size, step in await session.execute(query):
         if bytes is not None and total >= bytes:
@@ -93,7 +98,7 @@ async def names(session: AsyncSession, job_id: str) -> list[str]:
 
 async def drop_buckets(session: AsyncSession, job_id: str, name: str, level: int, ranks: Sequence[int], buckets: range) -> Gone:
     """Delete these buckets of one metric and level."""
-    await ingest.lock(session)
+    await rollups.lock(session)
     table = MetricRollupRow
     mine = (table.job_id == job_id, table.name == name, table.rank.in_(ranks), table.level == level)
     within = (table.bucket >= buckets.start, table.bucket < buckets.stop)
@@ -103,29 +108,29 @@ async def drop_buckets(session: AsyncSession, job_id: str, name: str, level: int
     return gone
 
 
-async def settle(session: AsyncSession, job_id: str, kind: str) -> None:
-    """Nothing of this kind is stored any more, whatever was counted."""
-    await ingest.lock(session)
-    await _subtract(session, job_id, kind, Gone(), nothing_left=True)
+async def clear_count(session: AsyncSession, job_id: str, level: int) -> None:
+    """Set the count of a level to zero, whatever was counted: nothing of it is stored any more."""
+    await rollups.lock(session)
+    await _subtract(session, job_id, curve_kind(level), Gone(), nothing_left=True)
 
 
 # --- what goes with the job's data
 
 
 async def forget_marks(session: AsyncSession, job_id: str, before_generation: int) -> None:
-    """Of ranks that can send nothing more."""
+    """Delete the marks of ranks that can send nothing more."""
     await ingest.lock(session)
     mine = (StreamMarkRow.job_id == job_id, StreamMarkRow.generation < before_generation)
     await session.execute(delete(StreamMarkRow).where(*mine))
 
 
 async def stored_artifacts(session: AsyncSession) -> list[str]:
-    """Of which there is at least one chunk."""
+    """The artifacts of which at least one chunk is stored."""
     return list(await session.scalars(select(ArtifactChunkRow.artifact_id).where(ArtifactChunkRow.number == 0)))
 
 
 async def _subtract(session: AsyncSession, job_id: str, kind: str, gone: Gone, *, nothing_left: bool = False) -> None:
-    """Take it off the tally. `nothing_left`: there is no such row any more, whatever was counted."""
+    """Subtract deleted data from the count. `nothing_left`: there is no such row any more, whatever was counted."""
     table = StoredDataRow
     changes: dict[str, Any] = {"gone_rows": table.gone_rows + gone.rows}
     for name, less in (("rows", gone.rows), ("bytes", gone.bytes)):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.events import IS_PLANNED, EventRow
+from paceline.db.models.events import IS_PLANNED, EventRow
 
 _EVENTS_LOCK = 0x7061_6365_0001
 
@@ -26,7 +26,7 @@ async def append(session: AsyncSession, event: EventRow) -> EventRow:
 
 
 async def after(session: AsyncSession, seq: int, *, limit: int, job_id: str | None = None) -> list[EventRow]:
-    """Events beyond `seq`, oldest first."""
+    """Events beyond `seq`, the oldest first."""
     query = select(EventRow).where(EventRow.seq > seq).order_by(EventRow.seq).limit(limit)
     if job_id is not None:
         query = query.where(EventRow.job_id == job_id)
@@ -34,14 +34,14 @@ async def after(session: AsyncSession, seq: int, *, limit: int, job_id: str | No
 
 
 async def planned(session: AsyncSession, job_id: str) -> EventRow | None:
-    """The newest event that tells what strategy auto chose for a job."""
+    """The newest event that records the strategy that auto chose for a job."""
     query = select(EventRow).where(EventRow.job_id == job_id, IS_PLANNED).order_by(EventRow.seq.desc()).limit(1)
     return (await session.scalars(query)).first()
 
 
-async def has_any(session: AsyncSession, job_id: str, type: str) -> bool:
-    """Whether a job has an event of this type. Reads the job's events: ask seldom."""
-    query = select(EventRow.seq).where(EventRow.job_id == job_id, EventRow.type == type).limit(1)
+async def has_any(session: AsyncSession, job_id: str, *types: str) -> bool:
+    """Whether a job has an event of one of these types. Reads the job's events: ask seldom."""
+    query = select(EventRow.seq).where(EventRow.job_id == job_id, EventRow.type.in_(types)).limit(1)
     return (await session.scalar(query)) is not None
 
 
@@ -54,7 +54,7 @@ async def newest_seq_of_job(session: AsyncSession, job_id: str) -> int:
 
 
 async def states_of_job(session: AsyncSession, job_id: str) -> Sequence[EventRow]:
-    """The job's own events that tell its state, oldest first: what its ranks told is left out."""
+    """The job's own events that record its state, the oldest first; events from its ranks are left out."""
     told_by_ranks = ("job.evaluated", "job.sample", "job.carried_on")
     query = select(EventRow).where(EventRow.job_id == job_id, EventRow.type.like("job.%"), EventRow.type.not_in(told_by_ranks))
     return [event for event in await session.scalars(query.order_by(EventRow.seq)) if "state" in event.data]

@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import delete, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.identity import IdempotencyKeyRow
+from paceline.db.models.identity import IdempotencyKeyRow
 
 
 async def lock(session: AsyncSession, user_id: str, key: str) -> bool:
-    """Whether no other transaction holds this key. On SQLite there is only one writer, so nobody else can."""
+    """Whether no other transaction holds this key. On SQLite there is only one writer, so no other can."""
     if session.get_bind().dialect.name != "postgresql":
         return True
     number = int.from_bytes(hashlib.sha256(f"{user_id}\0{key}".encode()).digest()[:8], signed=True)
@@ -21,7 +21,7 @@ async def lock(session: AsyncSession, user_id: str, key: str) -> bool:
 
 
 async def claim(session: AsyncSession, row: IdempotencyKeyRow) -> IdempotencyKeyRow | None:
-    """None when the key is ours now, else the row of the request that used it first."""
+    """Claim a key. Returns None on success, else the row of the request that used it first."""
     earlier = await session.get(IdempotencyKeyRow, (row.user_id, row.key))
     if earlier is None:
         session.add(row)

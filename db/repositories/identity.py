@@ -9,9 +9,9 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster.states import NodeState
-from db.models.identity import ApiKeyRow, JoinTokenRow, LoginLinkRow, SessionRow, UserRow
-from db.models.nodes import NodeRow
+from paceline.cluster.states import NodeState
+from paceline.db.models.identity import ApiKeyRow, JoinTokenRow, LoginLinkRow, SessionRow, UserRow
+from paceline.db.models.nodes import NodeRow
 
 
 async def key_with_user(session: AsyncSession, digest: str) -> tuple[ApiKeyRow, UserRow] | None:
@@ -30,12 +30,12 @@ async def key_locked_by_id(session: AsyncSession, key_id: str) -> ApiKeyRow | No
 
 
 async def keys_made_with(session: AsyncSession, key_id: str) -> Sequence[str]:
-    """The ids of the keys that this one made."""
+    """The ids of the keys that were made with this key."""
     return (await session.scalars(select(ApiKeyRow.id).where(ApiKeyRow.parent_id == key_id))).all()
 
 
 async def keys_named(session: AsyncSession, user_id: str, name: str) -> Sequence[ApiKeyRow]:
-    """Those of a user that are not revoked."""
+    """The keys of a user with this name that are not revoked."""
     query = select(ApiKeyRow).where(ApiKeyRow.user_id == user_id, ApiKeyRow.name == name, ApiKeyRow.revoked_at.is_(None))
     return (await session.scalars(query)).all()
 
@@ -106,7 +106,7 @@ async def users_page(session: AsyncSession, after: str | None, limit: int) -> Se
 
 
 async def keys_page(session: AsyncSession, user_id: str | None, after: str | None, limit: int) -> Sequence[ApiKeyRow]:
-    """`user_id` None: everybody's keys."""
+    """A page of keys. `user_id` None: the keys of all users."""
     query = select(ApiKeyRow).order_by(ApiKeyRow.id).limit(limit)
     if user_id is not None:
         query = query.where(ApiKeyRow.user_id == user_id)
@@ -120,6 +120,6 @@ async def present_node(session: AsyncSession, name: str) -> NodeRow | None:
 
 
 async def forget_expired(session: AsyncSession, now: datetime) -> None:
-    """Sessions, login links and join tokens that open nothing any more."""
+    """Delete expired sessions, login links and join tokens."""
     for model in (SessionRow, LoginLinkRow, JoinTokenRow):
         await session.execute(delete(model).where(model.expires_at <= now))

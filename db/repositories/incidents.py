@@ -1,4 +1,4 @@
-"""Queries about incidents."""
+"""The queries for incidents of jobs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.incidents import UNSETTLED, IncidentRow
+from paceline.db.models.incidents import UNSETTLED, IncidentRow
 
 
 async def of_job(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
-    """Oldest first."""
+    """The incidents of a job, the oldest first."""
     query = select(IncidentRow).where(IncidentRow.job_id == job_id).order_by(IncidentRow.decided_at, IncidentRow.id)
     return (await session.scalars(query)).all()
 
 
 async def of_generation(session: AsyncSession, job_id: str, generation: int) -> IncidentRow | None:
-    """The fault that ended this generation."""
+    """The incident that ended this generation."""
     query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.generation == generation).order_by(IncidentRow.id).limit(1)
     return (await session.scalars(query)).one_or_none()
 
@@ -28,7 +28,7 @@ async def that_led_to(session: AsyncSession, job_id: str, generation: int) -> In
 
 
 async def unanswered(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
-    """Restarts that wait for slots."""
+    """The restarts that wait for slots."""
     query = select(IncidentRow).where(
         IncidentRow.job_id == job_id,
         IncidentRow.action == "restarted",
@@ -39,11 +39,11 @@ async def unanswered(session: AsyncSession, job_id: str) -> Sequence[IncidentRow
 
 
 async def unfinished(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
-    """Those that neither were overcome, as far as the ledger itself knows, nor closed."""
+    """Incidents that are neither overcome, as far as the rows themselves tell, nor closed."""
     query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.first_step_at.is_(None), IncidentRow.closed_at.is_(None))
     return (await session.scalars(query)).all()
 
 
 async def unsettled(session: AsyncSession) -> Sequence[IncidentRow]:
-    """Those of which a rank has yet to tell how it ended."""
+    """Incidents of which a rank has yet to report how it ended."""
     return (await session.scalars(select(IncidentRow).where(UNSETTLED).order_by(IncidentRow.id))).all()

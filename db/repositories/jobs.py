@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, cast, func, or_, select, true, tuple_
+from sqlalchemy import ColumnElement, Text, and_, cast, exists, func, null, or_, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from cluster.states import JobState
-from db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
-from db.models.nodes import NodeRow
+from paceline.cluster.states import EndReason, JobState
+from paceline.db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
 
 SORTABLE: dict[str, InstrumentedAttribute[Any]] = {"created_at": JobRow.created_at, "name": JobRow.name, "priority": JobRow.priority}
 
@@ -42,7 +42,7 @@ async def get(session: AsyncSession, job_id: str) -> JobRow | None:
 
 
 async def get_locked(session: AsyncSession, job_id: str) -> JobRow | None:
-    """For a transaction that will change the job. SQLite's one writer needs no lock, and ignores this."""
+    """The job's row, for a transaction that will change the job. SQLite's one writer needs no lock, and ignores this."""
     return await session.get(JobRow, job_id, with_for_update={"key_share": True}, populate_existing=True)
 
 
@@ -63,6 +63,17 @@ async def undecided(session: AsyncSession) -> Sequence[JobRow]:
     return (await session.scalars(select(JobRow).where(UNDECIDED).order_by(JobRow.id))).all()
 
 
+async def quiet(session: AsyncSession) -> Sequence[JobRow]:
+    """Running jobs of which a rank is quiet, or that seem to hang."""
+    mine = and_(RankRow.job_id == JobRow.id, RankRow.generation == JobRow.generation)
+    newest = and_(GenerationRow.job_id == JobRow.id, GenerationRow.generation == JobRow.generation)
+    seems_hung = exists().where(newest, GenerationRow.hang.is_not(null()))
+    is_quiet = exists().where(mine, RankRow.quiet_since.is_not(None))
+    return (
+        await session.scalars(select(JobRow).where(JobRow.state == JobState.RUNNING, or_(is_quiet, seems_hung)).order_by(JobRow.id))
+    ).all()
+
+
 async def in_state(session: AsyncSession, state: JobState) -> Sequence[JobRow]:
     return (await session.scalars(select(JobRow).where(JobRow.state == state).order_by(JobRow.id))).all()
 
@@ -73,13 +84,13 @@ async def queued(session: AsyncSession) -> Sequence[JobRow]:
 
 
 async def queue_mark(session: AsyncSession) -> str:
-    """Id and version of each of them, in one word: where it is the same, so is the queue. Empty: nobody waits."""
+    """Id and version of each queued job, as one word: where it is the same, so is the queue. Empty: no job waits."""
     each = JobRow.id + ":" + cast(JobRow.version, Text)
     return await session.scalar(select(func.aggregate_strings(each, ",")).where(WAITING)) or ""
 
 
 async def unchanged(session: AsyncSession, marks: Sequence[tuple[str, int]]) -> Sequence[JobRow]:
-    """Those of these jobs that still have this version, for a transaction that changes them."""
+    """The jobs among these that still have this version, for a transaction that changes them."""
     query = select(JobRow).where(tuple_(JobRow.id, JobRow.version).in_(marks)).order_by(JobRow.id).with_for_update(key_share=True)
     return (await session.scalars(query)).all()
 
@@ -101,13 +112,13 @@ async def generations_of(session: AsyncSession, job_id: str) -> Sequence[Generat
 
 
 async def newest_generations(session: AsyncSession, job_id: str, limit: int) -> Sequence[GenerationRow]:
-    """Oldest first."""
+    """The newest generations of a job, the oldest of them first."""
     query = select(GenerationRow).where(GenerationRow.job_id == job_id).order_by(GenerationRow.generation.desc()).limit(limit)
     return (await session.scalars(query)).all()[::-1]
 
 
 async def has_carried_on(session: AsyncSession, job: JobRow, since: int) -> bool:
-    """Whether a process that was there in generation `since` is in the newest one: what it had reached by then stands."""
+    """Whether a process from generation `since` is in the newest generation: the steps that it had done by then count."""
     mine = (RankRow.job_id == job.id, RankRow.generation == job.generation, RankRow.born_generation <= since)
     return await session.scalar(select(func.count()).select_from(RankRow).where(*mine)) != 0
 
@@ -132,7 +143,7 @@ async def open_ranks_of_nodes(session: AsyncSession, node_ids: Collection[str]) 
 
 
 async def open_ranks_to_report(session: AsyncSession, node_id: str) -> Sequence[tuple[RankRow, GenerationRow | None]]:
-    """The open ranks of a node, each with its generation as long as no step of that is known."""
+    """The open ranks of a node, each with its generation as long as no step of that generation is known."""
     its_generation = and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation)
     query = (
         select(RankRow, GenerationRow)
@@ -188,8 +199,15 @@ async def running(session: AsyncSession) -> Sequence[JobRow]:
     return await in_state(session, JobState.RUNNING)
 
 
+async def resized_since(session: AsyncSession, job_ids: Collection[str], since: datetime) -> dict[str, int]:
+    """How many generations of each job have ended for another size."""
+    mine = (GenerationRow.job_id.in_(job_ids), GenerationRow.end_reason == EndReason.RESIZED, GenerationRow.ended_at > since)
+    query = select(GenerationRow.job_id, func.count()).where(*mine).group_by(GenerationRow.job_id)
+    return {str(job_id): int(count) for job_id, count in (await session.execute(query))}
+
+
 async def joiners(session: AsyncSession, job_ids: Collection[str], since: datetime) -> Sequence[tuple[RankRow, GenerationRow]]:
-    """With their generations, the earliest to end first: whoever came to its generation from being parked, and who failed while parked."""
+    """Ranks that joined from being parked, or failed while parked, with their generations, the earliest to end first."""
     query = (
         select(RankRow, GenerationRow)
         .join(GenerationRow, and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation))

@@ -1,4 +1,4 @@
-"""Leases: who runs which loop. Taking one is a compare-and-set on its row."""
+"""Queries for leases, which give each loop to one process. Taking one is a compare-and-set on its row."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sqlalchemy import delete, or_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.leases import LeaseRow
+from paceline.db.models.leases import LeaseRow
 
 
 async def take(session: AsyncSession, name: str, holder: str, now: datetime, expires_at: datetime, *, by_force: bool = False) -> bool:
-    """Take or renew the lease; False while somebody else's is still valid. `by_force` does not ask."""
+    """Take or renew the lease. Returns False while another process's lease is still valid. `by_force` takes it all the same."""
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     fresh = dialect.insert(LeaseRow).values(name=name, holder=holder, expires_at=expires_at)
     allowed = None if by_force else or_(LeaseRow.holder == holder, LeaseRow.expires_at <= now)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from sqlalchemy import exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster.states import TERMINAL_JOB_STATES, JobState, NodeState, RankState
-from db.models.jobs import JobRow, RankRow
-from db.models.metrics import LogLineRow
-from db.models.nodes import NodeRow
+from paceline.cluster.states import TERMINAL_JOB_STATES, JobState, NodeState, RankState
+from paceline.db.models.jobs import JobRow, RankRow
+from paceline.db.models.metrics import LogLineRow
+from paceline.db.models.nodes import NodeRow
 
 
 class LogColumns(NamedTuple):
@@ -25,8 +25,8 @@ class LogColumns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LogFilter:
-    """Which lines; None: all."""
+class LogQuery:
+    """The lines to read; None: no restriction."""
 
     ranks: Sequence[int] | None = None
     levels: Sequence[str] | None = None
@@ -42,10 +42,10 @@ async def newest_seq(session: AsyncSession, job_id: str) -> int:
 
 
 async def page(
-    session: AsyncSession, job_id: str, *, after: int, up_to: int, limit: int, newest: bool = False, where: LogFilter | None = None
+    session: AsyncSession, job_id: str, *, after: int, up_to: int, limit: int, newest: bool = False, where: LogQuery | None = None
 ) -> list[LogColumns]:
     """Lines with after < seq <= up_to in order: the oldest `limit` of them, or the newest."""
-    where = where or LogFilter()
+    where = where or LogQuery()
     query = select(*_COLUMNS).where(LogLineRow.job_id == job_id, LogLineRow.seq > after, LogLineRow.seq <= up_to)
     if where.ranks is not None:
         query = query.where(LogLineRow.rank.in_(where.ranks))
@@ -59,12 +59,12 @@ async def page(
 
 
 async def job_state(session: AsyncSession, job_id: str) -> JobState | None:
-    """None: there is no such job."""
+    """The state of a job; None: there is no such job."""
     return await session.scalar(select(JobRow.state).where(JobRow.id == job_id))
 
 
 async def is_complete(session: AsyncSession, job_id: str) -> bool:
-    """The job has ended, and each of its ranks has sent its last line or can never send it."""
+    """Whether the job has ended, and each of its ranks has sent its last line or can never send it."""
     state = await job_state(session, job_id)
     if state not in TERMINAL_JOB_STATES:
         return False

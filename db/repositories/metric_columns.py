@@ -1,4 +1,4 @@
-"""What queries read of points and roll-ups: plain columns, never whole ORM objects."""
+"""The columns of points and roll-ups that queries read: plain columns, never whole ORM objects."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.metrics import MetricRecordRow, MetricRollupRow
-from monitoring.rollup import Bucket
+from paceline.db.models.metrics import MetricRecordRow, MetricRollupRow
+from paceline.monitoring.rollup import Bucket
 
 
 class RecordColumns(NamedTuple):
@@ -23,6 +23,7 @@ class RecordColumns(NamedTuple):
 
 class StoredBucket(NamedTuple):
     name: str
+    rank: int
     generation: int
     number: int
     bucket: Bucket
@@ -32,6 +33,7 @@ class StoredBucket(NamedTuple):
 RECORDS: Select[Any] = select(*(getattr(MetricRecordRow, name) for name in RecordColumns._fields))
 BUCKETS: Select[Any] = select(
     MetricRollupRow.name,
+    MetricRollupRow.rank,
     MetricRollupRow.generation,
     MetricRollupRow.bucket,
     *(getattr(MetricRollupRow, field.name) for field in fields(Bucket)),
@@ -44,4 +46,4 @@ async def records(session: AsyncSession, query: Select[Any]) -> list[RecordColum
 
 async def buckets(session: AsyncSession, query: Select[Any]) -> list[StoredBucket]:
     found = await session.execute(query)
-    return [StoredBucket(name, generation, number, Bucket(*rest)) for name, generation, number, *rest in found]
+    return [StoredBucket(name, rank, generation, number, Bucket(*rest)) for name, rank, generation, number, *rest in found]

@@ -8,11 +8,12 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.metrics import MetricNameRow, MetricRecordRow, MetricRollupRow
-from db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
+from paceline.db.models.metrics import MetricNameRow, MetricRecordRow, MetricRollupRow
+from paceline.db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
+from paceline.db.repositories.rollups import RollupTail
 
 
-class Range(NamedTuple):
+class StepRange(NamedTuple):
     """Steps first..last, both included."""
 
     first: int
@@ -29,42 +30,44 @@ async def names(session: AsyncSession, job_id: str) -> list[str]:
     return list(await session.scalars(query))
 
 
-async def step_range(session: AsyncSession, job_id: str, rank: int) -> Range | None:
+async def step_range(session: AsyncSession, job_id: str, rank: int) -> StepRange | None:
     """The first and last step of one rank. Two queries in one, since only a lone min or max is read off the index."""
     mine = (MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank)
     first = select(func.min(MetricRecordRow.step)).where(*mine).scalar_subquery()
     last = select(func.max(MetricRecordRow.step)).where(*mine).scalar_subquery()
     row = (await session.execute(select(first, last))).one()
-    return None if row[0] is None else Range(row[0], row[1])
+    return None if row[0] is None else StepRange(row[0], row[1])
 
 
-async def rolled_range(session: AsyncSession, job_id: str, rank: int, names: Sequence[str], level: int) -> Range | None:
-    """About the first, and the last step of one rank, from roll-ups of a coarse level: for where points have been deleted."""
+async def rolled_range(session: AsyncSession, job_id: str, rank: int, names: Sequence[str], level: int) -> StepRange | None:
+    """About the first, and the last step of one rank, from stored roll-ups of a coarse level: for where points have been deleted."""
     table = MetricRollupRow
     query = select(func.min(table.bucket), func.max(table.last_step)).where(
         table.job_id == job_id, table.name.in_(names), table.rank == rank, table.level == level
     )
     lowest, last = (await session.execute(query)).one()
-    return None if lowest is None else Range(lowest * level, last)
+    return None if lowest is None else StepRange(lowest * level, last)
 
 
-async def raw(session: AsyncSession, job_id: str, rank: int, steps: Range, limit: int) -> list[RecordColumns]:
+async def raw(session: AsyncSession, job_id: str, rank: int, steps: StepRange, limit: int) -> list[RecordColumns]:
     """Records of one rank in the order of their steps; one more than `limit` at most, which tells that they do not fit."""
     mine = (MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank, MetricRecordRow.step.between(*steps))
     return await records(session, RECORDS.where(*mine).order_by(MetricRecordRow.step, MetricRecordRow.seq).limit(limit + 1))
 
 
-async def rollups(session: AsyncSession, job_id: str, names: Sequence[str], rank: int, level: int, steps: Range) -> list[StoredBucket]:
-    """Buckets that hold any of these steps, in order."""
-    table = MetricRollupRow
+async def rollups(
+    session: AsyncSession, job_id: str, names: Sequence[str], rank: int, level: int, steps: StepRange, tail: RollupTail
+) -> list[StoredBucket]:
+    """Buckets that hold any of these steps, in order; `tail`: the rank's points that are in no stored bucket yet."""
+    table, numbers = MetricRollupRow, range(steps.first // level, steps.last // level + 1)
     query = BUCKETS.where(
         table.job_id == job_id,
         table.name.in_(names),
         table.rank == rank,
         table.level == level,
-        table.bucket.between(steps.first // level, steps.last // level),
+        table.bucket.between(numbers[0], numbers[-1]),
     )
-    return await buckets(session, query.order_by(table.name, table.bucket))
+    return tail.add_to(await buckets(session, query), level, names=names, numbers=numbers)
 
 
 async def records_after(session: AsyncSession, job_id: str, seq: int, limit: int) -> list[RecordColumns]:

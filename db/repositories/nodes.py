@@ -1,4 +1,4 @@
-"""Queries about nodes."""
+"""The queries for nodes and their marks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import Table, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster.states import NodeState
-from db.models.nodes import NodeRow
+from paceline.cluster.states import NodeState
+from paceline.db.models.nodes import NodeRow
 
 
 class Mark(NamedTuple):
-    """What tells whether an agent's channel has something to do: who speaks for the node, and what it should be doing."""
+    """Whether an agent's channel has something to do: the channel that speaks for the node, and the revision of its desired state."""
 
     id: str
     state: NodeState
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
     leaving: bool
 
 
-class Address(NamedTuple):
+class NodeAddress(NamedTuple):
     host: str
     store_port: int
 
@@ -45,24 +45,25 @@ async def get(session: AsyncSession, node_id: str) -> NodeRow | None:
 
 
 async def get_locked(session: AsyncSession, node_id: str) -> NodeRow | None:
-    """For a transaction that will change the node, or that reads its assignments and its revision as one."""
+    """The node's row, for a transaction that will change it, or that reads its assignments and its revision as one."""
     return await session.get(NodeRow, node_id, with_for_update={"key_share": True}, populate_existing=True)
 
 
 async def lock(session: AsyncSession, node_ids: Collection[str]) -> None:
-    """Until the commit no report of these nodes is brought into the rows. In id order, so that two transactions never wait for each other."""
+    """Lock these nodes until the commit: no report of them is stored meanwhile. In id order, so that two transactions never wait for
+    each other."""
     query = select(NodeRow.id).where(NodeRow.id.in_(node_ids)).order_by(NodeRow.id).with_for_update(key_share=True)
     await session.execute(query)
 
 
 async def all_locked(session: AsyncSession, node_ids: Collection[str]) -> Sequence[NodeRow]:
-    """For a transaction that will change these nodes; in id order, so that two transactions never wait for each other."""
+    """The rows of these nodes, for a transaction that will change them; in id order, so that two transactions never wait for each other."""
     query = select(NodeRow).where(NodeRow.id.in_(node_ids)).order_by(NodeRow.id).with_for_update(key_share=True)
     return (await session.scalars(query.execution_options(populate_existing=True))).all()
 
 
 async def page(session: AsyncSession, states: Collection[NodeState], after: tuple[str, str] | None, limit: int) -> Sequence[NodeRow]:
-    """By name. Without `states`: all but the gone ones."""
+    """A page of nodes by name. Without `states`: all but the gone ones."""
     wanted = states or set(NodeState) - {NodeState.GONE}
     query = select(NodeRow).where(NodeRow.state.in_(wanted)).order_by(NodeRow.name, NodeRow.id).limit(limit)
     if after is not None:
@@ -76,14 +77,14 @@ async def present(session: AsyncSession) -> Sequence[NodeRow]:
 
 
 async def marks(session: AsyncSession, node_ids: Collection[str] | None = None) -> dict[str, Mark]:
-    """By node: of these, or of all that an agent may speak for, the gone ones with a channel included."""
+    """Marks by node: of these, or of all that an agent may speak for, including gone ones with a channel."""
     spoken_for = or_(NodeRow.state != NodeState.GONE, NodeRow.channel_id.is_not(None))
     query = select(*_MARK).where(spoken_for if node_ids is None else NodeRow.id.in_(node_ids))
     return {row.id: Mark(*row) for row in await session.execute(query)}
 
 
-async def unheard(session: AsyncSession, since: datetime) -> list[Silence]:
-    """Nodes not heard of since then, and those that drain, or were lost while they drained."""
+async def silent_since(session: AsyncSession, since: datetime) -> list[Silence]:
+    """Nodes without a heartbeat since then, and those that drain, or were lost while they drained."""
     heard = or_(NodeRow.heartbeat_at > since, NodeRow.joined_at > since)
     drained = or_(NodeRow.state == NodeState.DRAINING, NodeRow.state_before_unreachable == NodeState.DRAINING)
     columns = (NodeRow.id, NodeRow.state, NodeRow.state_before_unreachable, NodeRow.heartbeat_at, NodeRow.joined_at)
@@ -96,8 +97,8 @@ async def in_states(session: AsyncSession, states: Collection[NodeState]) -> set
 
 
 async def note_heartbeats(session: AsyncSession, beats: Sequence[Mapping[str, Any]]) -> None:
-    """Each with `node_id` and the columns that a heartbeat changes. A node whose row is locked, or that is gone, is passed over: its
-    next heartbeat is soon enough, and so this never waits for a transaction that waits for it."""
+    """Store heartbeats, each with `node_id` and its columns. A node whose row is locked, or that is gone, is passed over: its next
+    heartbeat is soon enough, and so this never waits for a transaction that waits for it."""
     mine = select(NodeRow.id).where(NodeRow.id == bindparam("node_id"), NodeRow.state != NodeState.GONE)
     columns = ("heartbeat_at", "clock_skew", "backlog", "last_sample")
     table = cast("Table", NodeRow.__table__)
@@ -106,7 +107,7 @@ async def note_heartbeats(session: AsyncSession, beats: Sequence[Mapping[str, An
 
 
 async def silent_and_draining(session: AsyncSession, node_ids: Collection[str]) -> tuple[set[str], set[str]]:
-    """Of these nodes: those whose agent is not connected to any replica, and those that drain."""
+    """Among these nodes: those whose agent is not connected to any replica, and those that drain."""
     if not node_ids:
         return set(), set()
     query = select(NodeRow.id, NodeRow.channel_id, NodeRow.state).where(NodeRow.id.in_(node_ids))
@@ -115,7 +116,7 @@ async def silent_and_draining(session: AsyncSession, node_ids: Collection[str]) 
 
 
 async def behind(session: AsyncSession) -> set[str]:
-    """Nodes that have said that they have reports which have not been sent."""
+    """Nodes that have reported records which they have not sent yet."""
     return set(await session.scalars(select(NodeRow.id).where(NodeRow.backlog > 0)))
 
 
@@ -127,14 +128,14 @@ async def named(session: AsyncSession, node_ids: Collection[str]) -> dict[str, s
     return dict((await session.execute(query)).all())
 
 
-async def addresses(session: AsyncSession, node_ids: Collection[str]) -> dict[str, Address]:
-    """Where other nodes reach them, gone ones too."""
+async def addresses(session: AsyncSession, node_ids: Collection[str]) -> dict[str, NodeAddress]:
+    """The addresses under which other nodes reach these, gone ones too."""
     query = select(NodeRow.id, NodeRow.address, NodeRow.store_port).where(NodeRow.id.in_(node_ids))
-    return {node_id: Address(host, port) for node_id, host, port in await session.execute(query)}
+    return {node_id: NodeAddress(host, port) for node_id, host, port in await session.execute(query)}
 
 
 async def raise_desired_revision(session: AsyncSession, node_ids: Collection[str]) -> None:
-    """They are locked in id order first, so that two transactions never wait for each other."""
+    """Raise the desired revision of these nodes. They are locked in id order first, so that two transactions never wait for each other."""
     if not node_ids:
         return
     if len(node_ids) > 1 and session.get_bind().dialect.name != "sqlite":

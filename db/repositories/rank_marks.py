@@ -1,4 +1,4 @@
-"""Which ranks a node holds, and how far their events have been applied."""
+"""Queries for the ranks that a node holds, and for how far their events have been applied."""
 
 from __future__ import annotations
 
@@ -8,38 +8,43 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster.states import RankState
-from db.models.jobs import RankEventMarkRow, RankRow
+from paceline.cluster.protocol import RankKey
+from paceline.cluster.states import RankState
+from paceline.db.models.jobs import RankEventMarkRow, RankRow
+from paceline.monitoring.points import RankBatch
 
-Place = tuple[str, int, int]  # job_id, generation, rank
+
+def key_of(batch: RankBatch) -> RankKey:
+    """The rank that a batch of records comes from."""
+    return RankKey(batch.job_id, batch.generation, batch.rank)
 
 
-async def ranks_of(session: AsyncSession, node_id: str, job_ids: Collection[str]) -> set[Place]:
+async def ranks_of(session: AsyncSession, node_id: str, job_ids: Collection[str]) -> set[RankKey]:
     query = select(RankRow.job_id, RankRow.generation, RankRow.rank).where(RankRow.node_id == node_id, RankRow.job_id.in_(job_ids))
-    return {(job_id, generation, rank) for job_id, generation, rank in await session.execute(query)}
+    return {RankKey(*row) for row in await session.execute(query)}
 
 
-async def living_ranks_of(session: AsyncSession, node_ids: Collection[str]) -> dict[str, set[Place]]:
+async def living_ranks_of(session: AsyncSession, node_ids: Collection[str]) -> dict[str, set[RankKey]]:
     """The ranks that these nodes hold and that have not ended, by node."""
     query = select(RankRow.node_id, RankRow.job_id, RankRow.generation, RankRow.rank).where(
         RankRow.node_id.in_(node_ids), RankRow.state.not_in([RankState.EXITED, RankState.MOVED])
     )
-    found: dict[str, set[Place]] = {node_id: set() for node_id in node_ids}
+    found: dict[str, set[RankKey]] = {node_id: set() for node_id in node_ids}
     for node_id, job_id, generation, rank in await session.execute(query):
-        found[node_id].add((job_id, generation, rank))
+        found[node_id].add(RankKey(job_id, generation, rank))
     return found
 
 
-async def load(session: AsyncSession, places: Sequence[Place], *, lock: bool = False) -> dict[Place, int]:
+async def load(session: AsyncSession, places: Sequence[RankKey], *, lock: bool = False) -> dict[RankKey, int]:
     """Marks of the places that have one; `lock` keeps other transactions off them."""
     key = (RankEventMarkRow.job_id, RankEventMarkRow.generation, RankEventMarkRow.rank)
     query = select(*key, RankEventMarkRow.seq).where(tuple_(*key).in_(places))
     if lock:
         query = query.with_for_update()
-    return {(job_id, generation, rank): seq for job_id, generation, rank, seq in await session.execute(query)}
+    return {RankKey(job_id, generation, rank): seq for job_id, generation, rank, seq in await session.execute(query)}
 
 
-async def save(session: AsyncSession, marks: Mapping[Place, int]) -> None:
+async def save(session: AsyncSession, marks: Mapping[RankKey, int]) -> None:
     if not marks:
         return
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite

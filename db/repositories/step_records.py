@@ -1,16 +1,18 @@
-"""What rank 0, or another one, told of each step: the records of a job's steps, in order, as much at a time as is asked for."""
+"""The records of a job's steps by rank 0, or another rank, in order, as many at a time as are asked for."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import select, tuple_, union
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.metrics import MetricRecordRow, MetricRollupRow
-from db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
-from monitoring.rollup import LEVELS
+from paceline.db.models.metrics import MetricRecordRow, MetricRollupRow
+from paceline.db.repositories import rollups
+from paceline.db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
+from paceline.monitoring.rollup import LEVELS, Bucket
 
 #: Rows that are read at once: more would hold the event loop for too long.
 CHUNK = 1_000
@@ -36,10 +38,11 @@ async def in_order(
 
 
 async def ranks(session: AsyncSession, job_id: str) -> list[int]:
-    """Every rank that has told of a step; from the coarsest roll-ups."""
+    """Every rank that has recorded a value; from the coarsest roll-ups, and the points that are not in them yet."""
     table = MetricRollupRow
-    query = select(table.rank).where(table.job_id == job_id, table.level == LEVELS[-1]).distinct().order_by(table.rank)
-    return list(await session.scalars(query))
+    stored = select(table.rank).where(table.job_id == job_id, table.level == LEVELS[-1])
+    newer = select(_ROWS.rank).where(_ROWS.job_id == job_id, _ROWS.seq > await rollups.made_to(session), _ROWS.values != "{}")
+    return sorted(await session.scalars(union(stored, newer)))
 
 
 async def at_steps(session: AsyncSession, job_id: str, steps: Sequence[int]) -> list[RecordColumns]:
@@ -53,77 +56,64 @@ async def newest(session: AsyncSession, job_id: str, generation: int, limit: int
     return await records(session, RECORDS.where(*mine).order_by(_ROWS.step.desc(), _ROWS.seq.desc()).limit(limit))
 
 
+# --- from the coarsest roll-ups
+
+
 async def highest(session: AsyncSession, job_id: str, generation: int, name: str) -> dict[int, float]:
-    """The largest value of one generation, by rank; from the coarsest roll-ups."""
-    table = MetricRollupRow
-    query = (
-        select(table.rank, func.max(table.maximum))
-        .where(table.job_id == job_id, table.name == name, table.generation == generation, table.level == LEVELS[-1])
-        .group_by(table.rank)
-        .order_by(table.rank)
-    )
-    return {rank: value for rank, value in await session.execute(query) if value is not None}
+    """The largest value of one generation, by rank."""
+    found: dict[int, float] = {}
+    for each in await rollups.coarsest(session, job_id, names=(name,), generation=generation):
+        if each.bucket.maximum is not None:
+            found[each.rank] = max(each.bucket.maximum, found.get(each.rank, each.bucket.maximum))
+    return found
 
 
 async def means(session: AsyncSession, job_id: str, generation: int, names: Collection[str]) -> dict[str, dict[int, float]]:
-    """Over all steps of one generation, by name and rank; from the coarsest roll-ups. NaN does not count, and what was ever infinite
-    has no mean."""
-    table = MetricRollupRow
-    numbers = func.nullif(func.sum(table.count - table.nan_count), 0)
-    query = (
-        select(table.name, table.rank, func.sum(table.sum) / numbers, func.min(table.minimum), func.max(table.maximum))
-        .where(table.job_id == job_id, table.name.in_(list(names)), table.generation == generation, table.level == LEVELS[-1])
-        .group_by(table.name, table.rank)
-        .order_by(table.name, table.rank)
-    )
+    """The mean over all steps of one generation, by name and rank. NaN does not count, and values that were ever infinite have no mean."""
+    whole: dict[tuple[str, int], Bucket] = {}
+    for each in await rollups.coarsest(session, job_id, names=names, generation=generation):
+        whole.setdefault((each.name, each.rank), Bucket()).merge(each.bucket)
     found: dict[str, dict[int, float]] = {}
-    for name, rank, mean, least, most in await session.execute(query):
-        if mean is not None and all(extreme is not None and math.isfinite(extreme) for extreme in (least, most)):
-            found.setdefault(name, {})[rank] = mean
+    for (name, rank), bucket in whole.items():
+        extremes = (bucket.minimum, bucket.maximum)
+        if all(extreme is not None and math.isfinite(extreme) for extreme in extremes):
+            found.setdefault(name, {})[rank] = bucket.sum / (bucket.count - bucket.nan_count)
     return found
 
 
 async def count(session: AsyncSession, job_id: str, name: str) -> int:
-    """How many records have a value of this name; from the coarsest roll-ups."""
-    table = MetricRollupRow
-    query = select(func.sum(table.count)).where(
-        table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == LEVELS[-1]
-    )
-    return int((await session.scalar(query)) or 0)
+    """How many records have a value of this name."""
+    return sum(each.bucket.count for each in await rollups.coarsest(session, job_id, names=(name,), rank=_LEADER))
 
 
 async def most_records(session: AsyncSession, job_id: str) -> int:
-    """How many records have the value that most records of rank 0 have; from the coarsest roll-ups."""
-    table = MetricRollupRow
-    mine = (table.job_id == job_id, table.rank == _LEADER, table.level == LEVELS[-1])
-    counted = select(func.sum(table.count).label("records")).where(*mine).group_by(table.name).subquery()
-    return int((await session.scalar(select(func.max(counted.c.records)))) or 0)
+    """How many records have the value that most records of rank 0 have."""
+    counted: Counter[str] = Counter()
+    for each in await rollups.coarsest(session, job_id, rank=_LEADER):
+        counted[each.name] += each.bucket.count
+    return max(counted.values(), default=0)
 
 
 async def newest_steps(session: AsyncSession, job_id: str, name: str) -> dict[int, int]:
     """The last step of each generation that has a value of this name."""
-    table = MetricRollupRow
-    query = (
-        select(table.generation, func.max(table.last_step))
-        .where(table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == LEVELS[-1])
-        .group_by(table.generation)
-    )
-    return {row[0]: row[1] for row in await session.execute(query)}
+    return _last_steps(await rollups.coarsest(session, job_id, names=(name,), rank=_LEADER))
 
 
-async def newest_told(session: AsyncSession, job_id: str) -> dict[int, int]:
-    """The last step of each generation that rank 0 told of anything."""
-    table = MetricRollupRow
-    query = (
-        select(table.generation, func.max(table.last_step))
-        .where(table.job_id == job_id, table.rank == _LEADER, table.level == LEVELS[-1])
-        .group_by(table.generation)
-    )
-    return {row[0]: row[1] for row in await session.execute(query)}
+async def newest_recorded(session: AsyncSession, job_id: str) -> dict[int, int]:
+    """The last step of each generation of which rank 0 recorded anything."""
+    return _last_steps(await rollups.coarsest(session, job_id, rank=_LEADER))
 
 
-async def rollups(session: AsyncSession, job_id: str, name: str, level: int) -> list[StoredBucket]:
+def _last_steps(found: Sequence[StoredBucket]) -> dict[int, int]:
+    steps: dict[int, int] = {}
+    for each in found:
+        steps[each.generation] = max(each.bucket.last_step, steps.get(each.generation, -1))
+    return steps
+
+
+async def of_level(session: AsyncSession, job_id: str, name: str, level: int) -> list[StoredBucket]:
     """Every bucket of one level, in order of generation and steps."""
     table = MetricRollupRow
     query = BUCKETS.where(table.job_id == job_id, table.name == name, table.rank == _LEADER, table.level == level)
-    return await buckets(session, query.order_by(table.generation, table.bucket))
+    tail = await rollups.tail(session, job_id, [_LEADER])
+    return tail.add_to(await buckets(session, query), level, names=(name,))

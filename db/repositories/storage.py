@@ -1,39 +1,57 @@
-"""How much is stored of each job, when it arrived, and what the files take: the metrics database."""
+"""Queries for how much is stored of each job, when it arrived, and the size of the files: the metrics database."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import Insert, Table, delete, func, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster.storage import Kind
-from db.models.metrics import LogLineRow, MetricRecordRow
-from db.models.storage import ArrivalMarkRow, StoredDataRow
+from paceline.cluster.history.storage import StorageKind
+from paceline.db.models.metrics import LogLineRow, MetricRecordRow
+from paceline.db.models.storage import ArrivalMarkRow, StoredDataRow
+from paceline.db.repositories.ingest import is_postgres
 
 #: The tables of the metrics database, which on PostgreSQL is the same as the control database.
-METRIC_TABLES = ("metric_records", "metric_rollups", "metric_names", "log_lines", "stream_marks", "artifact_chunks", "stored_data")
+METRIC_TABLES = (
+    "metric_records",
+    "metric_rollups",
+    "rollup_marks",
+    "metric_names",
+    "log_lines",
+    "stream_marks",
+    "artifact_chunks",
+    "stored_data",
+)
 
 
 # --- how much there is
 
 
 async def add(session: AsyncSession, sizes: Mapping[tuple[str, str], tuple[int, int]], now: datetime) -> None:
-    """(rows, bytes) by (job, kind), on top of what is stored; in the transaction that stores them."""
+    """Add (rows, bytes) by (job, kind) to the stored counts; in the transaction that stores the data."""
     if not sizes:
         return
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(StoredDataRow)
-    fresh = statement.excluded
-    upsert = statement.on_conflict_do_update(
-        index_elements=[StoredDataRow.job_id, StoredDataRow.kind],
-        set_={"rows": StoredDataRow.rows + fresh.rows, "bytes": StoredDataRow.bytes + fresh.bytes, "changed_at": fresh.changed_at},
-    )
     rows = [{"job_id": job, "kind": kind, "rows": n, "bytes": size, "changed_at": now} for (job, kind), (n, size) in sizes.items()]
-    await session.execute(upsert, rows)
+    await session.execute(_upsert(is_postgres(session)), rows)
+
+
+@functools.cache
+def _upsert(for_postgres: bool) -> Insert:
+    """The statement that adds counts. Made once: that takes longer than to execute it."""
+    table = cast("Table", StoredDataRow.__table__)
+    dialect: Any = postgresql if for_postgres else sqlite
+    statement = dialect.insert(table)
+    fresh = statement.excluded
+    upsert: Insert = statement.on_conflict_do_update(
+        index_elements=[table.c.job_id, table.c.kind],
+        set_={"rows": table.c.rows + fresh.rows, "bytes": table.c.bytes + fresh.bytes, "changed_at": fresh.changed_at},
+    )
+    return upsert
 
 
 async def by_kind(session: AsyncSession) -> dict[str, tuple[int, int]]:
@@ -43,14 +61,14 @@ async def by_kind(session: AsyncSession) -> dict[str, tuple[int, int]]:
 
 
 async def largest(session: AsyncSession, limit: int) -> list[tuple[str, int]]:
-    """(job, bytes) of those of which most is stored."""
+    """(job, bytes) of the jobs with the most stored data."""
     total = func.sum(StoredDataRow.bytes)
     query = select(StoredDataRow.job_id, total).group_by(StoredDataRow.job_id).having(total > 0).order_by(total.desc()).limit(limit)
     return [(job_id, int(size)) for job_id, size in await session.execute(query)]
 
 
 async def least_recent(session: AsyncSession, kinds: Sequence[str], limit: int, *, before: datetime | None = None) -> list[StoredDataRow]:
-    """Of these kinds, those that were added to the longest ago first."""
+    """Counts of these kinds, those with the oldest additions first."""
     query = select(StoredDataRow).where(StoredDataRow.kind.in_(kinds), StoredDataRow.bytes > 0)
     if before is not None:
         query = query.where(StoredDataRow.changed_at < before)
@@ -58,7 +76,7 @@ async def least_recent(session: AsyncSession, kinds: Sequence[str], limit: int, 
 
 
 async def of_job(session: AsyncSession, job_id: str) -> dict[str, StoredDataRow]:
-    """By kind; rows whose data has gone too."""
+    """The counts of a job by kind; rows whose data has gone too."""
     return {row.kind: row for row in await session.scalars(select(StoredDataRow).where(StoredDataRow.job_id == job_id))}
 
 
@@ -69,13 +87,13 @@ async def gone_to_steps(session: AsyncSession, job_id: str) -> dict[str, int]:
     return {kind: step for kind, step in await session.execute(query) if step is not None}
 
 
-async def note_told(session: AsyncSession, job_id: str, kinds: Sequence[str], now: datetime) -> None:
+async def note_reported(session: AsyncSession, job_id: str, kinds: Sequence[str], now: datetime) -> None:
     rows = update(StoredDataRow).where(StoredDataRow.job_id == job_id, StoredDataRow.kind.in_(kinds))
     await session.execute(rows.values(told_at=now))
 
 
 async def file_bytes(session: AsyncSession) -> tuple[int, int]:
-    """(what the database takes on disk, what of it is free for new rows). PostgreSQL does not tell the second: 0."""
+    """(bytes of the database on disk, bytes of it that are free for new rows). PostgreSQL does not tell the second: 0."""
     if session.get_bind().dialect.name == "postgresql":
         query = (
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relname = ANY(:tables) AND relnamespace = 'public'::regnamespace"
@@ -86,12 +104,12 @@ async def file_bytes(session: AsyncSession) -> tuple[int, int]:
 
 
 async def free_pages(session: AsyncSession) -> int:
-    """Of an SQLite file."""
+    """The number of free pages of an SQLite file."""
     return int(await session.scalar(text("PRAGMA freelist_count")) or 0)
 
 
 async def can_shrink(session: AsyncSession) -> bool:
-    """Whether it is an SQLite file that was made with `auto_vacuum`."""
+    """Whether the database is an SQLite file that was made with `auto_vacuum`."""
     return session.get_bind().dialect.name == "sqlite" and await session.scalar(text("PRAGMA auto_vacuum")) == 2
 
 
@@ -111,7 +129,7 @@ async def newest_mark(session: AsyncSession) -> ArrivalMarkRow | None:
 
 
 async def mark_before(session: AsyncSession, moment: datetime) -> ArrivalMarkRow | None:
-    """Up to where everything had arrived before `moment`; None: that is not known."""
+    """The `seq` below which everything had arrived before `moment`; None: not known."""
     query = select(ArrivalMarkRow).where(ArrivalMarkRow.time <= moment).order_by(ArrivalMarkRow.time.desc()).limit(1)
     return (await session.scalars(query)).one_or_none()
 
@@ -124,6 +142,6 @@ async def add_mark(session: AsyncSession, now: datetime, events: int, forget_bef
 
 async def oldest_owner(session: AsyncSession, kind: str, up_to: int) -> str | None:
     """The job of the oldest point or line, where that is not newer than `up_to`."""
-    table: Any = MetricRecordRow if kind == Kind.POINTS else LogLineRow
+    table: Any = MetricRecordRow if kind == StorageKind.POINTS else LogLineRow
     found: str | None = await session.scalar(select(table.job_id).where(table.seq <= up_to).order_by(table.seq).limit(1))
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from db.models.events import EventRow
-from db.models.metrics import LogLineRow, MetricRecordRow
+from paceline.db.models.events import EventRow
+from paceline.db.models.metrics import LogLineRow, MetricRecordRow
 
 Appended = type[EventRow] | type[LogLineRow] | type[MetricRecordRow]
 

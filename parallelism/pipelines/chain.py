@@ -1,4 +1,4 @@
-"""A plain model as a chain of units, the pieces that a pipeline's stages are made of: what each costs, and what goes from one to the next."""
+"""A plain model as a chain of units, from which pipeline stages are made: the cost of each unit, and the tensors between units."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from parallelism.cut.sequence import Cut
+from paceline.parallelism.tensor_context.sequence import SequenceShard
 
 REPETITIONS = 3
 
 
-class UncuttableModelError(ValueError):
-    """A model that is no chain of units which take one tensor and give one."""
+class UnsplittableModelError(ValueError):
+    """The model is not a chain of units that take one tensor and return one, so it cannot be split into stages."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece of a model that is not cut: one tensor in, one tensor out, the samples of a micro-batch along dimension 0 of both."""
+    """A piece of a model that is not split: one tensor in, one tensor out, with the samples of a micro-batch along dimension 0 of both."""
 
-    modules: tuple[nn.Module, ...]  # of the model; their parameters and buffers are this unit's
+    modules: tuple[nn.Module, ...]  # modules of the model, whose parameters and buffers belong to this unit
     run: Callable[[Tensor], Tensor]
 
     @property
     def parameters(self) -> list[nn.Parameter]:
+        """The parameters of the unit's modules."""
         return [parameter for module in self.modules for parameter in module.parameters()]
 
     @property
     def buffers(self) -> list[Tensor]:
+        """The buffers of the unit's modules."""
         return [buffer for module in self.modules for buffer in module.buffers()]
 
 
 class Chain(nn.Module):
-    """Units one after the other, as one module: what is called, and may be sharded. Their names are those of the model."""
+    """Successive units as one module, which is called and may be sharded. Parameters keep the names that they have in the model."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         super().__init__()
@@ -54,33 +56,38 @@ class Chain(nn.Module):
 
 @dataclass(frozen=True)
 class Boundary:
-    """What a unit gives to the next one."""
+    """The tensor that a unit passes to the next one."""
 
-    shape: tuple[int, ...]  # of one row
+    shape: tuple[int, ...]  # shape of one row
     dtype: torch.dtype
     has_gradient: bool
-    rows: int = 1  # of one sample, along dimension 0
+    rows: int = 1  # rows of one sample, along dimension 0
 
     def shape_of(self, samples: int) -> tuple[int, ...]:
+        """Return the shape of the tensor for so many samples."""
         return (samples * self.rows, *self.shape)
 
     def empty(self, samples: int, device: torch.device) -> Tensor:
+        """Return an uninitialized tensor for so many samples."""
         return torch.empty(self.shape_of(samples), dtype=self.dtype, device=device)
 
-    def part(self, cuts: Sequence[Cut]) -> Boundary:
-        """What a rank has of it where the model is cut like this, one cut after the other."""
+    def shard(self, shards: Sequence[SequenceShard]) -> Boundary:
+        """Return the boundary of one rank's shard of the tensor, where `shards` are applied one after the other."""
         sample = self.empty(1, torch.device("meta"))
-        for cut in cuts:
-            sample = cut.own(sample)
+        for each in shards:
+            sample = each.local(sample)
         return replace(self, shape=tuple(sample.shape[1:]), rows=len(sample))
 
 
 def sequential_units(model: nn.Module) -> list[Unit]:
-    """Of a model that is an `nn.Sequential`: its children. One without parameters goes with the one before, so that no stage has nothing to learn;
-    the first such ones with what follows."""
+    """Return the children of an `nn.Sequential` as units. Raises `UnsplittableModelError` for any other model.
+
+    A child without parameters belongs to the unit before it, so that no stage is without parameters; such children at the beginning
+    belong to the first unit.
+    """
     if not isinstance(model, nn.Sequential):
-        raise UncuttableModelError(
-            f"{type(model).__name__} is no nn.Sequential, so a pipeline needs to be told its units; train it with ddp or fsdp"
+        raise UnsplittableModelError(
+            f"{type(model).__name__} is no nn.Sequential, so a pipeline does not know its units; return them from Task.units, or train with ddp or fsdp"
         )
     runs: list[list[nn.Module]] = [[]]
     for child in model:
@@ -91,20 +98,23 @@ def sequential_units(model: nn.Module) -> list[Unit]:
 
 
 def has_parameters(module: nn.Module) -> bool:
+    """Whether `module` has any parameter."""
     return next(module.parameters(), None) is not None
 
 
-def require_whole(model: nn.Module, units: Sequence[Unit]) -> None:
-    """Every parameter belongs to some unit."""
+def require_complete_units(model: nn.Module, units: Sequence[Unit]) -> None:
+    """Raise `UnsplittableModelError` unless every parameter of `model` belongs to a unit."""
     owned = {id(parameter) for unit in units for parameter in unit.parameters}
     forgotten = [name for name, parameter in model.named_parameters() if id(parameter) not in owned]
     if forgotten:
-        raise UncuttableModelError(f"{', '.join(forgotten)} of {type(model).__name__} belong to no unit of its chain; put each into one")
+        raise UnsplittableModelError(f"{', '.join(forgotten)} of {type(model).__name__} belong to no unit of its chain; put each into one")
 
 
-def keep_only(model: nn.Module, units: Sequence[Unit], kept: Collection[Unit]) -> None:
-    """Free the parameters and buffers of all other units. Names stay as they were, also of a tensor that a kept unit shares with others;
-    the model as a whole cannot be called any more."""
+def keep_only_units(model: nn.Module, units: Sequence[Unit], kept: Collection[Unit]) -> None:
+    """Free the parameters and buffers of all units except `kept`. The model as a whole cannot be called afterwards.
+
+    Names stay as they were, also of a tensor that a kept unit shares with others.
+    """
     own = {id(tensor) for unit in kept for tensor in [*unit.parameters, *unit.buffers]}
     others = {id(tensor) for unit in units for tensor in [*unit.parameters, *unit.buffers]} - own
     for module in model.modules():
@@ -117,15 +127,15 @@ def keep_only(model: nn.Module, units: Sequence[Unit], kept: Collection[Unit]) -
 def trace(
     model: nn.Module, units: Sequence[Unit], inputs: Tensor, autocast: AbstractContextManager[object]
 ) -> tuple[list[Boundary], list[float]]:
-    """(what each unit gives, what it costs) by one forward pass over the micro-batch `inputs`.
+    """Return (boundary after each unit, cost of each unit), by one forward pass over the micro-batch `inputs`.
 
-    The cost: multiplications and additions as torch counts them (FlopCounterMode), and one for each number that is put out, so that what does not
-    multiply, such as an embedding, is not free.
+    The cost: floating-point operations as torch counts them (FlopCounterMode), and one for each output element, so that units that do not
+    multiply, such as an embedding, are not free. Raises `UnsplittableModelError`.
     """
     boundaries, costs, learns = [], [], False
-    with as_it_was(model), autocast:
+    with preserve_state(model), autocast:
         for unit in units:
-            with visiting(unit, inputs.device), FlopCounterMode(display=False) as counter:
+            with temporarily_on(unit, inputs.device), FlopCounterMode(display=False) as counter:
                 inputs, rows = unit.run(inputs), len(inputs)
             require_rows(unit, inputs, rows)
             learns = learns or any(parameter.requires_grad for parameter in unit.parameters)
@@ -135,21 +145,25 @@ def trace(
 
 
 def require_rows(unit: Unit, output: Tensor, rows: int) -> None:
+    """Raise `UnsplittableModelError` unless `output` is one tensor with `rows` samples along dimension 0."""
     names = " and ".join(type(module).__name__ for module in unit.modules)
     if not isinstance(output, Tensor):
-        raise UncuttableModelError(f"{names} gives {type(output).__name__}; a unit of a pipeline gives one tensor")
+        raise UnsplittableModelError(f"{names} gives {type(output).__name__}; a unit of a pipeline gives one tensor")
     if output.ndim == 0 or len(output) != rows:
-        raise UncuttableModelError(
+        raise UnsplittableModelError(
             f"{names} makes {list(output.shape)} of {rows} samples; a unit of a pipeline keeps them along dimension 0"
         )
 
 
 def measure(model: nn.Module, units: Sequence[Unit], inputs: Tensor, autocast: Callable[[], AbstractContextManager[object]]) -> list[float]:
-    """Seconds of each unit's forward and backward pass over the micro-batch `inputs`: the median of REPETITIONS. On this rank: agree on one."""
+    """Return the seconds of each unit's forward and backward pass over the micro-batch `inputs`: the median of REPETITIONS.
+
+    These are times of this rank: all ranks must agree on one rank's.
+    """
     costs = []
-    with as_it_was(model):
+    with preserve_state(model):
         for unit in units:
-            with visiting(unit, inputs.device):
+            with temporarily_on(unit, inputs.device):
                 timed = [time_unit(unit, inputs, autocast()) for _ in range(REPETITIONS)]
             costs.append(median(seconds for seconds, _ in timed))
             inputs = timed[-1][1]
@@ -157,7 +171,7 @@ def measure(model: nn.Module, units: Sequence[Unit], inputs: Tensor, autocast: C
 
 
 def time_unit(unit: Unit, inputs: Tensor, autocast: AbstractContextManager[object]) -> tuple[float, Tensor]:
-    """(seconds, output)"""
+    """Return (seconds, output) of one forward and backward pass of a unit."""
     inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
     synchronize(inputs.device)
     started = time.perf_counter()
@@ -170,8 +184,8 @@ def time_unit(unit: Unit, inputs: Tensor, autocast: AbstractContextManager[objec
 
 
 @contextlib.contextmanager
-def visiting(unit: Unit, device: torch.device) -> Iterator[None]:
-    """Its parameters are on `device` meanwhile: all of a model may be too large for it."""
+def temporarily_on(unit: Unit, device: torch.device) -> Iterator[None]:
+    """Move the unit's parameters to `device` inside the block: the whole model may be too large for it."""
     home = [parameter.data for parameter in unit.parameters]
     for parameter in unit.parameters:
         parameter.data = parameter.data.to(device)
@@ -180,20 +194,21 @@ def visiting(unit: Unit, device: torch.device) -> Iterator[None]:
         parameter.data = data
 
 
-def settle_buffers_on(model: nn.Module, device: torch.device) -> None:
-    """They are small, and units may read some that belong to none of them."""
+def move_buffers(model: nn.Module, device: torch.device) -> None:
+    """Move all buffers to `device`. They are small, and a unit may read some that belong to no unit."""
     for buffer in model.buffers():
         buffer.data = buffer.data.to(device)
 
 
 def synchronize(device: torch.device) -> None:
+    """Wait for the kernels of a GPU; do nothing on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 @contextlib.contextmanager
-def as_it_was(model: nn.Module) -> Iterator[None]:
-    """Buffers, gradients and the state of random numbers are afterwards what they were."""
+def preserve_state(model: nn.Module) -> Iterator[None]:
+    """Restore buffers, gradients and the state of random numbers after the block."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     for parameter, _ in gradients:

@@ -1,7 +1,8 @@
-"""A pipeline's step played out: who computes, sends and receives what, in which order. Pure and torch-free.
+"""Simulate a step of a pipeline schedule, to get each rank's program: what it computes, sends and receives, in which order. Pure and
+torch-free.
 
-Transfers stand in the order in which they have happened, on both sides. So the order cannot deadlock, and NCCL, which matches transfers between two
-ranks by their order alone, finds the right ones.
+Transfers stand in both programs in the order in which they happened in the simulation. So no order can deadlock, and NCCL, which matches
+transfers between two ranks by their order alone, pairs the right ones.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from parallelism.pipelines.schedules import Action, Kind, Pending, Schedule
+from paceline.parallelism.pipelines.schedules import Action, OperationKind, Pending, PipelineSchedule
 
 
 class Send(NamedTuple):
-    """What this action has computed, to a rank of the pipeline."""
+    """Send the result of `action`, which this rank has computed, to a rank of the pipeline."""
 
     action: Action
     rank: int
 
 
 class Receive(NamedTuple):
-    """What this action of another rank has computed."""
+    """Receive the result of `action` from the rank of the pipeline that computes it."""
 
     action: Action
     rank: int
@@ -31,58 +32,64 @@ Program = tuple[Action | Send | Receive, ...]
 
 
 class Times(NamedTuple):
-    """What one stage takes for one micro-batch, in any unit."""
+    """How long one stage takes for one micro-batch, in any unit of time."""
 
     forward: float = 1.0
     input: float = 1.0
     weight: float = 1.0
 
-    def of(self, kind: Kind) -> float:
+    def of(self, kind: OperationKind) -> float:
+        """Return the time of one kind of operation."""
         both = self.input + self.weight
-        return {Kind.FORWARD: self.forward, Kind.BACKWARD: both, Kind.INPUT: self.input, Kind.WEIGHT: self.weight}[kind]
+        return {
+            OperationKind.FORWARD: self.forward,
+            OperationKind.BACKWARD: both,
+            OperationKind.INPUT: self.input,
+            OperationKind.WEIGHT: self.weight,
+        }[kind]
 
 
 @dataclass(frozen=True)
-class Course:
-    """How a step went."""
+class ScheduleSimulation:
+    """The result of simulating one step of a schedule."""
 
     programs: tuple[Program, ...]  # by rank
     duration: float
-    bubble: float  # the share of it in which a rank had nothing to do, mean over the ranks
-    most_held: tuple[int, ...]  # by rank: micro-batches whose activations lived at a time, counted once for each stage
-    most_waiting: tuple[int, ...]  # ... those of them that had begun to go back while their weights' gradients were not done
+    bubble: float  # the share of the duration in which a rank was idle, mean over the ranks
+    most_held: tuple[int, ...]  # by rank: the most micro-batches whose activations are held at a time, counted once for each stage
+    most_waiting: tuple[int, ...]  # ... the most of them whose backward has begun and whose weight gradients are not done
 
 
 @functools.lru_cache(maxsize=8)
-def programs(schedule: Schedule) -> tuple[Program, ...]:
-    """By rank."""
+def programs(schedule: PipelineSchedule) -> tuple[Program, ...]:
+    """Return the program of each rank."""
     return simulate(schedule, Times()).programs
 
 
 @functools.lru_cache(maxsize=8)
-def forward_programs(schedule: Schedule) -> tuple[Program, ...]:
-    """Forwards alone, for an evaluation. By rank."""
+def forward_programs(schedule: PipelineSchedule) -> tuple[Program, ...]:
+    """Return the program of each rank with forward passes only, for an evaluation."""
 
     def is_forward(step: Action | Send | Receive) -> bool:
-        return (step if isinstance(step, Action) else step.action).kind is Kind.FORWARD
+        return (step if isinstance(step, Action) else step.action).kind is OperationKind.FORWARD
 
     return tuple(tuple(filter(is_forward, program)) for program in programs(schedule))
 
 
-def simulate(schedule: Schedule, times: Times) -> Course:
-    """One step in which every stage takes `times`, and transfers no time."""
+def simulate(schedule: PipelineSchedule, times: Times) -> ScheduleSimulation:
+    """Simulate one step in which every stage takes `times`, and transfers take no time."""
     simulation = _Simulation(schedule, times)
     simulation.start()
     while simulation.running:
         simulation.finish()
         simulation.start()
-    return simulation.course()
+    return simulation.result()
 
 
 class _Simulation:
-    def __init__(self, schedule: Schedule, times: Times) -> None:
+    def __init__(self, schedule: PipelineSchedule, times: Times) -> None:
         self.schedule, self.times, self.now = schedule, times, 0.0
-        self.running: dict[int, tuple[float, Action]] = {}  # by rank: until when
+        self.running: dict[int, tuple[float, Action]] = {}  # by rank: when its action ends, and the action
         self.done: set[Action] = set()
         self.programs: list[list[Action | Send | Receive]] = [[] for _ in range(schedule.ranks)]
         self.started = {(kind, stage): 0 for stage in range(schedule.stages) for kind in schedule.kinds}
@@ -93,7 +100,7 @@ class _Simulation:
         for rank in range(self.schedule.ranks):
             if rank not in self.running and (action := self.choose(rank)):
                 self.started[action.kind, action.stage] += 1
-                self.hold(rank, action.kind is Kind.FORWARD, action.kind is Kind.INPUT)
+                self.track(rank, action.kind is OperationKind.FORWARD, action.kind is OperationKind.INPUT)
                 self.running[rank] = (self.now + self.times.of(action.kind), action)
 
     def choose(self, rank: int) -> Action | None:
@@ -109,25 +116,28 @@ class _Simulation:
         return self.done.issuperset(self.schedule.needs(action))
 
     def finish(self) -> None:
-        """On to the next moment at which something is done. What comes in during an action stands before it: its receive begins early."""
+        """Advance to the next moment at which an action ends.
+
+        A receive is put into the program before the action during which the tensor arrives: it is posted early.
+        """
         self.now = min(moment for moment, _ in self.running.values())
         for rank in sorted(rank for rank, (moment, _) in self.running.items() if moment == self.now):
             _, action = self.running.pop(rank)
             self.done.add(action)
             self.programs[rank].append(action)
-            self.hold(rank, -(action.kind is self.schedule.kinds[-1]), -(action.kind is Kind.WEIGHT))
+            self.track(rank, -(action.kind is self.schedule.kinds[-1]), -(action.kind is OperationKind.WEIGHT))
             if (reader := self.schedule.reader_of(action)) is not None:
                 self.programs[rank].append(Send(action, reader))
                 self.programs[reader].append(Receive(action, rank))
 
-    def hold(self, rank: int, held: int, waiting: int) -> None:
-        """Changes."""
+    def track(self, rank: int, held: int, waiting: int) -> None:
+        """Add `held` activations and `waiting` weight gradients to the counts of `rank`, and track the maxima."""
         self.held[rank] += held
         self.waiting[rank] += waiting
         self.most_held[rank] = max(self.most_held[rank], self.held[rank])
         self.most_waiting[rank] = max(self.most_waiting[rank], self.waiting[rank])
 
-    def course(self) -> Course:
+    def result(self) -> ScheduleSimulation:
         busy = sum(self.times.of(action.kind) for action in self.done)
         bubble = 1 - busy / (self.now * self.schedule.ranks) if self.now else 0.0
-        return Course(tuple(map(tuple, self.programs)), self.now, bubble, tuple(self.most_held), tuple(self.most_waiting))
+        return ScheduleSimulation(tuple(map(tuple, self.programs)), self.now, bubble, tuple(self.most_held), tuple(self.most_waiting))

@@ -1,8 +1,9 @@
-"""Pipeline parallelism: the model is cut into stages, and micro-batches go through them one behind the other.
+"""Pipeline parallelism: the model is partitioned into stages, and micro-batches go through them one after another.
 
-Stages are plain modules, or in parts over the other axes (`apply.parallelize_stages`): gradients are added up in place, and then once over the replicas,
-in one flat sum. That is right under every schedule; torch's data-parallel wrappers are not under those that split backward. One micro-batch makes
-this a model split by layers. Each line of ranks along the pipeline passes on its own part of what goes from stage to stage.
+Stages are plain modules, or sharded over the other axes (`apply.parallelize_stages`). Gradients are added up in place, and then summed
+once over the replicas in one flat message; that is right under every schedule, while torch's data-parallel wrappers are wrong under
+schedules that split backward. With one micro-batch this is a model split by layers. The ranks at one place along all other axes are a
+pipeline, which passes on its own shard of the tensors between stages.
 """
 
 from __future__ import annotations
@@ -16,194 +17,219 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from distributed.process_group import Group
-from parallelism.cut.cut_model import Cutting, around_loss
-from parallelism.data_parallel import Sums
-from parallelism.gradients import cut_down, global_norm, gradients_of
-from parallelism.mesh import local_part
-from parallelism.pipelines import order
-from parallelism.pipelines.chain import Chain, Unit, keep_only, measure, require_whole, settle_buffers_on, trace
-from parallelism.pipelines.order import Program
-from parallelism.pipelines.put_off import PutOff
-from parallelism.pipelines.relay import Relay
-from parallelism.pipelines.schedules import SCHEDULES, Schedule, ScheduleName
-from parallelism.pipelines.stage import Stage
-from parallelism.pipelines.stages import cut
-from parallelism.pipelines.step import Pipe, PipelineStep, Spent
-from parallelism.pipelines.tally import InPlace, InTree
-from parallelism.pipelines.work import Exit, Work, inputs_of
-from parallelism.plan import Deal
+from paceline.distributed.process_group import Group
+from paceline.parallelism.data_parallel import Sums
+from paceline.parallelism.gradients import clip_by_norm, global_norm, gradients_of
+from paceline.parallelism.mesh import local_tensor
+from paceline.parallelism.pipelines import order
+from paceline.parallelism.pipelines.accumulator import InPlaceAccumulation, TreeAccumulation
+from paceline.parallelism.pipelines.chain import Chain, Unit, keep_only_units, measure, move_buffers, require_complete_units, trace
+from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad
+from paceline.parallelism.pipelines.order import Program
+from paceline.parallelism.pipelines.pipeline_forward import PipelineForward
+from paceline.parallelism.pipelines.schedules import SCHEDULES, PipelineSchedule, ScheduleName
+from paceline.parallelism.pipelines.stage import Stage
+from paceline.parallelism.pipelines.stages import partition_units
+from paceline.parallelism.pipelines.step import PipelineStep, StageLink, StepTimings
+from paceline.parallelism.pipelines.work import StageOutput, Work, inputs_of
+from paceline.parallelism.plan import MicroBatchAssignment
+from paceline.parallelism.tensor_context.shard_model import ModelSharding, loss_context
 
 
 @dataclass(frozen=True)
-class Place:
-    """Of one rank in a world of pipelines."""
+class PipelinePosition:
+    """The position of one rank in a world of pipelines."""
 
-    group: Group  # of the world
+    group: Group  # the world's
     pipeline: tuple[int, ...]  # the world ranks of this rank's pipeline, first to last
 
     @classmethod
-    def of(cls, group: Group) -> Place:
-        """In a group that was joined with the lines of its mesh."""
-        stages = group.lines.get("pipeline")
+    def of(cls, group: Group) -> PipelinePosition:
+        """Return the position of this rank in a group that was joined with its axis groups."""
+        stages = group.axis_groups.get("pipeline")
         return cls(group, stages.ranks if stages else (group.rank,))
 
     @property
     def number(self) -> int:
-        """Along the pipeline."""
+        """The rank's index in its pipeline."""
         return self.pipeline.index(self.group.rank)
 
     @property
-    def speaks(self) -> bool:
-        """One of those with the same stages."""
-        return all(line.rank == 0 for axis, line in self.group.lines.items() if axis != "pipeline")
+    def is_loss_reporter(self) -> bool:
+        """Whether this rank reports for all ranks that have the same stages."""
+        return all(axis_group.rank == 0 for axis, axis_group in self.group.axis_groups.items() if axis != "pipeline")
 
 
 @dataclass(frozen=True)
 class Tied:
-    """A parameter that is in stages of several ranks. Each has a copy; the first one of them counts."""
+    """A parameter that is in stages of several ranks. Each rank has a copy; the first one counts in norms."""
 
     parameter: nn.Parameter
-    holders: tuple[int, ...]  # places along the pipeline
+    holders: tuple[int, ...]  # indices in the pipeline
 
 
 @dataclass(frozen=True)
-class Bubble:
-    """Shares of a step, mean over the ranks."""
+class BubbleTime:
+    """The bubble of a step: the share of time in which ranks are idle, mean over the ranks."""
 
-    formula: float  # of the schedule, were all stages and passes equally long
-    measured: float  # in which a rank computed nothing, from the step's start to the end of its exchange
+    formula: float  # of the schedule, if all stages and passes took equally long
+    measured: float  # the share of time from the step's start to the end of its exchange in which a rank computed nothing
 
 
 class Pipelined:
-    """As `Prepared`: a step's micro-batches are given to it all at once (`run`), and it clips, since no rank sees all gradients."""
+    """A pipeline, seen from one rank. See `Prepared`.
 
-    in_lockstep = True
+    A step's micro-batches are given to it all at once (`run`), and it clips gradients itself, since no rank has all of them.
+    """
+
+    has_collective_forward = True
 
     def __init__(
         self,
         model: nn.Module,
         units: Sequence[Sequence[Unit]],
-        pipe: Pipe,
-        place: Place,
-        schedule: Schedule,
-        cutting: Cutting,
-        gradients: InPlace | InTree,
+        link: StageLink,
+        position: PipelinePosition,
+        schedule: PipelineSchedule,
+        sharding: ModelSharding,
+        gradients: InPlaceAccumulation | TreeAccumulation,
     ) -> None:
-        """`units`: of every stage of the pipeline. `pipe`: its boundaries are those of whole samples, of which `cutting` leaves a part to each rank."""
-        self.pipe, self._evaluation_pipe = pipe.part(cutting.training), pipe.part(cutting.evaluation)
-        self.place, self._schedule, self.own_part, self._gradients = place, schedule, cutting.own_part, gradients
-        self.whole_model = Relay(model, pipe, [schedule.rank_of(stage) for stage in range(schedule.stages)], cutting.even)
-        self._tied = tied_parameters(units, schedule, place.number)
-        self.parameters = list(nn.ModuleList(stage.outputs for stage in pipe.stages.values()).parameters())
-        self._deal: Deal | None = None
-        self.spent = Spent()  # by the newest `run`
+        """`units`: of every stage of the pipeline. `link`: its boundaries are those of whole samples, of which `sharding` leaves a shard
+        to each rank.
+        """
+        self.link, self._evaluation_link = link.shard(sharding.training), link.shard(sharding.evaluation)
+        self.position, self._schedule, self.local_batch, self._gradients = position, schedule, sharding.local_batch, gradients
+        self.whole_model = PipelineForward(model, link, [schedule.rank_of(stage) for stage in range(schedule.stages)], sharding.padding)
+        self._tied = tied_parameters(units, schedule, position.number)
+        self.parameters = list(nn.ModuleList(stage.outputs for stage in link.stages.values()).parameters())
+        self._assignment: MicroBatchAssignment | None = None
+        self.timings = StepTimings()  # of the last `run`
         self._started = self._seconds = 0.0
 
     @property
-    def fetches(self) -> bool:
-        """Whether this rank needs the micro-batches themselves: for the first stage's inputs, or the last one's loss."""
-        return not self.pipe.stages.keys().isdisjoint((0, self.pipe.last))
+    def needs_batches(self) -> bool:
+        """Whether this rank needs the micro-batches themselves: for the first stage's inputs, or the last stage's loss."""
+        return not self.link.stages.keys().isdisjoint((0, self.link.last))
 
-    def begin_step(self, deal: Deal, sums: Sums) -> None:
-        """`deal`: of micro-batches to pipelines. Nothing of a step that breaks off can be kept: other ranks had the rest of it."""
-        for stage in self.pipe.stages.values():
-            stage.begin_step(deal)
-        self._deal = deal
+    def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
+        """Begin a step. `assignment`: of micro-batches to pipelines.
+
+        `sums` is ignored: nothing of an interrupted step can be kept, since other ranks had the rest of it.
+        """
+        for stage in self.link.stages.values():
+            stage.begin_step(assignment)
+        self._assignment = assignment
 
     def run(self, work: Work) -> dict[int, Tensor]:
-        """Forward and backward of this pipeline's micro-batches. Their losses, by index, on the rank of the last stage; elsewhere none."""
-        assert self._deal is not None
+        """Run forward and backward of this pipeline's micro-batches. Returns their losses by index on the rank of the last stage,
+        elsewhere none.
+        """
+        assert self._assignment is not None
         self._started = time.perf_counter()
-        with around_loss(self.place.group.lines):
-            step = self._run(self.pipe, self._deal, work, order.programs)
-        self.spent = step.spent
+        with loss_context(self.position.group.axis_groups):
+            step = self._run(self.link, self._assignment, work, order.programs)
+        self.timings = step.timings
         return step.losses
 
-    def go_through(self, work: Work, indices: Sequence[int]) -> None:
-        """Forth and back through each of this rank's stages by itself, of made-up activations: nothing goes from stage to stage. Adds to gradients."""
+    def run_warmup(self, work: Work, indices: Sequence[int]) -> None:
+        """Run forward and backward of each of this rank's stages by itself, on made-up activations. Nothing is sent between stages.
+
+        It adds to the gradients.
+        """
         for index in indices:
-            for number, stage in self.pipe.stages.items():
-                batch = work.batch(index) if number in (0, self.pipe.last) else None
+            for number, stage in self.link.stages.items():
+                batch = work.batch(index) if number in (0, self.link.last) else None
                 inputs = (
                     inputs_of(work, index, batch)
                     if number == 0
-                    else self.pipe.boundaries[number - 1].empty(work.rows(index), self.pipe.device).zero_()
+                    else self.link.boundaries[number - 1].empty(work.rows(index), self.link.device).zero_()
                 )
                 with work.autocast():
-                    outputs = stage.outputs(inputs.requires_grad_(self.pipe.learns_before(number)))
-                    outputs = work.loss(Exit(outputs), index, batch) if number == self.pipe.last else outputs
+                    outputs = stage.outputs(inputs.requires_grad_(self.link.needs_input_gradient(number)))
+                    outputs = work.loss(StageOutput(outputs), index, batch) if number == self.link.last else outputs
                 if outputs.requires_grad:
                     torch.autograd.backward(outputs, torch.zeros_like(outputs))
 
     @torch.no_grad()
-    def evaluate(self, deal: Deal, work: Work) -> dict[int, Tensor]:
-        """Forwards alone; the losses as from `run`."""
-        return self._run(self._evaluation_pipe, deal, work, order.forward_programs).losses
+    def evaluate(self, assignment: MicroBatchAssignment, work: Work) -> dict[int, Tensor]:
+        """Run forward passes only. Returns the losses as `run` does."""
+        return self._run(self._evaluation_link, assignment, work, order.forward_programs).losses
 
-    def _run(self, pipe: Pipe, deal: Deal, work: Work, programs: Callable[[Schedule], Sequence[Program]]) -> PipelineStep:
-        """Where stages are sharded all ranks make as many passes as the busiest: who has fewer micro-batches computes the first one for nothing."""
-        short = deal.largest - len(deal.own) if "shard" in self.place.group.lines else 0
-        step = PipelineStep(pipe, [*deal.own, *[0] * short], work, counted=len(deal.own))
-        step.run(programs(replace(self._schedule, micro_batches=len(step.indices)))[self.place.number])
+    def _run(
+        self, link: StageLink, assignment: MicroBatchAssignment, work: Work, programs: Callable[[PipelineSchedule], Sequence[Program]]
+    ) -> PipelineStep:
+        """Run a step's programs. Where stages are sharded all pipelines make as many passes as the busiest.
+
+        A pipeline with fewer micro-batches computes its first one again as a dummy, whose loss is multiplied by zero.
+        """
+        short = assignment.max_per_rank - len(assignment.own) if "shard" in self.position.group.axis_groups else 0
+        step = PipelineStep(link, [*assignment.own, *[0] * short], work, counted=len(assignment.own))
+        step.run(programs(replace(self._schedule, micro_batches=len(step.indices)))[self.position.number])
         return step
 
     def finish_step(self) -> float:
-        """Gradients summed over the ranks with the same stages, and over the copies of tied parameters. Seconds of the step in which this rank did
-        not compute."""
+        """Sum gradients over the ranks with the same stages, and over the copies of tied parameters. Collective.
+
+        Returns the seconds of the step in which this rank did not compute.
+        """
         self._gradients.finish_step()
         for tied in self._tied:
             self._sum_copies(tied)
         self._seconds = time.perf_counter() - self._started
-        return self._seconds - self.spent.computing
+        return self._seconds - self.timings.computing
 
     @torch.no_grad()
     def _sum_copies(self, tied: Tied) -> None:
-        """In the order of the ranks, so that all copies stay equal to the last bit."""
-        ranks = [self.place.pipeline[holder] for holder in tied.holders]
+        """Sum the gradients of a tied parameter's copies in the order of the ranks, so that all copies stay equal to the last bit."""
+        ranks = [self.position.pipeline[holder] for holder in tied.holders]
         (gradient,) = gradients_of([tied.parameter])
-        mine = local_part(gradient)
-        copies = {rank: mine.clone() if rank == self.place.group.rank else torch.empty_like(mine) for rank in ranks}
-        others = [rank for rank in ranks if rank != self.place.group.rank]
-        sends = [dist.P2POp(dist.isend, copies[self.place.group.rank], rank) for rank in others]
+        mine = local_tensor(gradient)
+        copies = {rank: mine.clone() if rank == self.position.group.rank else torch.empty_like(mine) for rank in ranks}
+        others = [rank for rank in ranks if rank != self.position.group.rank]
+        sends = [dist.P2POp(dist.isend, copies[self.position.group.rank], rank) for rank in others]
         receives = [dist.P2POp(dist.irecv, copies[rank], rank) for rank in others]
-        self.place.group.end_transfers([self.place.group.start_transfer(sends + receives, along="pipeline")])
+        self.position.group.end_transfers([self.position.group.start_transfer(sends + receives, along="pipeline")])
         mine.copy_(functools.reduce(torch.add, (copies[rank] for rank in ranks)))
 
-    def clip(self, limit: float | None) -> tuple[Tensor, Bubble]:
-        """(the norm of the gradients of all stages, before it is cut to `limit`; the bubble of the step). The same on every rank, and on any number
-        of replicas: of those with the same stages one speaks."""
-        place, ranks = self.place, self.place.group.world_size
-        told = torch.zeros(len(place.pipeline) + 1 + ranks, dtype=torch.float64, device=self.pipe.device)
-        squares, busy, seconds = torch.split(told, [len(place.pipeline), 1, ranks])
+    def clip(self, limit: float | None) -> tuple[Tensor, BubbleTime]:
+        """Clip the gradients of all stages by their norm. Returns (the norm before clipping, the bubble of the step). Collective.
+
+        The result is equal on every rank, and on any number of replicas: of the ranks with the same stages one contributes.
+        """
+        position, ranks = self.position, self.position.group.world_size
+        told = torch.zeros(len(position.pipeline) + 1 + ranks, dtype=torch.float64, device=self.link.device)
+        squares, busy, seconds = torch.split(told, [len(position.pipeline), 1, ranks])
         own_square = self._own_square()
-        squares[place.number] = own_square if place.speaks else 0.0
-        busy[0], seconds[place.group.rank] = self.spent.computing, self._seconds
-        place.group.start_sum(told)()
-        norm = torch.tensor(sum(squares.tolist()), device=self.pipe.device).sqrt()
-        cut_down(gradients_of(self.parameters), norm, limit)
-        return norm, Bubble(self._schedule_bubble, measured=1 - busy.item() / (seconds.max().item() * ranks))
+        squares[position.number] = own_square if position.is_loss_reporter else 0.0
+        busy[0], seconds[position.group.rank] = self.timings.computing, self._seconds
+        position.group.start_sum(told)()
+        norm = torch.tensor(sum(squares.tolist()), device=self.link.device).sqrt()
+        clip_by_norm(gradients_of(self.parameters), norm, limit)
+        return norm, BubbleTime(self._schedule_bubble, measured=1 - busy.item() / (seconds.max().item() * ranks))
 
     def _own_square(self) -> float:
-        """Of the norm of what no other stage counts: not of later copies. Ranks with the same stages all know it, and take part in finding it."""
-        copies = {id(tied.parameter) for tied in self._tied if tied.holders[0] != self.place.number}
+        """Return the square of the norm of the gradients that no other stage counts, so without later copies of tied parameters.
+
+        Collective over the ranks with the same stages.
+        """
+        copies = {id(tied.parameter) for tied in self._tied if tied.holders[0] != self.position.number}
         own = gradients_of(parameter for parameter in self.parameters if id(parameter) not in copies)
-        return global_norm(own, self.place.group.lines).double().square().item()
+        return global_norm(own, self.position.group.axis_groups).double().square().item()
 
     @property
     def _schedule_bubble(self) -> float:
-        assert self._deal is not None
-        return replace(self._schedule, micro_batches=self._deal.largest).bubble
+        assert self._assignment is not None
+        return replace(self._schedule, micro_batches=self._assignment.max_per_rank).bubble
 
-    def settle_buffers(self) -> None:
-        self._gradients.settle_buffers()
+    def sync_buffers(self) -> None:
+        self._gradients.sync_buffers()
 
 
 def pipeline(
     model: nn.Module,
     units: Sequence[Unit],
     work: Work,
-    place: Place,
+    position: PipelinePosition,
     name: ScheduleName,
     device: torch.device,
     *,
@@ -211,42 +237,45 @@ def pipeline(
     costs: Sequence[float] | None = None,
     measured: bool = False,
     reproducible: bool = False,
-    prepare: Callable[[nn.Module, Sequence[Chain]], Cutting] | None = None,
+    prepare: Callable[[nn.Module, Sequence[Chain]], ModelSharding] | None = None,
 ) -> Pipelined:
-    """`model`, which is left with this rank's stages only, on `device`; all of it is never there at once. `prepare` puts it there, in parts over
-    the other axes of the world; its second argument: the stages that are left of it.
+    """Partition `model` into stages and return this rank's part of the pipeline. `model` is left with this rank's stages, on `device`.
 
-    It is cut by `costs`, one for each unit; None: by the operations that are counted in one pass over the first micro-batch of `work`.
-    `measured`: by the time that this takes on the world's first rank. `chunks`: stages on each rank.
+    The whole model is never on the device at once. `prepare` moves the stages there, sharded over the other axes of the world; its second
+    argument are the stages that are left.
+
+    Stages are partitioned by `costs`, one for each unit; None: by the operations that are counted in one pass over the first micro-batch
+    of `work`. `measured`: by the time that this takes on the world's first rank. `chunks`: stages on each rank. Raises
+    `UnsplittableModelError` or `TooFewUnitsError`.
     """
-    require_whole(model, units)
-    schedule = SCHEDULES[name](ranks=len(place.pipeline), micro_batches=1, chunks=chunks)
-    settle_buffers_on(model, device)
+    require_complete_units(model, units)
+    schedule = SCHEDULES[name](ranks=len(position.pipeline), micro_batches=1, chunks=chunks)
+    move_buffers(model, device)
     inputs = inputs_of(work, 0, work.batch(0))
     boundaries, counted = trace(model, units, inputs, work.autocast())
     if measured:
-        costs = place.group.gather(measure(model, units, inputs, work.autocast))[0]
+        costs = position.group.gather(measure(model, units, inputs, work.autocast))[0]
     costs = counted if costs is None else costs
-    ranges = cut(costs, schedule.stages)
+    ranges = partition_units(costs, schedule.stages)
     cuts = [units[each.start : each.stop] for each in ranges]
-    own = schedule.stages_of(place.number)
-    keep_only(model, units, [unit for stage in own for unit in cuts[stage]])
+    own = schedule.stages_of(position.number)
+    keep_only_units(model, units, [unit for stage in own for unit in cuts[stage]])
     chains = {stage: Chain(cuts[stage]) for stage in own}
-    cutting = prepare(model, list(chains.values())) if prepare else Cutting()
+    sharding = prepare(model, list(chains.values())) if prepare else ModelSharding()
     if prepare is None:
         model.to(device)
-    put_off = PutOff(chains.values() if schedule.splits_backward else ())
-    gradients = InTree(chains, place.group) if reproducible else InPlace(chains, place.group.lines)
-    stages = {number: Stage(chain, put_off, gradients.tallies[number]) for number, chain in chains.items()}
-    pipe = Pipe(place.group, place.pipeline, stages, [boundaries[each.stop - 1] for each in ranges[:-1]], device)
-    return Pipelined(model, cuts, pipe, place, schedule, cutting, gradients)
+    deferred = DeferredWeightGrad(chains.values() if schedule.splits_backward else ())
+    gradients = TreeAccumulation(chains, position.group) if reproducible else InPlaceAccumulation(chains, position.group.axis_groups)
+    stages = {number: Stage(chain, deferred, gradients.accumulators[number]) for number, chain in chains.items()}
+    link = StageLink(position.group, position.pipeline, stages, [boundaries[each.stop - 1] for each in ranges[:-1]], device)
+    return Pipelined(model, cuts, link, position, schedule, sharding, gradients)
 
 
-def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: Schedule, place: int) -> list[Tied]:
-    """Those that the rank at `place` shares with others, in the same order on all of them."""
+def tied_parameters(stages: Sequence[Sequence[Unit]], schedule: PipelineSchedule, position: int) -> list[Tied]:
+    """Return the parameters that the rank at index `place` of the pipeline shares with other ranks, in the same order on all of them."""
     holders: dict[int, tuple[nn.Parameter, set[int]]] = {}
     for number, units in enumerate(stages):
         for parameter in (parameter for unit in units for parameter in unit.parameters):
             holders.setdefault(id(parameter), (parameter, set()))[1].add(schedule.rank_of(number))
     shared = [Tied(parameter, tuple(sorted(ranks))) for parameter, ranks in holders.values() if len(ranks) > 1 and parameter.requires_grad]
-    return [tied for tied in shared if place in tied.holders]
+    return [tied for tied in shared if position in tied.holders]

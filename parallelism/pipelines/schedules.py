@@ -1,7 +1,7 @@
 """The schedules of a pipeline: which rank has which stages, and what a rank does next. Pure and torch-free.
 
-A schedule answers two questions, where a stage lives and what a rank starts when it is free; `order.py` plays that out and
-writes down the order. So any number of micro-batches works, fewer than stages too.
+A schedule answers two questions: on which rank a stage is, and what a rank starts when it is free. `order.py` simulates a step by that
+and records the order. So any number of micro-batches works, also fewer than stages.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ ScheduleName = Literal["gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zero
 
 
 class ScheduleError(ValueError):
-    """A schedule that does not exist in this size."""
+    """The schedule does not exist in this size."""
 
 
-class Kind(Enum):
+class OperationKind(Enum):
+    """A kind of work that a stage does for a micro-batch."""
+
     FORWARD = "forward"
     BACKWARD = "backward"  # whole
     INPUT = "input"  # the part of it that the stage before waits for
@@ -28,21 +30,23 @@ class Kind(Enum):
 
 
 class Action(NamedTuple):
-    kind: Kind
+    """One operation of one stage on one micro-batch."""
+
+    kind: OperationKind
     stage: int
     micro_batch: int
 
 
 class Pending(NamedTuple):
-    """Of one rank, counted once for each of its stages."""
+    """The pending work of one rank, counted once for each of its stages."""
 
     in_flight: int  # micro-batches between the start of their forward and the start of their backward
     weights: int  # weight gradients that could be computed and are not
 
 
 @dataclass(frozen=True)
-class Schedule(ABC):
-    """`chunks`: stages on each rank."""
+class PipelineSchedule(ABC):
+    """A pipeline schedule. `ranks`: of the pipeline. `chunks`: stages on each rank. Raises `ScheduleError`."""
 
     ranks: int
     micro_batches: int
@@ -60,44 +64,50 @@ class Schedule(ABC):
 
     @property
     def stages(self) -> int:
+        """The number of stages."""
         return self.ranks * self.chunks
 
     @property
     def words(self) -> str:
-        """As in "8 micro-batches through 4 stages on 2 ranks"."""
+        """The schedule's size as text, such as "8 micro-batches through 4 stages on 2 ranks"."""
         passing = "one micro-batch" if self.micro_batches == 1 else f"{self.micro_batches} micro-batches"
         return f"{passing} through {self.stages} stages on {self.ranks} ranks"
 
     @property
-    def backward(self) -> Kind:
-        """The kind of action whose result goes to the stage before."""
-        return Kind.INPUT if self.splits_backward else Kind.BACKWARD
+    def backward(self) -> OperationKind:
+        """The kind of operation whose result goes to the stage before."""
+        return OperationKind.INPUT if self.splits_backward else OperationKind.BACKWARD
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """What happens to a micro-batch in a stage, in this order; after the last one its activations are gone."""
-        return (Kind.FORWARD, Kind.INPUT, Kind.WEIGHT) if self.splits_backward else (Kind.FORWARD, Kind.BACKWARD)
+    def kinds(self) -> tuple[OperationKind, ...]:
+        """The operations of a stage on a micro-batch, in order; after the last one its activations are freed."""
+        return (
+            (OperationKind.FORWARD, OperationKind.INPUT, OperationKind.WEIGHT)
+            if self.splits_backward
+            else (OperationKind.FORWARD, OperationKind.BACKWARD)
+        )
 
     def rank_of(self, stage: int) -> int:
-        """Round and round."""
+        """Return the rank of a stage. Stages are assigned round-robin: stage s runs on rank s mod ranks."""
         return stage % self.ranks
 
     def stages_of(self, rank: int) -> tuple[int, ...]:
+        """Return the stages of a rank, ascending."""
         return tuple(stage for stage in range(self.stages) if self.rank_of(stage) == rank)
 
     def needs(self, action: Action) -> tuple[Action, ...]:
-        """What must be done before."""
+        """Return the actions whose results `action` needs."""
         kind, stage, micro_batch = action
-        if kind is Kind.WEIGHT:
-            return (Action(Kind.INPUT, stage, micro_batch),)
-        if kind is Kind.FORWARD:
+        if kind is OperationKind.WEIGHT:
+            return (Action(OperationKind.INPUT, stage, micro_batch),)
+        if kind is OperationKind.FORWARD:
             return (Action(kind, stage - 1, micro_batch),) if stage else ()
-        own = Action(Kind.FORWARD, stage, micro_batch)
+        own = Action(OperationKind.FORWARD, stage, micro_batch)
         return (own,) if stage == self.stages - 1 else (own, Action(kind, stage + 1, micro_batch))
 
     def reader_of(self, action: Action) -> int | None:
-        """The rank that needs this action's result, if it is another one."""
-        step = {Kind.FORWARD: 1, self.backward: -1}.get(action.kind)
+        """Return the rank that needs the result of `action`, or None if it is needed on the same rank, or nowhere."""
+        step = {OperationKind.FORWARD: 1, self.backward: -1}.get(action.kind)
         if step is None or not 0 <= action.stage + step < self.stages:
             return None
         reader = self.rank_of(action.stage + step)
@@ -105,34 +115,42 @@ class Schedule(ABC):
 
     @abstractmethod
     def choose(self, rank: int, due: Sequence[Action], ready: Callable[[Action], bool], pending: Pending) -> Action | None:
-        """What `rank` starts, out of the next action of each kind and stage; None: it waits."""
+        """Return the action that `rank` starts, or None if it waits.
+
+        `due`: the next action of each kind and stage of the rank. `ready`: whether an action's inputs are there.
+        """
 
     @abstractmethod
     def most_held(self, rank: int) -> int:
-        """Micro-batches whose activations live at a time on `rank`, counted once for each of its stages."""
+        """Return the most micro-batches whose activations are held on `rank` at a time, counted once for each of its stages."""
 
     def most_waiting(self, rank: int) -> int:
-        """Those of them whose weight gradients wait, or are being computed, counted in the same way."""
+        """Return the most of them whose weight gradients are deferred or being computed, counted in the same way."""
         return 0
 
     def most_in_flight(self, rank: int) -> float:
-        """Those that may be there before one goes back, counted in the same way; inf: all."""
+        """Return the most micro-batches that may be held before the first backward begins, counted in the same way; inf: all."""
         return self.most_held(rank)
 
     @property
     @abstractmethod
     def idle(self) -> float:
-        """How long a rank has nothing to do in a step, in units of one stage's forward, where input and weight gradients take as long,
-        transfers take no time and the micro-batches are a multiple of the ranks."""
+        """How long a rank is idle in a step, in units of one stage's forward pass.
+
+        Assumes that input and weight gradients take as long as a forward pass, that transfers take no time, and that the micro-batches
+        are a multiple of the ranks.
+        """
 
     @property
     def bubble(self) -> float:
-        """`idle` as a share of the step."""
+        """`idle` as a share of the step's duration."""
         return self.idle / (3 * self.chunks * self.micro_batches + self.idle) if self.micro_batches else 0.0
 
 
-class OneForwardOneBackward(Schedule):
-    """Forwards first, as far ahead as the first backward needs, then one of each in turn: Narayanan et al. 2021 (arXiv 2104.04473), 2.2."""
+class OneForwardOneBackward(PipelineSchedule):
+    """1F1B: forward passes first, as far ahead as the first backward needs, then one of each in turn: Narayanan et al. 2021 (arXiv
+    2104.04473), 2.2.
+    """
 
     name: ClassVar[ScheduleName] = "1f1b"
 
@@ -140,15 +158,15 @@ class OneForwardOneBackward(Schedule):
         return self.ranks - rank
 
     def choose(self, rank: int, due: Sequence[Action], ready: Callable[[Action], bool], pending: Pending) -> Action | None:
-        forward = soonest(of_kind(Kind.FORWARD, due), self.urgency)
+        forward = soonest(of_kind(OperationKind.FORWARD, due), self.urgency)
         if forward and pending.in_flight < self.most_in_flight(rank) and ready(forward):
             return forward
         return soonest(filter(ready, of_kind(self.backward, due)), self.urgency)
 
     def urgency(self, action: Action) -> tuple[int, ...]:
-        """Depth first: `ranks` micro-batches through one stage, then through this rank's next one."""
+        """Order actions depth first: `ranks` micro-batches through one stage, then through this rank's next stage."""
         chunk = action.stage // self.ranks
-        return action.micro_batch // self.ranks, chunk if action.kind is Kind.FORWARD else -chunk, action.micro_batch
+        return action.micro_batch // self.ranks, chunk if action.kind is OperationKind.FORWARD else -chunk, action.micro_batch
 
     def most_held(self, rank: int) -> int:
         return int(min(self.most_in_flight(rank), self.chunks * self.micro_batches))
@@ -159,7 +177,7 @@ class OneForwardOneBackward(Schedule):
 
 
 class Interleaved(OneForwardOneBackward):
-    """The same with several stages on a rank, so that the pipeline fills in shorter steps: ibid."""
+    """1F1B with several stages on a rank, so that the pipeline fills faster: Narayanan et al. 2021 (arXiv 2104.04473), 2.2."""
 
     name: ClassVar[ScheduleName] = "interleaved_1f1b"
     fewest_chunks, most_chunks = 2, math.inf
@@ -169,7 +187,7 @@ class Interleaved(OneForwardOneBackward):
 
 
 class GPipe(OneForwardOneBackward):
-    """All forwards, then all backwards: Huang et al. 2019 (arXiv 1811.06965)."""
+    """All forward passes, then all backward passes: Huang et al. 2019 (arXiv 1811.06965)."""
 
     name: ClassVar[ScheduleName] = "gpipe"
 
@@ -177,13 +195,16 @@ class GPipe(OneForwardOneBackward):
         return math.inf
 
     def needs(self, action: Action) -> tuple[Action, ...]:
-        last_forward = Action(Kind.FORWARD, action.stage, self.micro_batches - 1)
-        return super().needs(action) + ((last_forward,) if action.kind is Kind.BACKWARD else ())
+        last_forward = Action(OperationKind.FORWARD, action.stage, self.micro_batches - 1)
+        return super().needs(action) + ((last_forward,) if action.kind is OperationKind.BACKWARD else ())
 
 
 class ZeroBubble(OneForwardOneBackward):
-    """Weight gradients wait until there is nothing better to do, on rank r for r micro-batches: ZB-H1 of Qi et al. 2023 (arXiv 2401.10241), 2.1,
-    also with several stages on a rank. The bubble is (p - 1)(F + I - W): table 2."""
+    """Weight gradients are deferred until there is nothing else to do, on rank r for r micro-batches: ZB-H1 of Qi et al. 2023 (arXiv
+    2401.10241), 2.1.
+
+    It works with several stages on a rank, too. The bubble is (p - 1)(F + I - W): table 2.
+    """
 
     name: ClassVar[ScheduleName] = "zero_bubble"
     most_chunks = math.inf
@@ -193,11 +214,11 @@ class ZeroBubble(OneForwardOneBackward):
         return (self.chunks - 1) * self.ranks + self.ranks - rank
 
     def choose(self, rank: int, due: Sequence[Action], ready: Callable[[Action], bool], pending: Pending) -> Action | None:
-        weight = soonest(filter(ready, of_kind(Kind.WEIGHT, due)), self.urgency)
+        weight = soonest(filter(ready, of_kind(OperationKind.WEIGHT, due)), self.urgency)
         return (weight if pending.weights > rank else None) or super().choose(rank, due, ready, pending) or weight
 
     def most_held(self, rank: int) -> int:
-        """With those whose weight gradients wait."""
+        """Return the most micro-batches that are held, including those whose weight gradients are deferred."""
         return int(min(self.most_in_flight(rank) + rank, self.chunks * self.micro_batches))
 
     def most_waiting(self, rank: int) -> int:
@@ -208,9 +229,12 @@ class ZeroBubble(OneForwardOneBackward):
         return self.ranks - 1.0
 
 
-class ZeroBubbleV(Schedule):
-    """Stages go through the ranks and back, so that the last one is on the first rank: ZB-V, ibid., 6. There each rank's step begins with its own
-    first action, and the bubble is nought; ours begin together, and the last rank's first action comes p - 1 forwards later."""
+class ZeroBubbleV(PipelineSchedule):
+    """Stages go through the ranks and back, so that the first rank has the last stage too: ZB-V of Qi et al. 2023 (arXiv 2401.10241), 6.
+
+    In the paper each rank's step begins with its own first action, and the bubble is zero; here all begin together, and the last rank's
+    first action comes p - 1 forward passes later.
+    """
 
     name: ClassVar[ScheduleName] = "zero_bubble_v"
     fewest_chunks = most_chunks = 2
@@ -220,22 +244,28 @@ class ZeroBubbleV(Schedule):
         return min(stage, self.stages - 1 - stage)
 
     def choose(self, rank: int, due: Sequence[Action], ready: Callable[[Action], bool], pending: Pending) -> Action | None:
-        """A place for activations stays free for the way back, or one is about to become free: without it no micro-batch might ever come through.
+        """Return the action that `rank` starts, or None if it waits.
 
-        As long as forwards come, gradients of inputs are last: so there is something to do while they travel, where otherwise the ranks would wait
-        for each other's every message. Of few micro-batches, and in the end, gradients are what the others wait for.
+        One place for activations is kept free for the way back, unless one is about to become free: otherwise no micro-batch might ever
+        finish. As long as there are forward passes to do, input gradients come last: so there is work while they travel, where otherwise
+        the ranks would wait for every message. With few micro-batches, and at the end of the step, gradients come first, since the other
+        ranks wait for them.
         """
         free, back = 2 * self.ranks - pending.in_flight - pending.weights, self.is_on_the_way_back(due)
-        forwards = [each for each in of_kind(Kind.FORWARD, due) if free > (each.stage < self.ranks and not back) and ready(each)]
+        forwards = [each for each in of_kind(OperationKind.FORWARD, due) if free > (each.stage < self.ranks and not back) and ready(each)]
         forward = max(forwards, key=lambda each: each.stage, default=None)
-        gradient, weight = (soonest(filter(ready, of_kind(kind, due)), self.urgency) for kind in (Kind.INPUT, Kind.WEIGHT))
-        if self.micro_batches >= 2 * self.ranks and any(of_kind(Kind.FORWARD, due)):
+        gradient, weight = (
+            soonest(filter(ready, of_kind(kind, due)), self.urgency) for kind in (OperationKind.INPUT, OperationKind.WEIGHT)
+        )
+        if self.micro_batches >= 2 * self.ranks and any(of_kind(OperationKind.FORWARD, due)):
             return weight or forward or gradient
         return gradient or forward or weight
 
     def is_on_the_way_back(self, due: Sequence[Action]) -> bool:
-        """A micro-batch has been through a rank's second stage backwards, and will be through its first one without needing another place."""
-        next_back = {action.stage < self.ranks: action.micro_batch for action in of_kind(Kind.INPUT, due)}
+        """Whether a micro-batch has gone back through the rank's second stage, so that its backward through the first one needs no
+        further place.
+        """
+        next_back = {action.stage < self.ranks: action.micro_batch for action in of_kind(OperationKind.INPUT, due)}
         return next_back.get(False, self.micro_batches) > next_back.get(True, self.micro_batches)
 
     def urgency(self, action: Action) -> tuple[int, ...]:
@@ -245,7 +275,9 @@ class ZeroBubbleV(Schedule):
         return min(2 * self.ranks, self.chunks * self.micro_batches)
 
     def most_waiting(self, rank: int) -> int:
-        """In the end weights are last, and what waits grows by two from rank to rank; of few micro-batches all may wait."""
+        """Return an upper bound of the deferred weight gradients on `rank`: 2 (rank + 1), or all activations if there are fewer than 2
+        ranks micro-batches.
+        """
         return min(2 * (rank + 1), self.most_held(rank)) if self.micro_batches >= 2 * self.ranks else self.most_held(rank)
 
     @property
@@ -253,14 +285,16 @@ class ZeroBubbleV(Schedule):
         return self.ranks - 1.0
 
 
-def of_kind(kind: Kind, actions: Iterable[Action]) -> Iterable[Action]:
+def of_kind(kind: OperationKind, actions: Iterable[Action]) -> Iterable[Action]:
+    """Return the actions of one kind."""
     return (action for action in actions if action.kind is kind)
 
 
 def soonest(actions: Iterable[Action], urgency: Callable[[Action], tuple[int, ...]]) -> Action | None:
+    """Return the most urgent action, or None if there is none."""
     return min(actions, key=urgency, default=None)
 
 
-SCHEDULES: dict[ScheduleName, type[Schedule]] = {
+SCHEDULES: dict[ScheduleName, type[PipelineSchedule]] = {
     each.name: each for each in (GPipe, OneForwardOneBackward, Interleaved, ZeroBubble, ZeroBubbleV)
 }

@@ -1,4 +1,4 @@
-"""One stage of a pipeline: its passes over one micro-batch after the other, in any order that a schedule asks for."""
+"""One stage of a pipeline: its forward and backward passes over micro-batches, in any order that a schedule asks for."""
 
 from __future__ import annotations
 
@@ -9,75 +9,87 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from parallelism.pipelines.chain import Chain
-from parallelism.pipelines.put_off import Product, PutOff
-from parallelism.pipelines.tally import Tally
-from parallelism.plan import Deal
+from paceline.parallelism.pipelines.accumulator import GradientAccumulator
+from paceline.parallelism.pipelines.chain import Chain
+from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad, Product
+from paceline.parallelism.plan import MicroBatchAssignment
 
 
 @dataclass
-class Passing:
-    """A micro-batch between its forward and the end of its backward."""
+class InFlightMicroBatch:
+    """A micro-batch between its forward pass and the end of its backward pass in one stage."""
 
     inputs: Tensor
-    outputs: Tensor | None  # None: gone back through, but for what was put off
-    put_off: list[Product] | None  # filled on the way back; None: where nobody waits, nothing is put off
-    gradient: Tensor | None = None  # of the outputs, until then
+    outputs: Tensor | None  # None: backward has run, except for deferred weight gradients
+    deferred: list[Product] | None  # filled by backward; None: the stage before needs no gradient, so nothing is deferred
+    gradient: Tensor | None = None  # of the outputs, until backward has run
 
 
 class Stage:
-    """`chain` has its parameters for good."""
+    """A stage of the model on this rank. `chain` keeps the stage's parameters for the life of the pipeline."""
 
-    def __init__(self, chain: Chain, put_off: PutOff, tally: Tally) -> None:
-        """`put_off`: gradients of weights that `backward_input` leaves to `backward_weight`."""
+    def __init__(self, chain: Chain, deferred: DeferredWeightGrad, accumulator: GradientAccumulator) -> None:
+        """`deferred`: defers the weight gradients that `backward_input` leaves to `backward_weight`. `accumulator`: how gradients are
+        added up.
+        """
         self.outputs = chain
         self.units, self.parameters = chain.units, list(chain.parameters())
-        self._put_off, self.tally = put_off, tally
-        self._passing: dict[int, Passing] = {}
+        self._deferred, self.accumulator = deferred, accumulator
+        self._in_flight: dict[int, InFlightMicroBatch] = {}
 
-    def begin_step(self, deal: Deal) -> None:
-        """Without what a step that broke off has left."""
-        self._passing.clear()
-        self.tally.begin_step(deal)
+    def begin_step(self, assignment: MicroBatchAssignment) -> None:
+        """Begin a step and drop what an interrupted step has left."""
+        self._in_flight.clear()
+        self.accumulator.begin_step(assignment)
 
     def forward(self, index: int, inputs: Tensor, *, gradient: bool, head: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """What micro-batch `index` becomes here; `head` makes a loss of it, on the last stage. `gradient`: the stage before waits for one."""
+        """Run the forward pass of micro-batch `index` and return its outputs, or its loss where `head` computes one, on the last stage.
+
+        `gradient`: the stage before needs the gradient of `inputs`.
+        """
         inputs = inputs.detach().requires_grad_(gradient and torch.is_grad_enabled())
-        put_off: list[Product] | None = [] if inputs.requires_grad else None
+        deferred: list[Product] | None = [] if inputs.requires_grad else None
         learns = torch.is_grad_enabled()
-        with self.tally.forward(index) if learns else contextlib.nullcontext(), self._put_off.collecting(put_off):
+        with self.accumulator.forward(index) if learns else contextlib.nullcontext(), self._deferred.collecting(deferred):
             outputs: Tensor = self.outputs(inputs)
             outputs = outputs if head is None else head(outputs)
         if learns:
-            self._passing[index] = Passing(inputs, outputs, put_off)
+            self._in_flight[index] = InFlightMicroBatch(inputs, outputs, deferred)
         return outputs.detach()
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
-        """The gradient of the inputs, if someone waits for it. `gradient`: of the outputs; None where they are the loss, or nothing behind learns."""
+        """Run the whole backward pass of a micro-batch and return the gradient of its inputs, if the stage before needs it.
+
+        `gradient`: of the outputs; None where they are the loss, or no later stage is trained.
+        """
         found = self.backward_input(index, gradient)
         self.backward_weight(index)
         return found
 
     def backward_input(self, index: int, gradient: Tensor | None) -> Tensor | None:
-        """The same without what is put off, for which `backward_weight` comes later. Where nobody waits, nothing happens yet."""
-        passing = self._passing[index]
-        passing.gradient = gradient
-        if passing.inputs.requires_grad:
-            with self.tally.backward(index):
-                self._go_back(passing)
-        return passing.inputs.grad
+        """Run the backward pass without what is deferred, and return the gradient of the inputs; `backward_weight` computes the rest.
+
+        If the stage before needs no gradient, nothing is computed yet.
+        """
+        in_flight = self._in_flight[index]
+        in_flight.gradient = gradient
+        if in_flight.inputs.requires_grad:
+            with self.accumulator.backward(index):
+                self._run_backward(in_flight)
+        return in_flight.inputs.grad
 
     def backward_weight(self, index: int) -> None:
-        passing = self._passing.pop(index)
-        with self.tally.backward(index):
-            self._go_back(passing)
-            while passing.put_off:
-                passing.put_off.pop(0).add()
-        self.tally.done(index)
+        """Compute the deferred weight gradients of a micro-batch and finish it."""
+        in_flight = self._in_flight.pop(index)
+        with self.accumulator.backward(index):
+            self._run_backward(in_flight)
+            while in_flight.deferred:
+                in_flight.deferred.pop(0).add()
+        self.accumulator.done(index)
 
-    def _go_back(self, passing: Passing) -> None:
-        """Once."""
-        outputs, gradient, passing.outputs, passing.gradient = passing.outputs, passing.gradient, None, None
+    def _run_backward(self, in_flight: InFlightMicroBatch) -> None:
+        """Run autograd's backward for a micro-batch. A second call does nothing: the first one releases the outputs."""
+        outputs, gradient, in_flight.outputs, in_flight.gradient = in_flight.outputs, in_flight.gradient, None, None
         if outputs is not None and outputs.requires_grad:
-            with self._put_off.collecting(passing.put_off):
+            with self._deferred.collecting(in_flight.deferred):
                 torch.autograd.backward(outputs, gradient)

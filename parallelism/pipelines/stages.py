@@ -1,4 +1,4 @@
-"""Where to cut a chain of units into stages: so that the slowest one is as fast as can be. Pure and torch-free."""
+"""Partition a chain of units into pipeline stages, so that the slowest stage is as fast as possible. Pure and torch-free."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import functools
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, count, groupby, pairwise
 
-from parallelism.planning.shape import MASTER_BYTES, Layer
+from paceline.parallelism.model_shape import MASTER_BYTES, Layer
 
 
 class TooFewUnitsError(ValueError):
-    """There are more stages than there are units to put into them."""
+    """There are more stages than units."""
 
 
-def cut(costs: Sequence[float], stages: int) -> tuple[range, ...]:
-    """The units of each stage, in order, none without one. `costs`: of each unit, in any unit of measure, none negative.
+def partition_units(costs: Sequence[float], stages: int) -> tuple[range, ...]:
+    """Return the units of each stage, in order; every stage has at least one. Raises `TooFewUnitsError`.
 
-    The dynamic programme for linear partitions (Skiena, The Algorithm Design Manual, 2020, 10.7), with O(units^2 * stages) steps.
+    `costs`: the cost of each unit, in any unit of measure, not negative. The dynamic programme for linear partitions (Skiena, The
+    Algorithm Design Manual, 2020, 10.7), with O(units^2 * stages) steps.
     """
     if stages > len(costs):
         raise TooFewUnitsError(
@@ -35,7 +36,10 @@ def cut(costs: Sequence[float], stages: int) -> tuple[range, ...]:
 
 
 def chain_of(layers: Sequence[Layer]) -> list[tuple[Layer, ...]]:
-    """What is not cut, as a model's own units: a layer without parameters goes with the one before, the first such ones with what follows."""
+    """Group layers into the units of the model, which stages are made of.
+
+    A layer without parameters belongs to the unit before it, and such layers at the beginning belong to the first unit.
+    """
     runs: list[list[Layer]] = [[]]
     for layer in layers:
         if has_parameters(layer) and any(map(has_parameters, runs[-1])):
@@ -49,21 +53,25 @@ def has_parameters(layer: Layer) -> bool:
 
 
 def costs_of(layers: Sequence[Layer]) -> list[float]:
-    """Of each unit: a sample's operations in a forward pass, and one for each number that is put out, so that an embedding is not free."""
+    """Return the cost of each unit: a sample's operations in a forward pass, and one for each output element, so that an embedding is not
+    free.
+    """
     outputs = [after.input / MASTER_BYTES for after in layers[1:]]
     costs = iter([layer.flops + output for layer, output in zip(layers, [*outputs, 0.0], strict=True)])
     return [sum(next(costs) for _ in unit) for unit in chain_of(layers)]
 
 
 @functools.lru_cache(maxsize=256)
-def cut_layers(layers: tuple[Layer, ...], stages: int) -> tuple[tuple[Layer, ...], ...]:
-    """By stage, in order."""
+def partition_layers(layers: tuple[Layer, ...], stages: int) -> tuple[tuple[Layer, ...], ...]:
+    """Return the layers of each stage, in order."""
     units = chain_of(layers)
-    return tuple(tuple(layer for unit in units[each.start : each.stop] for layer in unit) for each in cut(costs_of(layers), stages))
+    return tuple(
+        tuple(layer for unit in units[each.start : each.stop] for layer in unit) for each in partition_units(costs_of(layers), stages)
+    )
 
 
-def named(stages: Sequence[Sequence[Layer]]) -> list[str]:
-    """What each stage has, in words: `the embedding, blocks 0 to 3`."""
+def describe_stages(stages: Sequence[Sequence[Layer]]) -> list[str]:
+    """Return what each stage has, in words, such as `the embedding, blocks 0 to 3`."""
     numbers = count()
     return [
         ", ".join(name for is_block, run in groupby(stage, key=_is_block) for name in _names(is_block, list(run), numbers))

@@ -1,6 +1,6 @@
-"""One step of one rank's pipeline program: stages computed, activations and gradients sent to and received from the neighbours.
+"""One step of one rank's pipeline program: stages are computed, activations and gradients sent to and received from neighbours.
 
-With each activation goes the state of the random numbers, so that the next stage goes on drawing where this one stopped: dropout in a
+With each activation goes the state of the random numbers, so that the next stage continues drawing where this one stopped: dropout in a
 pipeline is the one that a single process draws.
 """
 
@@ -17,28 +17,28 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from distributed.process_group import Group, Transfer
-from parallelism.cut.sequence import Cut
-from parallelism.pipelines.chain import Boundary
-from parallelism.pipelines.order import Program, Receive, Send
-from parallelism.pipelines.schedules import Action, Kind
-from parallelism.pipelines.stage import Stage
-from parallelism.pipelines.work import Exit, Work, inputs_of
-from parallelism.precision import scaled
+from paceline.distributed.process_group import Group, PointToPoint
+from paceline.parallelism.pipelines.chain import Boundary
+from paceline.parallelism.pipelines.order import Program, Receive, Send
+from paceline.parallelism.pipelines.schedules import Action, OperationKind
+from paceline.parallelism.pipelines.stage import Stage
+from paceline.parallelism.pipelines.work import StageOutput, Work, inputs_of
+from paceline.parallelism.precision import scaled
+from paceline.parallelism.tensor_context.sequence import SequenceShard
 
-#: Sends that may be under way: what is sent cannot be freed before it has gone.
+#: The most sends in flight: a tensor cannot be freed before it is sent.
 MOST_SENDS = 8
 
 
 class BoundaryMismatchError(RuntimeError):
-    """A stage gives something else than the next one waits for."""
+    """A stage gives a tensor of another shape or type than the next stage expects."""
 
 
 @dataclass(frozen=True)
-class Pipe:
-    """What a rank knows of its pipeline."""
+class StageLink:
+    """The pipeline as one rank sees it: the ranks, the stages of this rank, and the tensors between stages."""
 
-    group: Group  # of the world
+    group: Group  # the world's
     ranks: tuple[int, ...]  # the world ranks of the pipeline
     stages: Mapping[int, Stage]  # this rank's own
     boundaries: Sequence[Boundary]  # between each stage and the next
@@ -46,38 +46,41 @@ class Pipe:
 
     @property
     def last(self) -> int:
+        """The number of the last stage."""
         return len(self.boundaries)
 
-    def part(self, cuts: Sequence[Cut]) -> Pipe:
-        """Of ranks that have a part of what goes through it."""
-        return replace(self, boundaries=[boundary.part(cuts) for boundary in self.boundaries])
+    def shard(self, shards: Sequence[SequenceShard]) -> StageLink:
+        """Return the link of ranks that pass on one shard of every tensor."""
+        return replace(self, boundaries=[boundary.shard(shards) for boundary in self.boundaries])
 
-    def carries(self, action: Action) -> bool:
-        """Whether what it has computed goes to another stage: no gradient goes to where nothing learns."""
-        return action.kind is Kind.FORWARD or self.learns_before(action.stage)
+    def is_sent(self, action: Action) -> bool:
+        """Whether the result of `action` goes to another stage: no gradient goes to a stage without trained parameters before or in it."""
+        return action.kind is OperationKind.FORWARD or self.needs_input_gradient(action.stage)
 
-    def learns_before(self, stage: int) -> bool:
+    def needs_input_gradient(self, stage: int) -> bool:
+        """Whether the gradient of a stage's inputs is needed by the stage before."""
         return stage > 0 and self.boundaries[stage - 1].has_gradient
 
     def boundary(self, action: Action) -> Boundary:
-        return self.boundaries[action.stage if action.kind is Kind.FORWARD else action.stage - 1]
+        """Return the boundary that the result of `action` crosses."""
+        return self.boundaries[action.stage if action.kind is OperationKind.FORWARD else action.stage - 1]
 
     def tag(self, action: Action) -> int:
-        """Three for each action: of activation, random state and gradient."""
-        return 3 * (action.micro_batch * (self.last + 1) + action.stage) + (0 if action.kind is Kind.FORWARD else 2)
+        """Return the first of three tags of `action`: for the activation, the random state and the gradient."""
+        return 3 * (action.micro_batch * (self.last + 1) + action.stage) + (0 if action.kind is OperationKind.FORWARD else 2)
 
 
 @dataclass
-class Passed:
-    """From stage to stage; `random`: the generator's state after a forward."""
+class PipelineStepResult:
+    """A tensor that one stage passes to another. `random`: the generator's state after a forward pass."""
 
     tensor: Tensor
     random: Tensor | None = None
 
 
 @dataclass
-class Spent:
-    """Seconds of a step, by what this rank was at; on a GPU computing is launching it."""
+class StepTimings:
+    """Seconds of a step by what this rank did; on a GPU, computing means launching kernels."""
 
     fetching: float = 0.0
     forward: float = 0.0
@@ -86,10 +89,12 @@ class Spent:
 
     @property
     def computing(self) -> float:
+        """Seconds of forward and backward together."""
         return self.forward + self.backward
 
     @contextlib.contextmanager
     def on(self, what: Literal["fetching", "forward", "backward", "waiting"]) -> Iterator[None]:
+        """Add the seconds of the block to one of the timings."""
         started = time.perf_counter()
         yield
         setattr(self, what, getattr(self, what) + time.perf_counter() - started)
@@ -97,18 +102,21 @@ class Spent:
 
 @dataclass
 class PipelineStep:
-    pipe: Pipe
+    """The state of one step of one rank."""
+
+    link: StageLink
     indices: Sequence[int]  # the micro-batches, as `work` counts them
     work: Work
-    counted: int  # of `indices`, the first ones; the others are computed for nothing
+    counted: int  # so many of `indices`, the first ones, count; the others are dummy micro-batches
     losses: dict[int, Tensor] = field(default_factory=dict)
-    spent: Spent = field(default_factory=Spent)
+    timings: StepTimings = field(default_factory=StepTimings)
     _batches: dict[int, Any] = field(default_factory=dict)
-    _results: dict[Action, Passed] = field(default_factory=dict)
-    _coming: dict[Action, tuple[Transfer, Passed]] = field(default_factory=dict)
-    _going: list[Transfer] = field(default_factory=list)
+    _results: dict[Action, PipelineStepResult] = field(default_factory=dict)
+    _receives: dict[Action, tuple[PointToPoint, PipelineStepResult]] = field(default_factory=dict)
+    _sends: list[PointToPoint] = field(default_factory=list)
 
     def run(self, program: Program) -> None:
+        """Carry out the rank's program."""
         for entry in program:
             match entry:
                 case Send():
@@ -117,109 +125,114 @@ class PipelineStep:
                     self.receive(entry)
                 case Action():
                     self.compute(entry)
-        self.let_go(len(self._going))
+        self.finish_sends(len(self._sends))
 
     def compute(self, action: Action) -> None:
-        if action.kind is Kind.FORWARD:
+        """Carry out one operation of a stage."""
+        if action.kind is OperationKind.FORWARD:
             self.forward(action)
-        elif action.kind is Kind.WEIGHT:
-            with self.spent.on("backward"):
-                self.pipe.stages[action.stage].backward_weight(action.micro_batch)
+        elif action.kind is OperationKind.WEIGHT:
+            with self.timings.on("backward"):
+                self.link.stages[action.stage].backward_weight(action.micro_batch)
         else:
             self.backward(action)
 
     def forward(self, action: Action) -> None:
         _, number, micro_batch = action
-        pipe, index = self.pipe, self.indices[micro_batch]
-        batch = self.batch(action) if number in (0, pipe.last) else None
+        link, index = self.link, self.indices[micro_batch]
+        batch = self.batch(action) if number in (0, link.last) else None
         inputs = inputs_of(self.work, index, batch) if number == 0 else self.inputs_from_before(action)
-        head = functools.partial(self.loss, micro_batch, batch) if number == pipe.last else None
-        with self.spent.on("forward"), self.work.autocast():
-            outputs = pipe.stages[number].forward(micro_batch, inputs, gradient=pipe.learns_before(number), head=head)
-        if number != pipe.last:
-            self._results[action] = Passed(outputs, random_state(pipe.device))
+        head = functools.partial(self.loss, micro_batch, batch) if number == link.last else None
+        with self.timings.on("forward"), self.work.autocast():
+            outputs = link.stages[number].forward(micro_batch, inputs, gradient=link.needs_input_gradient(number), head=head)
+        if number != link.last:
+            self._results[action] = PipelineStepResult(outputs, random_state(link.device))
 
     def inputs_from_before(self, action: Action) -> Tensor:
-        """And the random numbers from where the stage before has left them."""
-        passed = self.take(action._replace(stage=action.stage - 1))
+        """Return the outputs of the stage before, and set the random state to where that stage left it."""
+        passed = self.take_result(action._replace(stage=action.stage - 1))
         assert passed.random is not None
-        set_random_state(self.pipe.device, passed.random)
+        set_random_state(self.link.device, passed.random)
         return passed.tensor
 
     def loss(self, micro_batch: int, batch: Any, outputs: Tensor) -> Tensor:
-        """As backward begins with it."""
+        """Return the scaled loss, with which backward begins, and record it."""
         index = self.indices[micro_batch]
-        loss = self.work.loss(Exit(outputs), index, batch)
+        loss = self.work.loss(StageOutput(outputs), index, batch)
         if micro_batch >= self.counted:
             return loss * 0.0
         self.losses[index] = loss.detach()
         return scaled(loss, self.work.scale)
 
     def batch(self, action: Action) -> Any:
-        """Fetched once, also where one rank has the first and the last stage; and seeded for the first."""
+        """Fetch a micro-batch once, also where one rank has the first and the last stage; it is seeded for the first stage."""
         if action.micro_batch in self._batches:
             return self._batches.pop(action.micro_batch)
-        with self.spent.on("fetching"):
+        with self.timings.on("fetching"):
             batch = self.work.batch(self.indices[action.micro_batch])
-        if self.pipe.last in self.pipe.stages and action.stage != self.pipe.last:
+        if self.link.last in self.link.stages and action.stage != self.link.last:
             self._batches[action.micro_batch] = batch
         return batch
 
     def backward(self, action: Action) -> None:
         kind, number, micro_batch = action
-        stage, behind = self.pipe.stages[number], action._replace(stage=number + 1)
-        gradient = self.take(behind).tensor if number < self.pipe.last and self.pipe.carries(behind) else None
-        with self.spent.on("backward"):
-            found = (stage.backward_input if kind is Kind.INPUT else stage.backward)(micro_batch, gradient)
-        if self.pipe.carries(action):
-            self._results[action] = Passed(self.room_for(action).zero_() if found is None else found)
+        stage, behind = self.link.stages[number], action._replace(stage=number + 1)
+        gradient = self.take_result(behind).tensor if number < self.link.last and self.link.is_sent(behind) else None
+        with self.timings.on("backward"):
+            found = (stage.backward_input if kind is OperationKind.INPUT else stage.backward)(micro_batch, gradient)
+        if self.link.is_sent(action):
+            self._results[action] = PipelineStepResult(self.empty_result(action).zero_() if found is None else found)
 
-    def room_for(self, action: Action) -> Tensor:
-        """An uninitialized tensor like the one that this action computes."""
-        return self.pipe.boundary(action).empty(self.work.rows(self.indices[action.micro_batch]), self.pipe.device)
+    def empty_result(self, action: Action) -> Tensor:
+        """Return an uninitialized tensor like the result of `action`."""
+        return self.link.boundary(action).empty(self.work.rows(self.indices[action.micro_batch]), self.link.device)
 
-    def take(self, action: Action) -> Passed:
-        """Computed here, or received."""
+    def take_result(self, action: Action) -> PipelineStepResult:
+        """Return a result that was computed here, or wait for one that is received."""
         if action in self._results:
             return self._results.pop(action)
-        transfer, passed = self._coming.pop(action)
-        with self.spent.on("waiting"):
-            self.pipe.group.end_transfers([transfer])
+        transfer, passed = self._receives.pop(action)
+        with self.timings.on("waiting"):
+            self.link.group.end_transfers([transfer])
         return passed
 
     def send(self, send: Send) -> None:
+        """Start to send the result of an action, if another stage needs it."""
         action = send.action
-        if not self.pipe.carries(action):
+        if not self.link.is_sent(action):
             return
         passed = self._results.pop(action)
         self.require_expected(action, passed.tensor)
-        self._going.append(self.start(dist.isend, Passed(passed.tensor.contiguous(), passed.random), action, send.rank))
-        if len(self._going) == MOST_SENDS:
-            self.let_go(MOST_SENDS // 2)
+        self._sends.append(self.start(dist.isend, PipelineStepResult(passed.tensor.contiguous(), passed.random), action, send.rank))
+        if len(self._sends) == MOST_SENDS:
+            self.finish_sends(MOST_SENDS // 2)
 
     def receive(self, receive: Receive) -> None:
+        """Start to receive the result of an action, if this rank needs it."""
         action = receive.action
-        if not self.pipe.carries(action):
+        if not self.link.is_sent(action):
             return
-        random = torch.empty_like(random_state(self.pipe.device)) if action.kind is Kind.FORWARD else None
-        passed = Passed(self.room_for(action), random)
-        self._coming[action] = (self.start(dist.irecv, passed, action, receive.rank), passed)
+        random = torch.empty_like(random_state(self.link.device)) if action.kind is OperationKind.FORWARD else None
+        passed = PipelineStepResult(self.empty_result(action), random)
+        self._receives[action] = (self.start(dist.irecv, passed, action, receive.rank), passed)
 
-    def start(self, way: Any, passed: Passed, action: Action, place: int) -> Transfer:
-        peer, tag = self.pipe.ranks[place], self.pipe.tag(action)
+    def start(self, way: Any, passed: PipelineStepResult, action: Action, place: int) -> PointToPoint:
+        """Start the transfer of a result to or from the rank at index `place` of the pipeline."""
+        peer, tag = self.link.ranks[place], self.link.tag(action)
         tensors = [passed.tensor] if passed.random is None else [passed.tensor, passed.random]
         operations = [dist.P2POp(way, tensor, peer, tag=tag + number) for number, tensor in enumerate(tensors)]
-        return self.pipe.group.start_transfer(operations, along="pipeline")
+        return self.link.group.start_transfer(operations, along="pipeline")
 
-    def let_go(self, count: int) -> None:
-        """Of the oldest sends."""
-        oldest, self._going = self._going[:count], self._going[count:]
+    def finish_sends(self, count: int) -> None:
+        """Wait for the oldest `count` sends and release their tensors."""
+        oldest, self._sends = self._sends[:count], self._sends[count:]
         if oldest:
-            with self.spent.on("waiting"):
-                self.pipe.group.end_transfers(oldest)
+            with self.timings.on("waiting"):
+                self.link.group.end_transfers(oldest)
 
     def require_expected(self, action: Action, tensor: Tensor) -> None:
-        expected = self.pipe.boundary(action)
+        """Raise `BoundaryMismatchError` unless `tensor` has the shape and type that the next stage expects."""
+        expected = self.link.boundary(action)
         shape = expected.shape_of(self.work.rows(self.indices[action.micro_batch]))
         if (tuple(tensor.shape), tensor.dtype) != (shape, expected.dtype):
             raise BoundaryMismatchError(
@@ -229,13 +242,14 @@ class PipelineStep:
 
 
 def random_state(device: torch.device) -> Tensor:
-    """Of the generator that `device` draws from, on `device` (bytes)."""
+    """Return the state of the generator that `device` draws from, as bytes on `device`."""
     if device.type == "cuda":
         return torch.cuda.get_rng_state(device).to(device)
     return torch.get_rng_state()
 
 
 def set_random_state(device: torch.device, state: Tensor) -> None:
+    """Set the state of the generator that `device` draws from."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state.cpu(), device)
     else:

@@ -1,4 +1,4 @@
-"""A step's micro-batches as a pipeline asks for them; and what stands in for the model where a loss is to call it."""
+"""The micro-batches of a step as a pipeline asks for them, and stand-ins for the model at the pipeline's first and last stage."""
 
 from __future__ import annotations
 
@@ -7,36 +7,39 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from parallelism.pipelines.chain import UncuttableModelError
+from paceline.parallelism.pipelines.chain import UnsplittableModelError
 
 
 class Work(Protocol):
-    """Micro-batches, by index; called in the order in which a stage computes them."""
+    """The micro-batches of a step, by index. Methods are called in the order in which a stage computes the micro-batches."""
 
     @property
     def scale(self) -> float:
-        """What losses are multiplied by before backward, a power of two."""
+        """The factor, a power of two, that losses are multiplied by before backward."""
         ...
 
     def rows(self, index: int) -> int:
-        """Samples."""
+        """Return the number of samples of a micro-batch."""
         ...
 
     def batch(self, index: int) -> Any:
-        """Seed all randomness for this micro-batch, then fetch it. Called on the first and the last stage."""
+        """Seed all randomness for a micro-batch and fetch it. Called on the ranks of the first and the last stage."""
         ...
 
     def loss(self, model: nn.Module, index: int, batch: Any) -> Tensor:
-        """Its part of the mean over the global batch. Calls `model` once, with one tensor, and draws nothing before that."""
+        """Return the micro-batch's part of the mean loss over the global batch.
+
+        Calls `model` exactly once, with one tensor, and draws no random numbers before that.
+        """
         ...
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Around the forward pass."""
+        """Return the context for the forward pass."""
         ...
 
 
-class Entrance(nn.Module):
-    """Stands in for the model, to see what it would be called with."""
+class StageInput(nn.Module):
+    """Stands in for the model, to find out what the loss calls it with."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         raise _Entered(inputs)
@@ -48,16 +51,18 @@ class _Entered(Exception):
 
 
 def inputs_of(work: Work, index: int, batch: Any) -> Tensor:
-    """What the loss of a micro-batch calls the model with."""
+    """Return the tensor that the loss of a micro-batch calls the model with. Raises `UnsplittableModelError` if it does not call the
+    model.
+    """
     try:
-        work.loss(Entrance(), index, batch)
+        work.loss(StageInput(), index, batch)
     except _Entered as entered:
         return entered.inputs
-    raise UncuttableModelError("the loss does not call the model that it is given; a pipeline needs it to, once, with one tensor")
+    raise UnsplittableModelError("the loss does not call the model that it is given; in a pipeline it must call it once, with one tensor")
 
 
-class Exit(nn.Module):
-    """Stands in for the model, to hand over what it would give."""
+class StageOutput(nn.Module):
+    """Stands in for the model, and returns the outputs of the last stage."""
 
     def __init__(self, outputs: Tensor) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What `auto` says of plans: why one was chosen, and what became of the others. Pure."""
+"""The sentences that `auto` says about plans: why one was chosen, and what became of the others. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
-from parallelism.plan import Degrees
-from parallelism.planning.memory import Memory
-from parallelism.planning.step_time import StepTime
+from paceline.parallelism.plan import Degrees
+from paceline.parallelism.planning.memory import RankMemory
+from paceline.parallelism.planning.step_time import StepTimeEstimate
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -21,19 +21,19 @@ MORE = {
 }
 
 
-class Plan(Protocol):
-    """What is said of a candidate."""
+class DescribedPlan(Protocol):
+    """A plan as the sentences need it."""
 
     @property
     def name(self) -> str: ...
     @property
-    def memory(self) -> Memory: ...
+    def memory(self) -> RankMemory: ...
     @property
-    def time(self) -> StepTime: ...
+    def time(self) -> StepTimeEstimate: ...
 
 
-def why(best: Plan, next_best: Plan | None, smallest_too_large: Plan | None, budget: int) -> str:
-    """Two sentences."""
+def why(best: DescribedPlan, next_best: DescribedPlan | None, smallest_too_large: DescribedPlan | None, budget: int) -> str:
+    """Return two sentences: what the best plan needs and takes, and how the next one compares."""
     needs = f"a rank needs {size(best.memory.total)} of {size(budget)} ({best.memory.moment})"
     fits = f"{sentence(best.name)}: {needs}, and a step should take {duration(best.time.total)}."
     if next_best is not None:
@@ -44,8 +44,8 @@ def why(best: Plan, next_best: Plan | None, smallest_too_large: Plan | None, bud
     return f"{fits} There is no other way to share out these ranks."
 
 
-def why_slower(plan: Plan, best: Plan) -> str:
-    """Names the part of the step that grows most."""
+def why_slower(plan: DescribedPlan, best: DescribedPlan) -> str:
+    """Return why `plan` is not chosen though it fits, naming the part of the step that grows most."""
     more = {name: getattr(plan.time, name) - getattr(best.time, name) for name in MORE}
     part = max(more, key=lambda name: more[name])
     if more[part] <= 0:
@@ -53,46 +53,51 @@ def why_slower(plan: Plan, best: Plan) -> str:
     return f"would take {duration(plan.time.total)}, {duration(more[part])} of it more {MORE[part]}"
 
 
-def why_too_large(plan: Plan, budget: int) -> str:
+def why_too_large(plan: DescribedPlan, budget: int) -> str:
+    """Return how much memory `plan` needs, and how much more than there is."""
     return f"needs {size(plan.memory.total)} {plan.memory.moment}, {size(plan.memory.total - budget)} more than there is"
 
 
-def why_nothing(smallest: Plan, budget: int, ways_out: Sequence[str]) -> str:
+def why_nothing(smallest: DescribedPlan, budget: int, ways_out: Sequence[str]) -> str:
+    """Return the sentences for when no plan fits, with the ways out."""
     needs = f"needs {size(smallest.memory.total)} {smallest.memory.moment}"
     lacking = f"{size(smallest.memory.total - budget)} more than the {size(budget)} there is"
     return f"Nothing fits: the smallest plan, {smallest.name}, {needs}, {lacking}. It would fit with {' or '.join(ways_out)}."
 
 
-def no_plan(global_batch_size: int, world_size: int, axes: Sequence[str], settled: Mapping[str, int]) -> str:
-    given = "".join(f", with {axis}={count} as given" for axis, count in settled.items())
+def no_plan(global_batch_size: int, world_size: int, axes: Sequence[str], fixed: Mapping[str, int]) -> str:
+    """Return the message for when no plan can divide the global batch over the world."""
+    given = "".join(f", with {axis}={count} as given" for axis, count in fixed.items())
     return (
         f"global_batch_size={global_batch_size} cannot be shared out over {plural(world_size, 'rank')} along {', '.join(axes)}{given}; use "
-        f"{world_size} or more samples, or fewer slots{', or leave those out' if settled else ''}"
+        f"{world_size} or more samples, or fewer slots{', or leave those out' if fixed else ''}"
     )
 
 
 def degrees(sizes: Degrees) -> str:
-    """`shard 4 x replicate 2`; axes of size one go without saying."""
-    spoken = [f"{axis} {count}" for axis, count in asdict(sizes).items() if count > 1]
-    return " x ".join(spoken) or "a single process"
+    """Return the sizes as text, such as `shard 4 x replicate 2`. Axes of size one are left out."""
+    in_words = [f"{axis} {count}" for axis, count in asdict(sizes).items() if count > 1]
+    return " x ".join(in_words) or "a single process"
 
 
 def size(count: int) -> str:
-    """`1.5 GiB`"""
+    """Return bytes as text, such as `1.5 GiB`."""
     power = min(len(UNITS) - 1, max(0, count.bit_length() - 1) // 10)
     return f"{count / 1024**power:.1f} {UNITS[power]}" if power else f"{count} B"
 
 
 def duration(seconds: float) -> str:
-    """`41.3 ms`, with three significant digits."""
+    """Return seconds as text with three significant digits, such as `41.3 ms`."""
     if seconds >= 100:
         return f"{seconds:,.0f} s"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def sentence(text: str) -> str:
+    """Return `text` with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, such as `2 slots`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,7 +1,7 @@
-"""What a rank that holds a part of every parameter keeps whole besides, while it computes. Pure; see torch's `fully_shard` (FSDP2).
+"""The parameters and gradients that a rank of a sharded model keeps whole while it computes. Pure; see torch's `fully_shard` (FSDP2).
 
-Blocks are gathered unit by unit: in backward the unit at hand and, ahead of time, the one before it. What is in no unit (embedding, head,
-blocks too few for a unit) stays whole from forward to the end of backward. Gradients are whole until their unit is done; the copy that the
+Blocks are gathered unit by unit: in backward the current unit and, prefetched, the one before it. Layers in no unit (embedding, head,
+blocks too few for a unit) stay whole from forward to the end of backward. Gradients are whole until their unit is done; the copy that the
 reduce-scatter sends lives until the next unit's, and the buffer of the forward's last gather until the model returns.
 """
 
@@ -11,27 +11,30 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from parallelism.planning.shape import MASTER_BYTES, Layer
+from paceline.parallelism.model_shape import MASTER_BYTES, Layer
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredParameters:
+    """Bytes of whole parameters and gradients that FSDP holds at the moments of a step."""
+
     layers: Sequence[Layer]
     units: Sequence[Collection[int]]  # indices of layers
-    element: int  # bytes of a gathered element, and of its gradient
+    element: int  # bytes of a gathered element and of its gradient
     reshard_after_forward: bool
 
     def after_forward(self) -> int:
+        """Return the bytes between forward and backward."""
         whole = range(len(self.layers)) if not self.reshard_after_forward else self._rest
         return self.element * self._parameters(whole)
 
     def at_outputs(self) -> int:
-        """The buffer into which the last part of the model was gathered is kept until the model returns."""
+        """Return the bytes when the model returns: the buffer of its last gather is held until then."""
         last = self.units[-1] if self.units else self._rest
         return self.after_forward() + self.element * self._parameters(last)
 
     def in_backward(self, index: int) -> int:
-        """While the layers from `index` on have made their gradients."""
+        """Return the bytes while the backward of layer `index` runs."""
         number = self._unit_of.get(index)
         whole = [*self._rest, *self._whole_units(index, number)]
         fresh = [each for each in self._rest if each >= index] + [each for each in self._unit(number) if each >= index]
@@ -39,7 +42,7 @@ class Gathered:
         return self.element * (self._parameters(whole) + self._parameters(fresh)) + MASTER_BYTES * self._parameters(sent)
 
     def at_the_end(self) -> int:
-        """Gradients of what is in no unit, and the copy that is sent."""
+        """Return the bytes at the end of backward: gradients of layers in no unit, and the copy that is sent."""
         return (self.element + MASTER_BYTES) * self._parameters(self._rest)
 
     @property
@@ -48,7 +51,10 @@ class Gathered:
         return self._parameters(self._rest)
 
     def in_last_exchange(self, ranks: int) -> int:
-        """The copy that is sent and, on a CPU, what the other ranks send. Their sum is a gradient, which this rank has a part of."""
+        """Return the bytes of the copy that is sent and, on a CPU, of what the other ranks send.
+
+        The sum of both is this rank's shard of the gradient, which is counted elsewhere.
+        """
         return MASTER_BYTES * (self.last_sent + self.last_sent * (ranks - 1) // ranks)
 
     @cached_property
@@ -72,7 +78,9 @@ class Gathered:
 
 
 def units_of(layers: Sequence[Layer], least: int) -> list[list[int]]:
-    """Runs of blocks with at least `least` parameters each; what is left over at the end is in none."""
+    """Return the units of a model as lists of layer indices: runs of blocks with at least `least` parameters; left-over blocks are in
+    none.
+    """
     units: list[list[int]] = []
     run: list[int] = []
     for index, layer in enumerate(layers):

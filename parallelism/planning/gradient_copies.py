@@ -1,4 +1,4 @@
-"""How many copies of the gradients a rank holds while it adds them up, by the way it does. Pure; see `reproducible.py`, `data_parallel.py`."""
+"""How many copies of the gradients a rank holds while it sums them, by the way it does. Pure; see `reproducible.py`, `data_parallel.py`."""
 
 from __future__ import annotations
 
@@ -6,60 +6,71 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from parallelism.plan import Deal
-from parallelism.tree import frontier, pending_before_each
+from paceline.parallelism.plan import MicroBatchAssignment
+from paceline.parallelism.tree import frontier, pending_before_each
 
 
 @dataclass(frozen=True)
 class GradientCopies:
-    """In sizes of all gradients, for the micro-batch at which most are held."""
+    """Copies in units of the size of all gradients, at the micro-batch at which most are held."""
 
-    before: float  # sums that wait while its forward pass runs
-    after: float  # ... and once its backward is done; what is between appears layer by layer
-    packed: float = 0.0  # buffers that stay for the whole run
+    before: float  # pending sums during the micro-batch's forward pass
+    after: float  # ... and once its backward is done; the difference appears layer by layer
+    packed: float = 0.0  # buffers that are kept for the whole run
 
     @property
     def most(self) -> float:
+        """The copies at the end of backward, with the buffers."""
         return self.after + self.packed
 
 
 def in_place(micro_batches: int) -> GradientCopies:
-    """A single process: backward adds to what is there."""
+    """Return the copies of a single process, whose backward adds to the existing gradients."""
     return GradientCopies(before=1.0 if micro_batches > 1 else 0.0, after=1.0)
 
 
 def in_buckets(micro_batches: int) -> GradientCopies:
-    """DistributedDataParallel with gradients as views of its buckets, which stay. What is added up before the last micro-batch is beside them: torch
-    moves a gradient into its bucket when it is to be sent."""
+    """Return the copies of DistributedDataParallel with gradients as views of its buckets, which are kept.
+
+    Sums of earlier micro-batches are held beside the buckets: torch moves a gradient into its bucket when it is sent.
+    """
     held = 2.0 if micro_batches > 1 else 1.0
     return GradientCopies(before=held, after=held)
 
 
-class Turn(NamedTuple):
-    """Of a micro-batch on its way back."""
+class BackwardPosition(NamedTuple):
+    """Gradient memory during one micro-batch's backward, and how many micro-batches the rank still has to compute."""
 
     copies: GradientCopies
-    to_come: int  # micro-batches of its rank after it
+    to_come: int  # micro-batches that the rank computes after this one
 
 
-def in_tree(deal: Deal) -> GradientCopies:
-    """The fixed tree, on the rank that holds most: pending sums, its packed subtrees, and everyone's for its own slice."""
-    return max((turn.copies for turn in turns_in_tree(deal)), key=lambda copies: copies.most)
+def in_tree(assignment: MicroBatchAssignment) -> GradientCopies:
+    """Return the copies of the fixed tree on the rank that holds most: pending sums, packed subtrees, and all ranks' sums for its own
+    slice.
+    """
+    return max((position.copies for position in backward_positions_in_tree(assignment)), key=lambda copies: copies.most)
 
 
-def turns_in_tree(deal: Deal) -> set[Turn]:
-    """Of all ranks. Where few are to come, most sums are pending, and in a pipeline the fewest activations are held."""
-    subtrees = [len(frontier(share, deal.micro_batches)) for share in deal.shares]
+def backward_positions_in_tree(assignment: MicroBatchAssignment) -> set[BackwardPosition]:
+    """Return the backward positions of all ranks, without duplicates.
+
+    When few micro-batches are to come, most sums are pending, and in a pipeline the fewest activations are held.
+    """
+    subtrees = [len(frontier(share, assignment.micro_batches)) for share in assignment.shares]
     packed = packed_copies(subtrees)
-    found = {Turn(GradientCopies(before=0, after=0, packed=copies), 0) for copies in set(packed)}
-    for rank, share in enumerate(deal.shares):
-        for number, pending in enumerate(pending_before_each(share, deal.micro_batches)):
+    found = {BackwardPosition(GradientCopies(before=0, after=0, packed=copies), 0) for copies in set(packed)}
+    for rank, share in enumerate(assignment.shares):
+        for number, pending in enumerate(pending_before_each(share, assignment.micro_batches)):
             copies = GradientCopies(before=pending, after=pending + 1, packed=packed[rank])
-            found.add(Turn(copies, len(share) - 1 - number))
+            found.add(BackwardPosition(copies, len(share) - 1 - number))
     return found
 
 
 def packed_copies(subtrees: Sequence[int]) -> list[float]:
-    """By rank. `subtrees`: how many each has. The first one's buffer ends up with the result, also where there are none."""
+    """Return for each rank the copies in exchange buffers. `subtrees`: how many each rank has.
+
+    The first subtree's buffer receives the result, so a rank without subtrees has one buffer too.
+    """
     total, ranks = sum(subtrees), len(subtrees)
     return [max(1, own) + (total - own) / ranks for own in subtrees]

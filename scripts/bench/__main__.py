@@ -20,7 +20,7 @@ from scripts.steps import ROOT, say
 
 FOLDER = Path(__file__).parent
 #: What benchmarks share or start.
-NOT_BENCHMARKS = {"__init__", "__main__", "figures", "script_program", "torchrun_script"}
+NOT_BENCHMARKS = {"__init__", "__main__", "figures", "torchrun_script"}
 #: Those that take an hour in full give their short form here.
 SHORTENED = {"recovery": ["--quick"], "edge": ["--quick"]}
 COLUMNS = ("figure", "unit", "median", "p95", "n", "reference")

@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cli.client import Client
-from cli.documents import read_spec
-from cli.local.layout import Layout
-from cli.local.stack import Plan, bring_up, take_down
-from cli.views import Job
+from paceline.cli import job_facts
+from paceline.cli.api_types import Job
+from paceline.cli.client import Client
+from paceline.cli.documents import read_spec
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.stack import StackPlan, bring_up, take_down
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.torchrun_script import FIRST_STEP
 from scripts.steps import ROOT, say
@@ -46,17 +47,17 @@ def stack(agents: int = 2) -> Iterator[Client]:
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
         layout = Layout.at(Path(folder))
         try:
-            with bring_up(layout, Plan(port=PORT, agents=agents), say).client() as client:
+            with bring_up(layout, StackPlan(port=PORT, agents=agents), say).client() as client:
                 yield client
         finally:
             take_down(layout, say)
 
 
 def seconds_to_first_step(client: Client) -> float:
-    """Of one job, which is waited for to its end, so that the next one finds free slots."""
+    """Return the seconds from a job's submission to its first step. Waits for the job's end, so that the next one finds free slots."""
     job_id = client.create("/training/jobs", spec())["id"]
     job = _ended(client, job_id)
-    seconds = job.seconds_to_first_step
+    seconds = job_facts.seconds_to_first_step(job)
     if job.state != "completed" or seconds is None:
         raise RuntimeError(f"the job ended as {job.state} ({job.end_reason}): {job.failure}")
     return seconds
@@ -64,7 +65,7 @@ def seconds_to_first_step(client: Client) -> float:
 
 def _ended(client: Client, job_id: str) -> Job:
     deadline = time.monotonic() + JOB_TIMEOUT_S
-    while not (job := client.job(job_id)).ended:
+    while not job_facts.has_ended(job := client.job(job_id)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{job_id} is still {job.state} after {JOB_TIMEOUT_S:g} s")
         threading.Event().wait(POLL_S)
@@ -72,7 +73,7 @@ def _ended(client: Client, job_id: str) -> Job:
 
 
 def torchrun_seconds() -> float:
-    """From the command to its first committed step."""
+    """Return the seconds from torchrun's command to its first committed step."""
     command = [
         sys.executable,
         "-m",

@@ -27,14 +27,15 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from api.services import identity
-from cluster.protocol import UPLOAD_PATH
-from cluster.states import JobState, NodeState, RankState
-from db.migrate import upgrade_all
-from db.models.jobs import GenerationRow, JobRow, RankRow
-from db.models.nodes import NodeRow
-from db.session import open_databases
-from monitoring.points import MetricRecord, RankBatch, Upload
+from paceline.api.core import identity
+from paceline.cluster.protocol import UPLOAD_PATH
+from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.db.migrate import upgrade_all
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.session import open_databases
+from paceline.db.specs import StoredSpec
+from paceline.monitoring.points import MetricRecord, RankBatch, Upload
 from scripts.bench.edges.load.coordinator import ready
 
 AGENTS = 2
@@ -62,7 +63,9 @@ async def seed(data: Path) -> tuple[str, tuple[str, ...]]:
     now = datetime.now(UTC)
     credentials = tuple(identity.new_secret(identity.NODE_PREFIX) for _ in range(AGENTS))
     async with control.write() as session:
-        job = JobRow(name="bench", project="default", priority=50, state=JobState.RUNNING, spec=SPEC, world_size=AGENTS, generation=1)
+        job = JobRow(
+            name="bench", project="default", priority=50, state=JobState.RUNNING, spec=StoredSpec(SPEC), world_size=AGENTS, generation=1
+        )
         job.created_by, job.created_at, job.queued_at, job.state_since = "bench", now, now, now
         session.add(job)
         await session.flush()
@@ -89,7 +92,7 @@ async def coordinator() -> AsyncIterator[Coordinator]:
         port = free.getsockname()[1]
         free.close()
         environment = {**os.environ, "PACELINE_DATA": folder, "DATABASE_URL": ""}
-        command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port), "--log-level", "warning"]
+        command = [sys.executable, "-m", "uvicorn", "paceline.api.main:app", "--port", str(port), "--log-level", "warning"]
         process = await asyncio.create_subprocess_exec(*command, env=environment)
         try:
             await ready(f"http://127.0.0.1:{port}")

@@ -6,8 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from monitoring.recorder import Recorder
-from monitoring.sinks import MetricSpool
+from paceline.monitoring.recorder import Recorder
+from paceline.monitoring.sinks import MetricSpool
 from scripts.bench.figures import Figure, run, summarize
 
 ROUNDS = 200

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.training.spec.job import LEAST_HANG_SECONDS
 from scripts.bench.figures import Figure, report, summarize
 from scripts.bench.peers.table import PEER_PARTS, peer_figures, side_by_side
 from scripts.chaos import campaign
@@ -25,7 +26,6 @@ from scripts.faults.network import lacking
 from scripts.faults.rig import Rig, end_in_order, networked_rig, rig
 from scripts.faults.series import Findings, strike_repeatedly
 from scripts.steps import say
-from training.spec.job import LEAST_HANG_SECONDS
 
 FAULTS, QUICK_FAULTS = 12, 3
 #: Half an hour of faults, and as long without any.
@@ -41,7 +41,7 @@ class Part:
     goal: str
     spares: int = 0
     networked: bool = False  # each node in a network namespace of its own
-    silent: bool = False  # nothing breaks: those who wait have to find out
+    silent: bool = False  # nothing breaks: the waiting ranks have to find out
     hang_seconds: float | None = None  # None: by measured step times
     sharded: bool = False  # it falls back to a checkpoint, in place, and is refilled in the slot of the dead
 
@@ -106,7 +106,7 @@ def outage_figures(part: Part, found: Findings) -> list[Figure]:
 
 
 def steps_again(found: Findings) -> Figure:
-    """Of each fault: half of what lies between two checkpoints, if faults come at any step."""
+    """Return the mean number of steps repeated after a fault; half a checkpoint interval is expected if faults come at any step."""
     share = found.steps_lost / max(1, found.faults)
     return Figure("fallback_steps_again", "steps", share, share, found.faults, f"mean; a checkpoint every {SAVED_EVERY} steps")
 
@@ -131,7 +131,7 @@ def chaos_figures() -> list[Figure]:
 
 
 def possible(names: Sequence[str]) -> list[str]:
-    """Without what needs something that this machine lacks, saying so."""
+    """Return the parts that this machine can run, and print what is left out and why."""
     reason = lacking()
     left_out = [name for name in names if reason and name in PARTS and PARTS[name].networked]
     if left_out:

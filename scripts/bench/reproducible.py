@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 import torch
 
-from distributed import env
-from distributed.abort import Fence
-from distributed.process_group import Group, join
-from parallelism.apply import parallelize
-from parallelism.plan import Coordinates, degrees
+from paceline.distributed import env
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import Group, join
+from paceline.parallelism.apply import parallelize
+from paceline.parallelism.plan import Coordinates, degrees
+from paceline.training.elastic import first_assignment
+from paceline.training.link import World
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import new_state
+from paceline.training.steps.step import LocalStepRunner
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.throughput import MODEL, bare_loop, seconds
 from tests.ranks import run_ranks
-from training.elastic import first_deal
-from training.link import World
-from training.spec.job import JobSpec
-from training.state import new_state
-from training.steps.step import Stepper
 
 ROUNDS = 20
 GLOBAL_BATCH = 32
@@ -56,8 +56,8 @@ def our_loop(group: Group, *, micro_batch_size: int | None = None) -> Loop:
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     coordinates = Coordinates(degrees("ddp", group.world_size), group.rank)
     wrapped = parallelize(state.task.model, coordinates.degrees, state.device, group, reproducible=True)
-    stepper = Stepper(spec, state, group, wrapped, coordinates, first_deal(spec.micro_batches, coordinates, None))
-    return lambda: void(stepper.run(NobodyAsks()))
+    step_runner = LocalStepRunner(spec, state, group, wrapped, coordinates, first_assignment(spec.micro_batches, coordinates, None))
+    return lambda: void(step_runner.run(NobodyAsks()))
 
 
 def void(_: object) -> None:
@@ -67,7 +67,7 @@ def void(_: object) -> None:
 def compare(world: World) -> list[tuple[float, float]]:
     """Per round: bare over reproducible, with its own portions and with the bare loop's."""
     torch.set_num_threads(1)
-    group, batch = join(world, Fence()), GLOBAL_BATCH // world.world_size
+    group, batch = join(world, GroupAborter()), GLOBAL_BATCH // world.world_size
     loops = (our_loop(group), bare_loop(world.world_size, batch), our_loop(group, micro_batch_size=batch))
     for loop in loops:
         seconds(loop)  # warm up

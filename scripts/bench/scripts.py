@@ -1,10 +1,11 @@
-"""Scripts under Paceline beside the same file under torchrun: start, speed, restart, and who is blamed for a failure.
+"""Scripts under Paceline beside the same file under torchrun: start, speed, restart, and which rank is blamed for a failure.
 
 Two ranks on this machine; a stack of two agents that has run a script before. Each pair is run back to back, in turns of order.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import statistics
@@ -16,37 +17,48 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cli.client import Client
-from cli.views import Job
+import psutil
+
+from paceline.cli.api_types import Job
+from paceline.cli.client import Client
+from paceline.cli.job_facts import has_ended
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.first_step import stack
 from scripts.steps import ROOT, say
 
-PROGRAM = Path(__file__).with_name("script_program.py")
+#: In a folder of its own, as users keep theirs: Python modules beside a script that have the name of a module of ours cost it a new interpreter.
+PROGRAM = Path(__file__).parent / "programs" / "plain_ddp.py"
 STEPS = 200
 PAIRS = 5
 FAULTS = ("exception", "early", "exit", "segfault", "memory")
 REPEATS = 10
 TIMEOUT_S = 120.0
-POLL_S = 0.05
+#: Seldom: each question costs the coordinator some milliseconds of the two cores on which the ranks compute. Programs print their own times.
+POLL_S = 1.0
 #: What torchrun's report names as the first failure.
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
 Launch = Callable[..., str]
 
 
 def under_torchrun(*arguments: str, restarts: int = 0) -> str:
-    """Everything that it prints, to its end."""
+    """Run torchrun to its end and return everything it printed. Raises RuntimeError if it has not ended after TIMEOUT_S."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
-    done = subprocess.run(
-        [*command, str(PROGRAM), *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    return done.stdout
+    with subprocess.Popen(
+        [*command, str(PROGRAM), *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        try:
+            return process.communicate(timeout=TIMEOUT_S)[0]
+        except subprocess.TimeoutExpired:
+            kill_tree(process.pid)
+            raise RuntimeError(f"torchrun has not ended after {TIMEOUT_S:g} s") from None
+
+
+def kill_tree(root: int) -> None:
+    """Kill a process and everything that it has started: torchrun gives its workers sessions of their own."""
+    found = psutil.Process(root)
+    for process in [*found.children(recursive=True), found]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def under_paceline(client: Client, *arguments: str, restarts: int = 0) -> str:
@@ -63,7 +75,7 @@ def ended(client: Client, arguments: tuple[str, ...], restarts: int = 0) -> Job:
     }
     job_id = client.create("/training/jobs", spec)["id"]
     deadline = time.monotonic() + TIMEOUT_S
-    while not (job := client.job(job_id)).ended:
+    while not has_ended(job := client.job(job_id)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{job_id} is still {job.state} after {TIMEOUT_S:g} s")
         threading.Event().wait(POLL_S)
@@ -87,13 +99,13 @@ def steps_seconds(launch: Launch) -> float:
 
 
 def restart(launch: Launch) -> float:
-    """From the kill of a rank to the first step of the next attempt."""
+    """Return the seconds from the kill of a rank to the first step of the next attempt."""
     text = launch("20", "killed", restarts=1)
     return number(r"first step at (\S+)", text, which=1) - number(r"killed at (\S+)", text)
 
 
 def pairs(measure_one: Callable[[Launch], float], ours: Launch) -> tuple[list[float], list[float]]:
-    """(ours, torchrun's)."""
+    """Measure both launchers in turn; return (Paceline's figures, torchrun's figures)."""
     found: dict[Launch, list[float]] = {ours: [], under_torchrun: []}
     for turn in range(PAIRS):
         for launch in (ours, under_torchrun) if turn % 2 else (under_torchrun, ours):
@@ -102,7 +114,10 @@ def pairs(measure_one: Callable[[Launch], float], ours: Launch) -> tuple[list[fl
 
 
 def restarts_of(launch: Launch) -> tuple[list[float], int]:
-    """(seconds of those that came about, how many did not): torchrun's second attempt may meet what the first has left in its store."""
+    """Return (seconds of the restarts that came about, how many did not).
+
+    torchrun's second attempt may meet what the first has left in its store, or stand still in torch's own deadlock (pytorch issue 56297).
+    """
     found: list[float] = []
     for _ in range(PAIRS):
         try:
@@ -120,10 +135,19 @@ def culprits(client: Client) -> list[Figure]:
             failure = ended(client, ("100", fault)).failure
             ours.append(float(failure is not None and failure.rank == 1))
         for _ in range(REPEATS // 5):
-            named = _ROOT_CAUSE.search(under_torchrun("100", fault))
-            theirs.append(float(named is not None and named[1] == "1"))
+            theirs.append(float(named_by_torchrun("100", fault) == 1))
     beside = f"of {', '.join(FAULTS)}; torchrun names it in {sum(theirs) / len(theirs):.0%} of {len(theirs)}; goal 0.99"
     return [Figure("culprit_right", "1", sum(ours) / len(ours), min(ours), len(ours), beside)]
+
+
+def named_by_torchrun(*arguments: str) -> int | None:
+    """The rank that torchrun's report calls the root cause; None if it names none, or does not end."""
+    try:
+        named = _ROOT_CAUSE.search(under_torchrun(*arguments))
+    except RuntimeError as error:
+        say(f"no report: {error}")
+        return None
+    return int(named[1]) if named is not None else None
 
 
 def measure() -> list[Figure]:

@@ -1,7 +1,7 @@
-"""Our trainer against a bare hand-written loop over the same model and data, alone and with DDP.
+"""Paceline's trainer against a bare hand-written loop over the same model and data, alone and with DDP.
 
-Both loops take turns in the same processes, so that whatever else the machine does hits both alike. A figure is the ratio of
-step times, bare over ours, of neighbouring rounds: 1 is as fast as bare, more is faster. Ours includes telemetry.
+Both loops take turns in the same processes, so that other load on the machine hits both alike. A figure is the ratio of step times, bare
+over Paceline's, of neighbouring rounds: 1 is as fast as bare, more is faster. Paceline's time includes telemetry.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from distributed import env
+from paceline.distributed import env
+from paceline.training.link import World
+from paceline.training.models.gpt import model as gpt
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import GptModel
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.parallel.ours import build
 from tests.ranks import run_ranks
-from training.link import World
-from training.models.gpt import model as gpt
-from training.spec.job import JobSpec
-from training.spec.workload import GptModel
 
 ROUNDS = 20
 STEPS = 2  # per round and loop
@@ -36,7 +36,7 @@ TIMEOUT_SECONDS = 400.0
 
 
 def bare_loop(world_size: int, batch: int = MICRO_BATCH) -> Callable[[], None]:
-    """What one would write by hand for one job: no telemetry, no seeds, no schedule."""
+    """Build a loop as written by hand for one job: without telemetry, seeds or schedule."""
     spec = GptModel.model_validate(MODEL)
     model: nn.Module = gpt.build(spec)
     text = torch.randint(0, 256, (1 << 20,))

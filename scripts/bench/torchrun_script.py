@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from distributed import env
-from training.data import stdlib_text
-from training.models.gpt import model as gpt
-from training.spec.workload import GptModel, StdlibText
+from paceline.distributed import env
+from paceline.training.data import stdlib_text
+from paceline.training.models.gpt import model as gpt
+from paceline.training.spec.workload import GptModel, StdlibText
 
 BATCH = 16
 FIRST_STEP = "first step committed"

@@ -22,7 +22,7 @@ START_TIMEOUT_S = 120.0
 
 
 def chaos(seed: int, faults: int, every: int | None, seconds_between: float = SECONDS_BETWEEN) -> tuple[Run, Run]:
-    """Both runs of one campaign."""
+    """Run both jobs of one campaign, and return the figures."""
     reason = lacking()
     say(f"no links are cut: {reason}" if reason else "each node has a network namespace of its own")
     with rig(RANKS + SPARES) if reason else networked_rig(RANKS + SPARES) as ours:
@@ -41,7 +41,7 @@ def disturbed(ours: Rig, seed: int, faults: int, every: int | None, seconds_betw
 
 
 def steps_in(gang: Gang, seconds: float) -> int:
-    """How many steps that is, going by the first ones of this very job."""
+    """Return how many steps fit into the time, by the speed of the job's first steps."""
     gang.observer.reach(0, WARM_STEPS, START_TIMEOUT_S)
     return max(LEAST_STEPS_BETWEEN, round(seconds / history.median_step(gang.history)))
 

@@ -30,13 +30,13 @@ class Struck:
     """A fault that was dealt, and how the gang took it."""
 
     fault: Fault
-    outage: float | None  # None: nobody noticed, as was meant
+    outage: float | None  # None: no other rank noticed, as was meant
     moved: tuple[str, ...] = ()  # survivors whose process is not the one it was
 
 
 @dataclass
 class Run:
-    """What one job did."""
+    """Results of one job under faults."""
 
     job_id: str
     last_step: int
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """From its first step to its last."""
+        """Seconds from the run's first step to its last."""
         return history.finished_at(self.commits, self.last_step) - history.finished_at(self.commits, 1)
 
 
@@ -81,7 +81,8 @@ def _patience(steps: int) -> float:
 
 
 def strike(rig: Rig, gang: Gang, planned: Planned) -> Struck:
-    """Once the gang is whole and the rank has come to the step; returns when the others go on and all is healed."""
+    """Strike the planned fault once the gang is whole and the rank has reached the step. Returns when the other ranks go on and the
+    damage is repaired."""
     before = gang.processes(gang.observer.whole(gang.size, WHOLE_TIMEOUT_S))
     victim = gang.victim(planned.rank, planned.step)
     fault = rig.strike(planned.kind, victim)
@@ -104,7 +105,7 @@ def _moved(before: dict[str, int], after: dict[str, int]) -> tuple[str, ...]:
 
 
 def note(run: Run, gang: Gang) -> Run:
-    """Everything that the verdict asks, while the job is still there; what its ranks wrote last has arrived by then."""
+    """Collect everything that the verdict needs, while the job still exists; its ranks' last records have arrived by then."""
     gang.cancel()
     path = f"/training/jobs/{gang.job_id}"
     run.commits, run.restarts = gang.history, gang.job().restarts
@@ -114,7 +115,7 @@ def note(run: Run, gang: Gang) -> Run:
 
 
 def curve(gang: Gang, last: int) -> Curve:
-    """As a user would read it: from the coordinator, over all generations."""
+    """Return the loss by step as a user reads it: from the coordinator, over all generations."""
     found: Curve = {}
     for first in range(1, last + 1, PORTION):
         portion = {"names": NAMES, "first_step": first, "last_step": min(first + PORTION - 1, last), "buckets": 2 * PORTION}

@@ -14,12 +14,12 @@ NETWORKED = frozenset({"link_cut", "namespace_killed"})
 @dataclass(frozen=True)
 class Planned:
     step: int
-    rank: int  # whoever is that rank by then
+    rank: int  # the process that is that rank by then
     kind: str
 
 
 def schedule(seed: int, faults: int, every: int, ranks: int, kinds: Mapping[str, int] = KINDS) -> list[Planned]:
-    """One fault in each window of `every` steps, somewhere in its second half; the first window stays quiet. A gang that is not
+    """Plan one fault in each window of `every` steps, somewhere in its second half; the first window stays quiet. A gang that is not
     whole by then is struck as soon as it is."""
     dice = random.Random(seed)
     drawn = deck(faults, kinds)
@@ -28,7 +28,7 @@ def schedule(seed: int, faults: int, every: int, ranks: int, kinds: Mapping[str,
 
 
 def deck(faults: int, kinds: Mapping[str, int]) -> list[str]:
-    """Every kind in its proportion, and at least once where there are faults enough."""
+    """Return every kind of fault in its proportion, and at least once where there are faults enough."""
     rounds: list[str] = []
     left = dict(kinds)
     while len(rounds) < faults:
@@ -43,5 +43,5 @@ def possible_kinds(*, networked: bool) -> dict[str, int]:
 
 
 def last_step(plan: Sequence[Planned], every: int) -> int:
-    """Where the run ends: as long after the last fault as there is between two."""
+    """Return the step at which the run ends: as long after the last fault as there is between two."""
     return plan[-1].step + every

@@ -13,7 +13,7 @@ class Verdict:
     faults: int
     hangs: int
     restarts: int
-    steps_lost: int  # done again by those who had done them, or done by nobody
+    steps_lost: int  # done again by ranks that had done them, or done by no rank
     split_brains: int
     incidents: int
     faults_with_incident: int

@@ -1,4 +1,4 @@
-"""A job of ours and what its ranks write down: who is to be struck is known by the step it has reached, never by the time."""
+"""A job of ours and what its ranks write down: the victim is chosen by the step it has reached, never by the time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from cli.client import Client
-from cli.local.layout import Layout
-from cli.views import Job
+from paceline.cli.api_types import Job
+from paceline.cli.client import Client
+from paceline.cli.job_facts import has_ended
+from paceline.cli.local.layout import Layout
 from scripts.faults.history import Commit
 from scripts.faults.observer import HangError, Observer
 from scripts.faults.spools import spools
@@ -48,7 +49,7 @@ class Gang:
         return self.client.job(self.job_id)
 
     def victim(self, rank: int, step: int) -> Victim:
-        """Whoever is `rank` in the newest generation once that rank has written down `step`."""
+        """Return the process that is `rank` in the newest generation, once that rank has written down `step`."""
         found = self.observer.reach(rank, step, START_TIMEOUT_S)
         return Victim(rank, found.member, self._pid(found), found.generation, found.step)
 
@@ -59,7 +60,7 @@ class Gang:
         raise LookupError(f"the coordinator knows no process of rank {commit.rank} on {commit.member}: {self.job().ranks}")
 
     def processes(self, generation: int) -> dict[str, int]:
-        """Of the ranks at work, by node, once the coordinator has heard that they are, in this generation or a later one."""
+        """Return the pids of the working ranks by node, once the coordinator knows them to run in `generation` or a later one."""
         deadline = time.monotonic() + KNOWN_TIMEOUT_S
         while (job := self.job()).generation < generation or job.state != "running":
             if time.monotonic() > deadline:
@@ -69,7 +70,7 @@ class Gang:
 
     def ended(self, timeout: float) -> Job:
         deadline = time.monotonic() + timeout
-        while not (job := self.job()).ended:
+        while not has_ended(job := self.job()):
             if time.monotonic() > deadline:
                 raise HangError(f"{self.job_id} is still {job.state} at step {job.progress.step} after {timeout:g} s")
             threading.Event().wait(POLL_S)
@@ -77,7 +78,7 @@ class Gang:
 
     def cancel(self) -> None:
         job = self.job()
-        if not job.ended:
+        if not has_ended(job):
             self.client.delete(f"/training/jobs/{self.job_id}", job.revision)
         self.ended(END_TIMEOUT_S)
 

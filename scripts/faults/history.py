@@ -15,7 +15,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One rank has finished a step."""
+    """Record of one rank having finished one step."""
 
     member: str  # where it runs: a node's name stays the same while its rank changes
     generation: int  # the membership of the gang; only grows
@@ -40,17 +40,17 @@ def newest_generation(history: Iterable[Commit]) -> int:
 
 
 def ranks_of(history: Iterable[Commit], generation: int) -> set[int]:
-    """Those that have finished a step in it."""
+    """Return the ranks that have finished a step in `generation`."""
     return {commit.rank for commit in history if commit.generation == generation}
 
 
 def finished_at(commits: Iterable[Commit], step: int) -> float:
-    """When the last rank had finished it: a step is committed once every rank has applied it."""
+    """Return when the last rank had finished the step: it is committed once every rank has applied it."""
     return max(commit.at for commit in commits if commit.step == step)
 
 
 def resumed_at(history: History, generation: int) -> float | None:
-    """When the first step of whatever followed `generation` was committed."""
+    """Return when the first step after `generation` was committed."""
     later = [commit for commit in history if commit.generation > generation]
     if not later:
         return None
@@ -60,7 +60,7 @@ def resumed_at(history: History, generation: int) -> float | None:
 
 
 def join_outage(history: History, before: int, after: int) -> float:
-    """How much longer than a median step those already running stood still at worst while membership `before` became `after`."""
+    """Return how much longer than a median step the running members stood still at worst while membership `before` became `after`."""
     found = {number: commits for number, commits in generations(history).items() if before <= number <= after}
     stops = [_standstill(old, new) for old, new in pairwise(found.values())]
     return max(0.0, *stops) - median_step(history) if stops else 0.0
@@ -80,20 +80,20 @@ def steps_redone(history: History) -> int:
 
 
 def done_twice(old: History, new: History) -> set[int]:
-    """By members that are in both: what a dead one had finished and nobody else dies with it."""
+    """By members that are in both: the steps that only a dead member had finished are lost with it."""
     first = min(commit.step for commit in new)
     stayed = {commit.member for commit in new if commit.step == first}
     return {commit.step for commit in old if commit.step >= first and commit.member in stayed}
 
 
 def never_done(history: History) -> set[int]:
-    """Holes: steps below the newest one that nobody has finished."""
+    """Holes: steps below the newest one that no rank has finished."""
     done = {commit.step for commit in history}
     return set(range(1, max(done, default=0))) - done
 
 
 def split_brains(history: History) -> int:
-    """Memberships of which somebody finished a step after the next one had finished its first: two gangs at work at once."""
+    """Memberships of which a rank finished a step after the next one had finished its first: two gangs at work at once."""
     pairs = pairwise(generations(history).values())
     return sum(max(commit.at for commit in old) > min(commit.at for commit in new) for old, new in pairs)
 
@@ -103,7 +103,7 @@ def median_step(history: History) -> float:
 
 
 def p99_step(history: History) -> float:
-    """Of steps that no fault touched: a generation's first ones are not asked."""
+    """Return the 99th percentile of step seconds. The first steps of each generation, which a fault has touched, are left out."""
     usual = sorted(commit.seconds for commits in generations(history).values() for commit in commits if commit.step > _warm(commits))
     return usual[math.ceil(0.99 * len(usual)) - 1] if usual else math.nan
 

@@ -14,7 +14,7 @@ SAVED_EVERY = 20
 
 
 def sharded_job(name: str) -> dict[str, Any]:
-    """The same, in parts: each fault takes one with it, and counts as a restart."""
+    """Return the spec of the same job under FSDP, where a fault takes a part of the state with it and counts as a restart."""
     spec = gpt_job(name, max_restarts=1000)
     return spec | {"parallelism": {"strategy": "fsdp"}, "checkpoint": {"every_steps": SAVED_EVERY}}
 

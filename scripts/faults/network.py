@@ -72,7 +72,7 @@ class Network:
             _ip("link", "set", self._link(node, cable), "master", self._bridge(cable), "up")
 
     def remove(self, node: str) -> None:
-        """Its processes must have been ended: a namespace lives as long as they do."""
+        """Remove a node's namespace. The node's processes must have ended: a namespace lives as long as they do."""
         for cable in self._cables:
             with contextlib.suppress(NetworkError):  # gone with its namespace
                 _ip("link", "del", self._link(node, cable))
@@ -90,13 +90,13 @@ class Network:
         return ["ip", "netns", "exec", self.namespace(node), *command]
 
     def kill(self, node: str) -> None:
-        """Every process in it, at once."""
+        """Kill every process in the namespace at once."""
         for pid in _ip("netns", "pids", self.namespace(node)).split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
 
     def cut(self, node: str, *cables: str) -> float:
-        """Nothing goes in or out of these (all) cables any more, and nobody is told. Returns when."""
+        """Cut these cables (default: all) without notice to either end. Returns the moment, by the wall clock."""
         at = time.time()
         for cable in cables or self._cables:
             _ip("link", "set", self._link(node, cable), "down")

@@ -24,18 +24,18 @@ class HangError(TimeoutError):
 
 
 class BlindError(RuntimeError):
-    """What ranks write down can no longer be read: that says nothing about them."""
+    """The files that ranks write can no longer be read; the ranks themselves may be well."""
 
 
 class Source(Protocol):
     def read(self) -> Iterable[Commit]:
-        """What has been written since the last call."""
+        """Return the commits written since the last call."""
 
     def close(self) -> None: ...
 
 
 class Observer:
-    """All that `source` has told so far is `commits`. A context manager: a thread reads, and closes it."""
+    """Reads `source` in a thread, and keeps what it has read as `commits`. A context manager, which closes the source."""
 
     def __init__(self, source: Source) -> None:
         self.commits: list[Commit] = []
@@ -71,7 +71,7 @@ class Observer:
         return found
 
     def resumed(self, generation: int, timeout: float) -> bool:
-        """Whether a generation after this one gets going."""
+        """Wait until a generation after this one has committed STEPS_TO_RESUME steps. Returns False after `timeout` seconds."""
 
         def going(recent: Sequence[Commit]) -> bool:
             newest = newest_generation(recent)
@@ -103,7 +103,7 @@ class Observer:
     def _run(self) -> None:
         try:
             self._watch()
-        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises it
             with self._news:
                 self._broken = error
                 self._news.notify_all()

@@ -20,12 +20,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.client import Client
-from cli.local.processes import find, recorded
-from cli.local.stack import COORDINATOR
+from paceline.cli.client import Client
+from paceline.cli.job_facts import has_ended
+from paceline.cli.local.processes import find, recorded
+from paceline.cli.local.stack import COORDINATOR
+from paceline.training.link import RankFolder
 from scripts.faults.rig import Rig, end_in_order, rig
 from scripts.steps import ROOT, say
-from training.link import RankFolder
 
 SECONDS = 600.0
 RANKS = 2
@@ -53,9 +54,9 @@ class Outage:
     problems: tuple[str, ...]
 
 
-def hold(ours: Rig, seconds: float) -> Outage:
-    """One outage of so many seconds."""
-    client, lines = ours.client, int(seconds * LINES_PER_SECOND)  # the last ones, and the script's end, while nobody listens
+def measure_outage(ours: Rig, seconds: float) -> Outage:
+    """Stop the coordinator for `seconds`, start it again, and compare what it then has stored with what the ranks wrote."""
+    client, lines = ours.client, int(seconds * LINES_PER_SECOND)  # the last ones, and the script's end, come while there is no coordinator
     training = str(client.create("/training/jobs", training_job())["id"])
     until("training is under way", lambda: client.job(training).progress.step >= FIRST_STEPS, START_TIMEOUT_S)
     printing = str(client.create("/training/jobs", printing_job(ours, lines))["id"])
@@ -69,17 +70,17 @@ def hold(ours: Rig, seconds: float) -> Outage:
     ours.heal()
     problems += [f"rank {rank}'s process {pid} was replaced" for rank, pid in pids.items() if pids_of(client, training).get(rank) != pid]
     steps = paused_at(client, training)
-    until("every line has come", lambda: client.job(printing).ended, CATCH_UP_TIMEOUT_S + seconds)
-    books = Books(ours.layout.data, training, printing)
+    until("every line has come", lambda: has_ended(client.job(printing)), CATCH_UP_TIMEOUT_S + seconds)
+    stored = StoredRecords(ours.layout.data, training, printing)
     return Outage(
         seconds=seconds,
         steps=steps,
         steps_meanwhile=steps - before,
-        records=books.records.total(),
-        lines=len(books.lines),
-        checkpoints=books.checkpoints.total(),
+        records=stored.records.total(),
+        lines=len(stored.lines),
+        checkpoints=stored.checkpoints.total(),
         caught_up_s=time.monotonic() - began,
-        problems=(*problems, *books.errors(steps, lines)),
+        problems=(*problems, *stored.errors(steps, lines)),
     )
 
 
@@ -104,7 +105,7 @@ def printing_job(ours: Rig, lines: int) -> dict[str, Any]:
 
 
 def pids_of(client: Client, job_id: str) -> dict[int, int]:
-    """By rank, as far as they are known."""
+    """Return the known pids by rank."""
     return {rank.rank: rank.pid for rank in client.job(job_id).ranks if rank.pid is not None}
 
 
@@ -119,7 +120,7 @@ def unwell(pids: dict[int, int]) -> list[str]:
 
 
 def stuck(ours: Rig, training: str) -> list[str]:
-    """Whether ranks still write down steps."""
+    """Return a problem if the ranks write down no more steps."""
     agents = [ours.layout.agent(name) for name in ours.plan.agent_names]
     spools = [RankFolder(agent, training, 1, rank).metrics for agent in agents for rank in range(RANKS)]
     sizes = {spool: spool.stat().st_size for spool in spools if spool.exists()}
@@ -138,8 +139,8 @@ def paused_at(client: Client, job_id: str) -> int:
     return client.job(job_id).progress.step
 
 
-class Books:
-    """What the coordinator has stored."""
+class StoredRecords:
+    """The records, lines and checkpoints that the coordinator has stored."""
 
     def __init__(self, data: Path, training: str, printing: str) -> None:
         metrics, control = data / "metrics.db", data / "paceline.db"
@@ -187,7 +188,7 @@ def main() -> int:
     arguments = parser.parse_args()
     end_in_order()
     with rig(RANKS + 1) as ours:
-        outage = hold(ours, arguments.seconds)
+        outage = measure_outage(ours, arguments.seconds)
     if arguments.json:
         arguments.json.write_text(json.dumps(asdict(outage), indent=2) + "\n")
     for name, value in asdict(outage).items():

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.client import Client
-from cli.local.layout import MARK, Layout
-from cli.local.processes import Program, start
-from cli.local.stack import COORDINATOR, Plan, bring_up, free_port, take_down
-from cli.settings import JOIN_TOKEN, child_environment
-from cli.views import Node, view
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Node
+from paceline.cli.client import Client
+from paceline.cli.local.layout import MARK, Layout
+from paceline.cli.local.processes import BackgroundProgram, start
+from paceline.cli.local.stack import COORDINATOR, StackPlan, bring_up, free_port, take_down
+from paceline.cli.settings import JOIN_TOKEN, child_environment
 from scripts.faults import strikes
 from scripts.faults.gang import Victim
 from scripts.faults.network import Network
@@ -43,13 +44,13 @@ class Fault:
 class Rig:
     client: Client
     layout: Layout
-    plan: Plan
+    plan: StackPlan
 
     def strike(self, kind: str, victim: Victim) -> Fault:
         return Fault(kind, victim, self.blows()[kind](victim))
 
     def blows(self) -> dict[str, Blow]:
-        """What each kind of fault does."""
+        """Return the action of each kind of fault, by its name."""
         return {
             "rank_killed": lambda victim: strikes.kill_rank(victim.pid),
             "rank_stopped": lambda victim: strikes.stop_rank(victim.pid),
@@ -64,9 +65,9 @@ class Rig:
 
 @contextmanager
 def rig(agents: int) -> Iterator[Rig]:
-    """One slot for each agent, so that a node is a rank."""
+    """Start a stack with one slot for each agent, so that a node is a rank."""
     with tempfile.TemporaryDirectory(prefix="paceline-faults-") as folder:
-        layout, plan = Layout.at(Path(folder)), Plan(port=PORT, agents=agents)
+        layout, plan = Layout.at(Path(folder)), StackPlan(port=PORT, agents=agents)
         try:
             with bring_up(layout, plan, say).client() as client:
                 yield Rig(client, layout, plan)
@@ -76,7 +77,7 @@ def rig(agents: int) -> Iterator[Rig]:
 
 @dataclass(frozen=True)
 class NetworkedRig(Rig):
-    """Each agent in a network namespace of its own; the coordinator outside of them."""
+    """A stack whose agents have network namespaces of their own; the coordinator is outside of them."""
 
     network: Network
     started: dict[str, subprocess.Popen[bytes]]
@@ -103,7 +104,8 @@ class NetworkedRig(Rig):
         return True
 
     def kill_namespace(self, name: str) -> float:
-        """Everything in it, and then itself: the kernel still says goodbye for those who have died, as for any killed process."""
+        """Kill everything in a namespace, and remove it: the kernel still closes the connections of dead processes, as for any killed
+        process."""
         at = strikes.kill_node(self.layout, name)
         self.started.pop(name).wait(READY_TIMEOUT_S)
         self.network.remove(name)
@@ -117,7 +119,7 @@ class NetworkedRig(Rig):
     def _agent(self, name: str) -> subprocess.Popen[bytes]:
         url = f"http://{self.network.outside}:{self.plan.port}"
         options = ["--server", url, "--name", name, "--slots", "1", "--data", str(self.layout.agent(name))]
-        command = [sys.executable, "-m", "cluster.agent.main", *options, "--checkpoints", str(self.layout.checkpoints)]
+        command = [sys.executable, "-m", "paceline.cluster.agent.main", *options, "--checkpoints", str(self.layout.checkpoints)]
         environment = child_environment(**{MARK: self.layout.mark, "PYTHONUNBUFFERED": "1"})
         if not (self.layout.agent(name) / "credential.json").exists():
             environment[JOIN_TOKEN] = self.client.create("/cluster/nodes", {})["token"]
@@ -128,11 +130,11 @@ class NetworkedRig(Rig):
             )
 
     def _await_word(self, names: Sequence[str], since: float) -> None:
-        """Until the coordinator has heard of each of them: who is not known to be back cannot follow its gang."""
+        """Wait until the coordinator has heard of each agent: a node that is not known to be back cannot follow its gang."""
         _until(f"{', '.join(names)} ready; the logs are in {self.layout.run}", lambda: set(names) <= self._heard_of(since))
 
     def _heard_of(self, since: float) -> set[str]:
-        nodes = [view(document, Node) for document in self.client.pages("/cluster/nodes")]
+        nodes = [parsed(document, Node) for document in self.client.pages("/cluster/nodes")]
         heard = [node for node in nodes if node.heartbeat_age_seconds is not None and time.time() - node.heartbeat_age_seconds > since]
         return {node.name for node in heard if node.state == "ready"}
 
@@ -140,9 +142,9 @@ class NetworkedRig(Rig):
 @contextmanager
 def networked_rig(agents: int) -> Iterator[NetworkedRig]:
     with tempfile.TemporaryDirectory(prefix="paceline-faults-") as folder, Network() as network:
-        layout, plan = Layout.at(Path(folder)), Plan(port=free_port(PORT), agents=agents)
+        layout, plan = Layout.at(Path(folder)), StackPlan(port=free_port(PORT), agents=agents)
         _open_coordinator(layout, plan, network.outside)
-        with bring_up(layout, Plan(port=plan.port, agents=0), say).client() as client:
+        with bring_up(layout, StackPlan(port=plan.port, agents=0), say).client() as client:
             _until(f"the coordinator ready; its log is in {layout.run}", client.ready)
             found = NetworkedRig(client, layout, plan, network, {})
             try:
@@ -152,11 +154,11 @@ def networked_rig(agents: int) -> Iterator[NetworkedRig]:
                 found.end()
 
 
-def _open_coordinator(layout: Layout, plan: Plan, address: str) -> None:
+def _open_coordinator(layout: Layout, plan: StackPlan, address: str) -> None:
     """One that answers agents on other addresses; `bring_up` finds it running."""
-    arguments = ["-m", "uvicorn", "api.main:app", "--host", "0.0.0.0", "--port", str(plan.port), "--no-access-log"]
+    arguments = ["-m", "uvicorn", "paceline.api.main:app", "--host", "0.0.0.0", "--port", str(plan.port), "--no-access-log"]
     environment = {"PACELINE_DATA": str(layout.data), "PACELINE_ALLOWED_HOSTS": address, "PACELINE_INSECURE_PUBLIC": "true"}
-    start(layout, Program(COORDINATOR, arguments, environment))
+    start(layout, BackgroundProgram(COORDINATOR, arguments, environment))
     layout.server.write_text(f"http://127.0.0.1:{plan.port}")
 
 

@@ -1,4 +1,4 @@
-"""The same fault again and again, on one gang that grows back in between, and what each of them cost."""
+"""A series of equal faults on one gang that grows back in between, and the cost of each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ WHOLE_TIMEOUT_S = 120.0
 
 @dataclass
 class Findings:
-    """Of one job, or of several."""
+    """Figures of the faults on one job, or on several."""
 
     outages: list[float] = field(default_factory=list)  # from each blow to the survivors' next committed step
-    joins: list[float] = field(default_factory=list)  # how long those at work stood still for those who joined
+    joins: list[float] = field(default_factory=list)  # how long the working ranks stood still for the joining ones
     faults: int = 0
     hangs: int = 0
     steps_lost: int = 0
@@ -39,7 +39,7 @@ class Findings:
 
 
 def strike_repeatedly(rig: Rig, gang: Gang, kind: str, count: int) -> Findings:
-    """Every rank in turn. Ends early with a hang: what would come after it is not the same experiment."""
+    """Strike every rank in turn. Ends early with a hang: faults after it would be another experiment."""
     findings = Findings()
     gang.observer.whole(gang.size, WHOLE_TIMEOUT_S)
     for number in range(count):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from monitoring.points import MetricRecord
-from monitoring.spool import parse
+from paceline.monitoring.points import MetricRecord
+from paceline.monitoring.spool import parse
 from scripts.faults.history import Commit
 from scripts.faults.tails import Tails
 
@@ -18,12 +18,13 @@ _decoder = msgspec.json.Decoder(MetricRecord)
 
 
 def spools(data: Path, job_id: str) -> Tails:
-    """All ranks of one job on the stack in this folder, whatever generation they come to."""
+    """Return the tails of all ranks' spools of one job on the stack in this folder, over all its generations."""
     return Tails(data, f"agents/*/jobs/{job_id}/g*/rank*/metrics.spool", take)
 
 
 def take(path: Path, unread: bytes) -> tuple[list[Commit], int]:
-    """`path` is agents/<node>/jobs/<job>/g<generation>/rank<rank>/metrics.spool."""
+    """Parse the unread bytes of the spool at `path`; return its commits, and how many bytes they took. `path` is
+    agents/<node>/jobs/<job>/g<generation>/rank<rank>/metrics.spool."""
     folder = path.parent
     member, generation, rank = folder.parents[3].name, int(folder.parent.name[1:]), int(folder.name.removeprefix("rank"))
     payloads, taken = parse(unread)

@@ -8,9 +8,9 @@ import time
 
 import psutil
 
-from cli.local.layout import Layout
+from paceline.cli.local.layout import Layout
 
-AGENT = "cluster.agent.main"
+AGENT = "paceline.cluster.agent.main"
 GONE_TIMEOUT_S = 20.0
 
 
@@ -21,14 +21,14 @@ def kill_rank(pid: int) -> float:
 
 
 def stop_rank(pid: int) -> float:
-    """It keeps its sockets and says nothing more: whoever needs it finds out by waiting."""
+    """Stop a rank by SIGSTOP. The rank keeps its sockets and sends nothing more, so that its peers find out by waiting."""
     at = time.time()
     os.kill(pid, signal.SIGSTOP)
     return at
 
 
 def kill_agent(layout: Layout, node: str) -> float:
-    """Its ranks and their spawner live on."""
+    """Kill a node's agent; its ranks and their spawner live on."""
     return _kill([process for process in processes_of(layout, node) if _is_agent(process)])
 
 
@@ -38,7 +38,7 @@ def kill_node(layout: Layout, node: str) -> float:
 
 
 def _kill(processes: list[psutil.Process]) -> float:
-    """Returns once they are gone: whoever heals next must find them dead."""
+    """Kill the processes, and return once they are gone: the repair that follows must find them dead."""
     if not processes:
         raise ProcessLookupError("nothing to kill: no such process runs")
     at = time.time()

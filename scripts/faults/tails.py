@@ -25,7 +25,7 @@ class Tail:
 
 
 class Tails:
-    """Everything below `root` that matches `pattern`, whenever it appears. A `Source`."""
+    """A `Source` of all files below `root` that match `pattern`, whenever they appear."""
 
     def __init__(self, root: Path, pattern: str, take: Take) -> None:
         self._root, self._pattern, self._take = root, pattern, take

@@ -19,7 +19,7 @@ def check(description: str | None) -> int:
     arguments = parse(description)
     machine = find_machine(arguments.device, quick=arguments.quick)
     print(describe(machine))
-    outcomes = [told(run_row(name, ROWS[name], machine)) for name in arguments.only]
+    outcomes = [print_outcome(run_row(name, ROWS[name], machine)) for name in arguments.only]
     print(summary(outcomes))
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": describe(machine), "rows": outcomes})) + b"\n")
@@ -40,7 +40,7 @@ def describe(machine: Machine) -> str:
     return f"{machine.devices}{': ' if names else ''}{', '.join(sorted(names))}; torch {torch.__version__}"
 
 
-def told(outcome: Outcome) -> Outcome:
+def print_outcome(outcome: Outcome) -> Outcome:
     print(line(outcome, max(map(len, ROWS))), flush=True)
     return outcome
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # documented, and not in its __all__
 
-from distributed.abort import Fence
-from distributed.process_group import GenerationGroup, join, set_aside_group
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import GenerationGroup, join, retire_group
+from paceline.training.link import World
 from scripts.gpu_check.machine import Machine
 from scripts.gpu_check.outcome import RowFailedError, Seen
 from scripts.gpu_check.ranks import enter, on_ranks
-from training.link import World
 
 ELEMENTS = 1 << 24  # 64 MiB of fp32
 QUICK_ELEMENTS = 1 << 12
@@ -35,7 +35,7 @@ def group_of_one(machine: Machine) -> Seen:
 
 def talk_alone(world: World) -> str:
     device = enter(world)
-    group = GenerationGroup(world, Fence(), {})
+    group = GenerationGroup(world, GroupAborter(), {})
     require_equal(group.start_sum(torch.full((100,), 2.0, device=device))(), 2.0)
     if group.gather("word") != ["word"]:
         raise RowFailedError("a gather over one rank gave something else than it was given")
@@ -52,18 +52,18 @@ def group_of_all(machine: Machine) -> Seen:
 
 
 def talk_together(world: World, elements: int) -> tuple[float, int]:
-    """(seconds of an all-reduce, its bytes)"""
+    """Return (seconds of an all-reduce, its bytes)."""
     device, ranks = enter(world), world.world_size
-    group = join(world, Fence(), {"shard": [list(range(ranks))]})
+    group = join(world, GroupAborter(), {"shard": [list(range(ranks))]})
     total = float(sum(range(ranks)))
     require_equal(group.start_sum(torch.full((100,), float(group.rank), device=device))(), total)
     if group.gather(group.rank) != list(range(ranks)):
         raise RowFailedError("a gather does not give every rank's value by rank")
-    line = group.lines["shard"]
+    axis_group = group.axis_groups["shard"]
     whole, part = torch.empty(ranks * 3, device=device), torch.full((3,), float(group.rank), device=device)
-    line.gather(whole, part)
+    axis_group.all_gather(whole, part)
     require_equal(whole, torch.arange(ranks, device=device).repeat_interleave(3).float())
-    line.scatter_sum(part, torch.full((ranks * 3,), float(group.rank), device=device))
+    axis_group.reduce_scatter(part, torch.full((ranks * 3,), float(group.rank), device=device))
     require_equal(part, total)
     received = torch.empty(3, device=device)
     ahead, behind = (group.rank + 1) % ranks, (group.rank - 1) % ranks
@@ -72,7 +72,7 @@ def talk_together(world: World, elements: int) -> tuple[float, int]:
     require_equal(received, float(behind))
     values = torch.zeros(elements, device=device)
     taken = min(timed_sum(group.start_sum, values) for _ in range(ROUNDS))
-    group.part()
+    group.barrier_and_leave()
     group.close()
     return taken, values.nbytes
 
@@ -89,7 +89,7 @@ def require_equal(found: Tensor, expected: Tensor | float) -> None:
 
 
 def abort(machine: Machine) -> Seen:
-    """Of a rank that waits in a sum in which the other takes no part; on one GPU, of a group in which nobody waits."""
+    """Abort the group of a rank that waits in a sum in which the other rank takes no part; on one GPU, a group in which no rank waits."""
     ranks = min(2, machine.ranks)
     with tempfile.TemporaryDirectory() as folder:
         seconds = on_ranks(machine, ranks, break_off, str(Path(folder) / "released"))[0]
@@ -100,32 +100,32 @@ def abort(machine: Machine) -> Seen:
 
 
 def break_off(world: World, released: str) -> float:
-    """Seconds from the strike until this rank is out of its sum; 0 where there was nobody to wait for."""
-    device, fence = enter(world), Fence()
-    group = GenerationGroup(world, fence, {})
+    """Return the seconds from the abort until this rank is out of its sum; 0 where there was no peer to wait for."""
+    device, aborter = enter(world), GroupAborter()
+    group = GenerationGroup(world, aborter, {})
     if world.rank == 1:
         wait_for_file(Path(released))
         return 0.0
     seconds = 0.0
     if world.world_size == 1:
-        fence.strike()
+        aborter.abort()
     else:
-        seconds = strike_while_waiting(group, fence, device)
+        seconds = strike_while_waiting(group, aborter, device)
         Path(released).touch()
-    set_aside_group().drop()
+    retire_group().drop()
     sum_in_a_new_group(device)
     return seconds
 
 
-def strike_while_waiting(group: GenerationGroup, fence: Fence, device: torch.device) -> float:
+def strike_while_waiting(group: GenerationGroup, aborter: GroupAborter, device: torch.device) -> float:
     struck: list[float] = []
 
     def strike() -> None:
         deadline = time.monotonic() + BLOCKED_SECONDS
-        while fence.calls.awaited is None and time.monotonic() < deadline:
+        while aborter.calls.awaited is None and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         struck.append(time.perf_counter())
-        fence.strike()
+        aborter.abort()
 
     threading.Thread(target=strike, name="striker", daemon=True).start()
     try:
@@ -138,7 +138,7 @@ def strike_while_waiting(group: GenerationGroup, fence: Fence, device: torch.dev
 
 
 def wait_for_file(file: Path) -> None:
-    """With the group open: a peer that is there and says nothing."""
+    """Wait for `file` with the group open, as a silent but living peer."""
     deadline = time.monotonic() + BLOCKED_SECONDS + RELEASED_SECONDS
     while not file.exists():
         if time.monotonic() > deadline:

@@ -9,21 +9,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from distributed import env
-from parallelism.precision import autocast
+from paceline.distributed import env
+from paceline.parallelism.precision import autocast
+from paceline.training.builtin import next_token_loss
+from paceline.training.link import World
+from paceline.training.models.gpt import model as gpt
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import GptModel
+from paceline.training.state import training_of
+from paceline.training.task import Dataset
 from scripts.bench.parallel.ours import Built, build
 from scripts.bench.parallel.turns import Loop
-from training.builtin import next_token_loss
-from training.link import World
-from training.models.gpt import model as gpt
-from training.spec.job import JobSpec
-from training.spec.workload import GptModel
-from training.state import training_of
-from training.task import Dataset
 
 
 def spec_of(model: Mapping[str, Any], micro_batch: int, precision: str = "fp32", **changes: Any) -> JobSpec:
-    """One micro-batch a step."""
+    """Return the spec of a job with one micro-batch a step."""
     fields = {
         "name": "gpu-check",
         "model": {"kind": "gpt", **model},
@@ -41,7 +41,7 @@ def job(world: World, folder: Path, spec: JobSpec, device: torch.device) -> Buil
 
 
 def bare(spec: JobSpec, data: Dataset, device: torch.device) -> Loop:
-    """Over the same text."""
+    """Return a bare loop over the same text."""
     assert isinstance(spec.model, GptModel)
     model = gpt.build(spec.model).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)

@@ -13,11 +13,11 @@ CPU_RANKS = 2
 
 
 class RowSkippedError(Exception):
-    """This machine, or this version, has not what a row is about."""
+    """This machine, or this version, lacks what a row checks."""
 
 
 class CannotCheckError(Exception):
-    """Nothing was checked, and why."""
+    """Nothing can be checked on this machine; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from scripts.gpu_check.machine import Machine
 
 
 class RowFailedError(Exception):
-    """What was seen, and what should have been."""
+    """A check failed; the message gives what was seen and what was expected."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What makes a row ok."""
+    """Result of a row that is ok: a sentence, and figures."""
 
     text: str
     figures: Mapping[str, float] = {}

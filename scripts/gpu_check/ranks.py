@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from distributed import env
+from paceline.distributed import env
+from paceline.training.link import RankOrder, World
+from paceline.training.rank_process import device_of
 from scripts.gpu_check.machine import Machine
 from tests.ranks import run_ranks
-from training.life import device_of
-from training.link import RankOrder, World
 
 TIMEOUT_SECONDS = 600.0  # a row has a limit of its own, and a lower one
 
@@ -23,7 +23,7 @@ def on_ranks(machine: Machine, ranks: int, function: Callable[..., Any], *argume
 
 
 def enter(world: World) -> torch.device:
-    """As a rank does before it builds anything."""
-    env.enter(world, world.interface, Path.cwd())
+    """Set up the process as a rank does before it builds anything."""
+    env.export_rank(world, world.interface, Path.cwd())
     torch.set_num_threads(env.intra_op_threads())
     return device_of(RankOrder(spec={}, world=world, folder="", agent_socket=""))

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from monitoring.gpu import NoGpuError, open_gpus
-from monitoring.samples import Gpu, GpuSample
+from paceline.monitoring.gpu import NoGpuError, open_gpus
+from paceline.monitoring.samples import Gpu, GpuSample
 from scripts.gpu_check.machine import Machine, RowSkippedError
 from scripts.gpu_check.outcome import RowFailedError, Seen
 
@@ -20,7 +20,7 @@ MEMORY_MOVES, TEMPERATURE_MOVES, POWER_MOVES = 256 * MEBIBYTE, 5.0, 100.0
 
 
 class Reading(NamedTuple):
-    """One card's line; None: it does not tell."""
+    """One card's values as nvidia-smi prints them. None: the card does not report it."""
 
     uuid: str
     name: str
@@ -72,7 +72,7 @@ def bytes_of(mebibytes: float | None) -> float | None:
 
 
 def compare(gpus: Sequence[Gpu], samples: Sequence[GpuSample], readings: Sequence[Reading]) -> None:
-    """By UUID. Raises RowFailedError with everything that differs."""
+    """Compare both readings by UUID. Raises RowFailedError with everything that differs."""
     by_uuid = {reading.uuid: reading for reading in readings}
     wrong = []
     for gpu, sample in zip(gpus, samples, strict=True):

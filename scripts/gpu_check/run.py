@@ -42,7 +42,7 @@ def start(name: str, machine: Machine, file: Path, output: Path) -> subprocess.P
 
 
 def wait_for(process: subprocess.Popen[bytes], seconds: float) -> str:
-    """How it ended. Nothing that it has started outlives it."""
+    """Wait for the process and return how it ended. No process that it has started outlives it."""
     try:
         code = process.wait(seconds)
         return f"ended with exit code {code}"

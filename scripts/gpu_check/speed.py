@@ -11,23 +11,23 @@ from typing import Any
 
 import torch
 
-from monitoring.devices import model_flops_utilization, peak_of
-from parallelism.planning.memory import Memory
-from parallelism.planning.shape import CPU as CPU_KERNELS
-from parallelism.planning.shape import CUDA as CUDA_KERNELS
+from paceline.monitoring.devices import model_flops_utilization, peak_of
+from paceline.parallelism.model_shape import CPU as CPU_KERNELS
+from paceline.parallelism.model_shape import CUDA as CUDA_KERNELS
+from paceline.parallelism.planning.memory import RankMemory
+from paceline.training.link import World
+from paceline.training.planning.estimates import memory_of
+from paceline.training.planning.flops import model_flops
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import GptModel
+from paceline.training.state import training_of
+from paceline.training.task import Dataset
 from scripts.bench.parallel.turns import Loop, in_turns
 from scripts.gpu_check import loops
 from scripts.gpu_check.machine import Machine, RowSkippedError
 from scripts.gpu_check.outcome import RowFailedError, Seen
 from scripts.gpu_check.ranks import enter, on_ranks
 from tests.allocations import peak_bytes
-from training.link import World
-from training.planning.estimates import memory_of
-from training.planning.flops import model_flops
-from training.spec.job import JobSpec
-from training.spec.workload import GptModel
-from training.state import training_of
-from training.task import Dataset
 
 TINY = {"layers": 2, "heads": 2, "dim": 64, "context": 32}
 ROUNDS, QUICK_ROUNDS = 10, 2
@@ -79,8 +79,8 @@ def require_memory(machine: Machine, spec: JobSpec) -> None:
 def check_telemetry(machine: Machine) -> Seen:
     spec = spec_for(machine, {"layers": 4, "heads": 4, "dim": 256, "context": 256}, 8, "bf16")
     rounds = in_one_process(machine, time_telemetry, spec, rounds_of(machine))
-    costs = statistics.median(each["told"] - each["untold"] for each in rounds)
-    step = statistics.median(each["untold"] for each in rounds)
+    costs = statistics.median(each["recorded"] - each["unrecorded"] for each in rounds)
+    step = statistics.median(each["unrecorded"] for each in rounds)
     share = costs / step
     if not machine.quick and share > TELEMETRY_SHARE:
         raise RowFailedError(f"{1e6 * costs:.0f} us of a step of {1000 * step:.1f} ms, more than {TELEMETRY_SHARE:.0%} of it")
@@ -97,18 +97,18 @@ def check_memory(machine: Machine) -> Seen:
         "reproducible": spec_for(machine, model, 4, reproducible=True),
     }
     errors = {name: error_of(machine, spec) for name, spec in specs.items()}
-    told = ", ".join(f"{name} {error:+.3f}" for name, error in errors.items())
+    listed = ", ".join(f"{name} {error:+.3f}" for name, error in errors.items())
     worst = max(map(abs, errors.values()))
     if not machine.quick and worst > TOLERANCE:
-        raise RowFailedError(f"estimates are up to {worst:.2f} off, more than {TOLERANCE}: {told}")
-    return Seen(f"estimate over measured, less 1: {told}", errors)
+        raise RowFailedError(f"estimates are up to {worst:.2f} off, more than {TOLERANCE}: {listed}")
+    return Seen(f"estimate over measured, less 1: {listed}", errors)
 
 
 def error_of(machine: Machine, spec: JobSpec) -> float:
     return float(estimate(machine, spec).total / in_one_process(machine, measure_peak, spec, STEPS) - 1)
 
 
-def estimate(machine: Machine, spec: JobSpec) -> Memory:
+def estimate(machine: Machine, spec: JobSpec) -> RankMemory:
     found = memory_of(spec, CUDA_KERNELS if machine.device == "cuda" else CPU_KERNELS)
     assert found is not None  # a model of our own
     return found
@@ -135,13 +135,13 @@ def time_beside_bare(world: World, folder: Path, document: dict[str, Any], round
     ours = loops.job(world, folder, spec, device)
     assert isinstance(ours.state.task.train, Dataset)
     pair: dict[str, Loop] = {"ours": ours.step, "bare": loops.bare(spec, ours.state.task.train, device)}
-    return in_turns(pair, rounds, steps=STEPS, together=partial(finish, device))
+    return in_turns(pair, rounds, steps=STEPS, synchronize=partial(finish, device))
 
 
 def time_telemetry(world: World, folder: Path, document: dict[str, Any], rounds: int) -> list[dict[str, float]]:
     device = enter(world)
     job = loops.job(world, folder, JobSpec.model_validate(document), device)
-    return in_turns({"told": job.step, "untold": job.untold_step}, rounds, steps=STEPS, together=partial(finish, device))
+    return in_turns({"recorded": job.step, "unrecorded": job.run_step}, rounds, steps=STEPS, synchronize=partial(finish, device))
 
 
 def measure_peak(world: World, folder: Path, document: dict[str, Any], steps: int) -> int:
@@ -160,6 +160,6 @@ def measure_peak(world: World, folder: Path, document: dict[str, Any], steps: in
 
 
 def finish(device: torch.device) -> None:
-    """What the host has asked for is done."""
+    """Wait until the device has done all work that the host has queued."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.training.spec.job import JobSpec
 from scripts.gpu_check.machine import Machine, RowSkippedError
 from scripts.gpu_check.outcome import RowFailedError, Seen
 from tests.gangs import Job, RankEnd
-from training.spec.job import JobSpec
 
 MODEL = {"kind": "gpt", "layers": 4, "heads": 4, "dim": 256, "context": 256}
 TINY_MODEL = {"kind": "gpt", "layers": 2, "heads": 2, "dim": 32, "context": 16}
@@ -31,7 +31,7 @@ class Plan:
     bound: float = ROUNDED
 
     def spec(self, machine: Machine) -> dict[str, Any]:
-        """Raises RowSkippedError where this version has no such jobs."""
+        """Return the spec of this plan. Raises RowSkippedError where this version has no such jobs."""
         length = {"steps": QUICK_STEPS if machine.quick else STEPS, "global_batch_size": BATCH, "micro_batch_size": BATCH // 4}
         fields = {
             "name": "gpu-check",
@@ -82,8 +82,8 @@ def check(which: Plan) -> Callable[[Machine], Seen]:
 def compare(which: Plan, machine: Machine) -> Seen:
     machine.require(which.ranks)
     spec = which.spec(machine)
-    expected = lived(ALONE.spec(machine), 1, machine)[0].curve("loss")
-    ends = lived(spec, which.ranks, machine)
+    expected = run_to_end(ALONE.spec(machine), 1, machine)[0].curve("loss")
+    ends = run_to_end(spec, which.ranks, machine)
     losses = ends[0].curve("loss")
     if losses.keys() != expected.keys():
         raise RowFailedError(f"{len(losses)} steps were recorded, {len(expected)} in one process")
@@ -96,8 +96,8 @@ def compare(which: Plan, machine: Machine) -> Seen:
     return Seen(text, {"apart": apart, "peak_bytes": peak})
 
 
-def lived(spec: dict[str, Any], ranks: int, machine: Machine) -> list[RankEnd]:
-    """From `training.main` to the last checkpoint."""
+def run_to_end(spec: dict[str, Any], ranks: int, machine: Machine) -> list[RankEnd]:
+    """Run a job from `training.main` to its last checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         job = Job(Path(folder), spec)
         try:

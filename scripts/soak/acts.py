@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cli.client import Client
-from cli.errors import ProblemError
-from cli.local.processes import find, recorded
-from cli.local.stack import COORDINATOR
+from paceline.cli.client import Client
+from paceline.cli.errors import ApiProblemError
+from paceline.cli.job_facts import has_ended
+from paceline.cli.local.processes import find, recorded
+from paceline.cli.local.stack import COORDINATOR
 from scripts.faults import strikes
 from scripts.faults.rig import Rig
 from scripts.steps import ROOT
@@ -50,13 +51,13 @@ class Scene:
         self.done[act.__name__] = self.done.get(act.__name__, 0) + 1
         try:
             act(self)
-        except ProblemError as problem:  # the job has ended or changed in the meantime
+        except ApiProblemError as problem:  # the job has ended or changed in the meantime
             if problem.status >= 500:
                 raise
             self.refused[problem.code] = self.refused.get(problem.code, 0) + 1
 
     def open_jobs(self) -> list[str]:
-        self.opened = [job_id for job_id in self.opened if not self.client.job(job_id).ended]
+        self.opened = [job_id for job_id in self.opened if not has_ended(self.client.job(job_id))]
         return self.opened
 
     def submit(self, spec: dict[str, Any]) -> None:
@@ -92,7 +93,7 @@ def pause_and_resume(scene: Scene) -> None:
 
 
 def look(scene: Scene) -> None:
-    """As a page does."""
+    """Read what a dashboard page reads."""
     for path in ("", "/events", "/incidents", "/samples", "/goodput", "/logs"):
         scene.client.get(f"/training/jobs/{scene.resident}{path}")
     scene.client.get(f"/metrics/jobs/{scene.resident}", names="loss,gradient_norm")

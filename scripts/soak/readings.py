@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import psutil
 
-from cli.client import API
-from cli.local.layout import Layout
-from cli.local.processes import find, recorded
+from paceline.cli.client import API
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.processes import find, recorded
 
 #: Between two requests of a `Prober`, unless it is told otherwise.
 PROBE_SECONDS = 0.25

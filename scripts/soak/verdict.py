@@ -30,7 +30,7 @@ class Trend:
 
 
 def trends(readings: Sequence[Reading], warm_up: float) -> list[Trend]:
-    """Of every figure that was read often enough after `warm_up` seconds. Raises ValueError where none was."""
+    """Return the trend of every figure that was read often enough after `warm_up` seconds. Raises ValueError where there is none."""
     series: dict[str, list[float]] = {}
     for reading in readings:
         if reading.at >= warm_up:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from distributed.process_group import SoloGroup
-from scripts.torture.saver import digest, state_at, vault_at
-from training import build
-from training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
-from training.reporting.telemetry import Telemetry
-from training.saving import checkpoint
-from training.saving import manifest as manifests
-from training.saving.vault import open_vault
+from paceline.distributed.process_group import SoloGroup
+from paceline.training import build
+from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
+from paceline.training.reporting.telemetry import Telemetry
+from paceline.training.saving import checkpoint
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import open_directory
+from scripts.torture.saver import checkpoints_at, digest, state_at
 
 OLDER, NEWEST = 10, 20
 PAGE_BYTES = 4096
@@ -51,7 +51,7 @@ def append(chance: random.Random, newest: Path, older: Path) -> None:
 
 
 def blank_a_page(chance: random.Random, newest: Path, older: Path) -> None:
-    """As file systems do that lost power before they had written it."""
+    """Zero a page of a file, as file systems do that lost power before they had written it."""
     path = pick(chance, newest)
     content = bytearray(path.read_bytes())
     start = chance.randrange(0, len(content), PAGE_BYTES)
@@ -121,7 +121,7 @@ DAMAGES: dict[Damage, int] = {
 
 @dataclass
 class Said:
-    """A rank's telemetry, for who restores and nobody else."""
+    """Stands in for a rank's telemetry while a checkpoint is restored."""
 
     events: list[tuple[str, str]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Said:
     def event(self, kind: str, **data: Any) -> None:
         self.events.append((kind, Path(data["directory"]).name))
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.lines.append(text)
 
 
@@ -137,11 +137,11 @@ class Spoiler:
     """Two good checkpoints, of which the newer one is spoiled in one way after the other."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.chance, self.vault = random.Random(seed), vault_at(folder / "checkpoints", 1)
-        open_vault(self.vault, ())
+        self.chance, self.checkpoints = random.Random(seed), checkpoints_at(folder / "checkpoints", 1)
+        open_directory(self.checkpoints, ())
         for step in (OLDER, NEWEST):
-            checkpoint.save(self.vault, state_at(step), {"loss": 1.0 / step})
-        self.older, self.newest = (self.vault.directory / manifests.directory_name(step, 1) for step in (OLDER, NEWEST))
+            checkpoint.save(self.checkpoints, state_at(step), {"loss": 1.0 / step})
+        self.older, self.newest = (self.checkpoints.directory / manifests.directory_name(step, 1) for step in (OLDER, NEWEST))
         self._pristine = folder / "pristine"
         shutil.copytree(self.newest, self._pristine)
         self.fresh, self.expected = digest(state_at(0)), digest(state_at(OLDER))
@@ -149,7 +149,7 @@ class Spoiler:
         self.problems: list[str] = []
 
     def try_each(self, count: int) -> None:
-        """At random, by their shares; each kind at least once."""
+        """Damage at random, each kind by its share and at least once."""
         kinds = list(DAMAGES) + self.chance.choices(list(DAMAGES), list(DAMAGES.values()), k=max(0, count - len(DAMAGES)))
         for damage in kinds[:count]:
             damage(self.chance, self.newest, self.older)
@@ -158,7 +158,7 @@ class Spoiler:
             self._mend()
 
     def flip_every_bit_of_the_manifest(self) -> int:
-        """How many there are; each is tried."""
+        """Try the flip of every bit of the manifest; return how many there are."""
         path = self.newest / manifests.MANIFEST
         content = path.read_bytes()
         for number in range(8 * len(content)):
@@ -171,7 +171,7 @@ class Spoiler:
         return 8 * len(content)
 
     def add_a_stranger(self) -> None:
-        """Files that belong to nobody are no damage, and change nothing."""
+        """Files that belong to no checkpoint are no damage, and change nothing."""
         for name in ("notes.txt", "__0.metadata", "__1_0.distcp", ".nfs0001"):
             (self.newest / name).write_bytes(self.chance.randbytes(100))
         said, state = self.restore(self.newest)
@@ -185,7 +185,7 @@ class Spoiler:
         if said.events != [("checkpoint_damaged", self.newest.name), ("checkpoint_restored", self.older.name)]:
             problems.append(f"it went {said.events}")
         if not any(", trying an older one" in line for line in said.lines):
-            problems.append("nobody was told")
+            problems.append("nothing was reported")
         if state != self.expected:
             problems.append("the state restored is not the older one's")
         if self.restore(self.newest)[1] != self.fresh:
@@ -193,10 +193,10 @@ class Spoiler:
         return problems
 
     def restore(self, *candidates: Path) -> tuple[Said, str]:
-        """What was said, and the state afterwards."""
+        """Restore from `candidates`; return the lines that were logged, and the digest of the state afterwards."""
         said, state = Said(), state_at(0)
         try:
-            build.restore(self.vault, candidates, state, cast("Telemetry", said), required=True)
+            build.restore(self.checkpoints, candidates, state, cast("Telemetry", said), required=True)
         except (NoUsableCheckpointError, CheckpointUnreachableError):
             said.lines.append("nothing usable")
         return said, digest(state)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from paceline.training.errors import CheckpointSaveError
+from paceline.training.saving import checkpoint
+from paceline.training.saving.checkpoint_directory import open_directory
 from scripts.torture.kills import Struck, look
-from scripts.torture.saver import state_at, vault_at
-from training.errors import CheckpointSaveError
-from training.saving import checkpoint
-from training.saving.vault import open_vault
+from scripts.torture.saver import checkpoints_at, state_at
 
 MEBIBYTE = 1 << 20
 ROOM_MEBIBYTES = 8  # for five checkpoints of `state_at`
@@ -27,7 +27,7 @@ WITHOUT_FLUSHING = 2
 
 
 def why_not() -> str | None:
-    """None where file systems can be mounted."""
+    """Return why file systems cannot be mounted here, or None where they can."""
     if os.geteuid() != 0:
         return "mounting takes root"
     done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
@@ -39,7 +39,7 @@ def why_no_machine() -> str | None:
 
 
 def mount_privately() -> None:
-    """What this process mounts, nobody else sees or holds on to, and it is gone when the process is."""
+    """Enter a mount namespace of this process's own: its mounts are invisible to other processes, and end with it."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     command("mount", "--make-rprivate", "/")
@@ -79,7 +79,7 @@ class Machine:
         command("mount", "-o", "loop", str(self._image), str(self.disk))
 
     def cut_power(self) -> None:
-        """From now on every call on it fails with EIO."""
+        """Make every later call on the file system fail with EIO."""
         descriptor = os.open(self.disk, os.O_RDONLY)
         fcntl.ioctl(descriptor, FS_IOC_SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING))
         os.close(descriptor)
@@ -89,7 +89,7 @@ class Machine:
 
 
 def fill(folder: Path) -> Path:
-    """Until nothing more fits; the file to delete to make room again."""
+    """Write until nothing more fits; return the file to delete to make room again."""
     filler = folder / "filler"
     with open(filler, "wb", buffering=0) as file:
         try:
@@ -103,8 +103,8 @@ class Disk:
     """Saves on a file system that is taken away and given back. `problems` is what should not have happened."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.vault = directory / "job", vault_at(directory / "job", 1)
-        open_vault(self.vault, ())
+        self.directory, self.checkpoints = directory / "job", checkpoints_at(directory / "job", 1)
+        open_directory(self.checkpoints, ())
         self.step = self.told = 0
         self.reasons: list[str] = []
         self.problems: list[str] = []
@@ -112,7 +112,7 @@ class Disk:
     def saves(self) -> None:
         self.step += 1
         try:
-            checkpoint.save(self.vault, state_at(self.step), {})
+            checkpoint.save(self.checkpoints, state_at(self.step), {})
             self.told = self.step
         except CheckpointSaveError as error:
             self.problems.append(f"step {self.step} was not saved: {error}")
@@ -122,7 +122,7 @@ class Disk:
         """The save fails, says why, and leaves the newest checkpoint as it was."""
         self.step += 1
         try:
-            checkpoint.save(self.vault, state_at(self.step), {})
+            checkpoint.save(self.checkpoints, state_at(self.step), {})
             self.problems.append(f"step {self.step} was saved")
         except CheckpointSaveError as error:
             self.reasons.append(str(error))
@@ -175,7 +175,7 @@ def make_read_only(folder: Path) -> Disk:
 
 
 def let_it_die(folder: Path) -> Disk:
-    """Each call fails until it is mounted again; then everything that was committed is there."""
+    """Let every call fail until the disk is mounted again; then check that everything committed is there."""
     machine = Machine(folder)
     machine.switch_on()
     disk = Disk(machine.disk)

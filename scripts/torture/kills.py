@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from distributed.process_group import SoloGroup
-from scripts.torture.saver import KEPT, WAIT_SECONDS, Lifetime, Saver, digest, newest_first, state_at, vault_at, wait_until
-from training.errors import CheckpointError
-from training.saving import checkpoint
-from training.saving import manifest as manifests
-from training.saving.vault import SIGN, open_vault
+from paceline.distributed.process_group import SoloGroup
+from paceline.training.errors import CheckpointError
+from paceline.training.saving import checkpoint
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import SIGN, open_directory
+from scripts.torture.saver import KEPT, WAIT_SECONDS, Lifetime, Saver, checkpoints_at, digest, newest_first, state_at, wait_until
 
 #: A few saves long, so that kills fall anywhere in one, and in the deletions between two.
 LONGEST_LIFE_SECONDS = 0.2
@@ -27,7 +27,7 @@ CHANGING = "openat,creat,write,pwrite64,writev,ftruncate,fsync,fdatasync,rename,
 
 @dataclass(frozen=True)
 class Find:
-    """What a killed saver has left, and what is wrong with it."""
+    """State that a killed saver has left, and the faults found in it."""
 
     where: str
     problems: tuple[str, ...]
@@ -47,7 +47,7 @@ def look(directory: Path, told: int) -> Find:
 
 
 def place(debris: list[str], newest: int, told: int) -> str:
-    """Where in its life the saver was struck."""
+    """Describe where in its life the saver was struck."""
     if debris:
         return "while deleting" if int(debris[0][5:].split(".")[0]) <= told else "while saving"
     return "published, not told" if newest > told else "between saves"
@@ -74,14 +74,14 @@ def wrong_state(folder: Path) -> list[str]:
 
 
 def debris_after_cleaning(directory: Path, generation: int) -> list[str]:
-    """What the next generation leaves of what broke off."""
-    open_vault(vault_at(directory, generation), ())
+    """Return the names of debris that the next generation leaves in `directory` after it has cleaned up."""
+    open_directory(checkpoints_at(directory, generation), ())
     names = {path.name for path in directory.iterdir()} - {SIGN}
     return sorted(name for name in names if manifests.NAME.fullmatch(name) is None or name.endswith(".tmp"))
 
 
 class Struck:
-    """One job's directory, in which saver after saver is struck. `behind`: they write behind other work."""
+    """A job's directory in which saver after saver is struck. `behind`: the savers write in the background of other work."""
 
     def __init__(self, folder: Path, seed: int, directory: Path | None = None, *, behind: bool = False) -> None:
         self.folder, self.directory, self.behind = folder, directory or folder / "checkpoints", behind
@@ -90,7 +90,7 @@ class Struck:
         self.finds: list[Find] = []
 
     def killed_at_random(self, count: int) -> None:
-        """After a random time each."""
+        """Kill savers after a random time each."""
         for _ in range(count):
             saver = self._saver()
             saver.go()
@@ -99,8 +99,10 @@ class Struck:
             self._after(saver)
 
     def killed_before_calls(self, every: int = 1) -> None:
-        """One save and the deletion of the oldest, ended before each of the calls that they make, or one in so many; behind other work only
-        those of the thread that writes."""
+        """Kill savers during one save and the deletion of the oldest, before each of their system calls or one in so many.
+
+        In the background only the calls of the writing thread count.
+        """
         for call, number in self._calls()[self.chance.randrange(every) :: every]:
             saver = self._saver(saves=1)
             with Tracer(saver.journal.thread, f"inject={call}:signal=SIGKILL:when={number}"):
@@ -197,7 +199,7 @@ def is_traced(thread: int) -> bool:
 
 
 def why_no_tracer() -> str | None:
-    """None where strace works."""
+    """Return why strace cannot be used here, or None where it works."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     done = subprocess.run(["strace", "-q", "-e", "trace=none", "true"], capture_output=True, text=True, check=False)

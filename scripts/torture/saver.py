@@ -1,4 +1,4 @@
-"""A process that does nothing but save: a state that is a function of its step alone, so that whoever loads one can tell."""
+"""A process that does nothing but save: a state that is a function of its step alone, so that a reader can check it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from cluster.agent import checkpoints as deletion
-from cluster.protocol import CheckpointToDelete
-from distributed.process_group import SoloGroup
-from training.data.feed import open_feed
-from training.errors import CheckpointSaveError
-from training.saving import checkpoint
-from training.saving import manifest as manifests
-from training.saving.draft import draft
-from training.saving.manifest import Committed
-from training.saving.shards import tensors_of
-from training.saving.under_way import UnderWay
-from training.saving.vault import Vault, open_vault
-from training.saving.writers import AtOnce, Behind, Writer
-from training.spec.job import JobSpec
-from training.state import TrainState
-from training.task import Batch, Task
+from paceline.cluster.agent import checkpoints as deletion
+from paceline.cluster.protocol import CheckpointToDelete
+from paceline.distributed.process_group import SoloGroup
+from paceline.training.data.feed import open_feed
+from paceline.training.errors import CheckpointSaveError
+from paceline.training.saving import checkpoint
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory, open_directory
+from paceline.training.saving.manifest import CommittedCheckpoint
+from paceline.training.saving.pending_save import PendingSave
+from paceline.training.saving.shards import tensors_of
+from paceline.training.saving.uncommitted import draft
+from paceline.training.saving.writers import BackgroundWriter, BlockingWriter, CheckpointWriter
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import TrainState
+from paceline.training.task import Batch, Task
 
 WIDTH = 192
 KEPT = 2
@@ -70,7 +70,7 @@ def state_at(step: int) -> TrainState:
 
 
 def digest(state: TrainState) -> str:
-    """Of every tensor, by name, and of the step."""
+    """Return the SHA-256 of every tensor of the state, by name, and of the step."""
     found = hashlib.sha256(str(state.step).encode())
     for part in tensors_of(state).values():
         for name in sorted(part):
@@ -80,12 +80,12 @@ def digest(state: TrainState) -> str:
     return found.hexdigest()
 
 
-def vault_at(directory: Path, generation: int) -> Vault:
-    return Vault(directory, "torture", generation, SPEC, SoloGroup())
+def checkpoints_at(directory: Path, generation: int) -> CheckpointDirectory:
+    return CheckpointDirectory(directory, "torture", generation, SPEC, SoloGroup())
 
 
 class Journal:
-    """What a saver says, in memory that outlives it and that is written without asking the system for anything."""
+    """Log of a saver, in shared memory that outlives the saver and is written without a system call."""
 
     _FIELDS = struct.Struct("<QQQQQ")
 
@@ -109,15 +109,15 @@ class Journal:
 
 
 def warm_up() -> None:
-    """Whatever is done only once in a process is done, before savers are forked from it."""
+    """Save once in this process, before savers are forked from it, so that one-time work is done."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint.save(vault_at(Path(folder), 1), state_at(1), {})
+        checkpoint.save(checkpoints_at(Path(folder), 1), state_at(1), {})
 
 
-def save(vault: Vault, state: TrainState, metrics: dict[str, float], writer: Writer) -> Committed:
+def save(checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float], writer: CheckpointWriter) -> CommittedCheckpoint:
     """Behind other work the state is lost to that at once."""
-    under_way = UnderWay(vault.group, draft(vault, state, metrics, writer.take), writer)
+    under_way = PendingSave(checkpoints.group, draft(checkpoints, state, metrics, writer.snapshot), writer)
     if not writer.waits:
         for parameter in state.task.model.parameters():
             parameter.data.zero_()
@@ -129,18 +129,18 @@ def save(vault: Vault, state: TrainState, metrics: dict[str, float], writer: Wri
 def be_a_saver(directory: Path, journal: Journal, life: Lifetime) -> None:
     """Wait for `go`, save `saves` steps from `first` on, keep the newest few."""
     generation, first, saves = life.generation, life.first, life.saves
-    writer = Behind(1, print) if life.behind else AtOnce()
-    writer.take({})
+    writer = BackgroundWriter(1, print) if life.behind else BlockingWriter()
+    writer.snapshot({})
     journal.thread = writer.submit(threading.get_native_id).result()
-    vault, states = vault_at(directory, generation), [state_at(first)]
-    open_vault(vault, ())
+    checkpoints, states = checkpoints_at(directory, generation), [state_at(first)]
+    open_directory(checkpoints, ())
     folders = newest_first(directory)
     journal.ready = 1
     wait_until(lambda: bool(journal.go), "the order to go")
     for step in range(first, first + saves):
         state = states.pop() if states else state_at(step)
         try:
-            folders.insert(0, save(vault, state, {"loss": 1.0 / step}, writer).directory)
+            folders.insert(0, save(checkpoints, state, {"loss": 1.0 / step}, writer).directory)
         except CheckpointSaveError:
             journal.failed = step
             continue
@@ -153,7 +153,7 @@ def delete(folder: Path) -> bool:
 
 
 def newest_first(directory: Path) -> list[Path]:
-    """What counts as a checkpoint, judging by names alone."""
+    """Return the checkpoints in `directory`, newest first, judging by names alone."""
     named = ((manifests.NAME.fullmatch(folder.name), folder) for folder in directory.iterdir())
     found = [(int(name["step"]), int(name["generation"]), folder) for name, folder in named if name and not name["debris"]]
     return [folder for _, _, folder in sorted(found, reverse=True)]
@@ -161,7 +161,7 @@ def newest_first(directory: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Lifetime:
-    """What a saver is to do, unless it is struck."""
+    """Work that a saver does until it is struck."""
 
     generation: int
     first: int
@@ -170,7 +170,7 @@ class Lifetime:
 
 
 class Saver:
-    """One such process, forked from this one, and its journal."""
+    """A saving process, forked from this one, and its journal."""
 
     def __init__(self, folder: Path, directory: Path, life: Lifetime) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ class Saver:
         return self._code is not None
 
     def end(self) -> int:
-        """Its exit code, once it is gone."""
+        """Wait for the saver's end, and return its exit code."""
         wait_until(self.has_ended, "the end of a saver")
         assert self._code is not None
         return self._code

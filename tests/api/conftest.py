@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from sqlalchemy import func, select
 
-from api.deps import Services
-from cluster.protocol import UPLOAD_PATH
-from db.models.nodes import NodeRow
-from monitoring.points import HighWater, RankBatch, Upload, UploadReply
+from paceline.api.core.context import Services
+from paceline.cluster.protocol import UPLOAD_PATH
+from paceline.db.models.nodes import NodeRow
+from paceline.monitoring.points import HighWater, RankBatch, Upload, UploadReply
 from tests import factories
 from tests.conftest import Connect
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from api import admin
-from api.services import identity
-from api.settings import Settings
-from db.models.events import EventRow
-from db.session import open_databases
+from paceline.api import admin
+from paceline.api.core import identity
+from paceline.api.settings import Settings
+from paceline.db.models.events import EventRow
+from paceline.db.session import open_databases
 
 RUN_SECONDS = 60
 
@@ -25,7 +25,7 @@ RUN_SECONDS = 60
 def test_it_works_before_the_first_start_and_prints_one_document(tmp_path: Path) -> None:
     environment = {**os.environ, "PACELINE_DATA": str(tmp_path / "data")}
     environment.pop("DATABASE_URL", None)
-    command = [sys.executable, "-m", "api.admin", "api-key", "--name", "local"]
+    command = [sys.executable, "-m", "paceline.api.admin", "api-key", "--name", "local"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["key"].startswith(identity.KEY_PREFIX)

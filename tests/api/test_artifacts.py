@@ -14,29 +14,29 @@ import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from api.services import artifacts
-from api.services.assignments import desired_for
-from cluster.agent.artifacts import ArtifactUploader, CoordinatorAwayError
-from cluster.protocol import ARTIFACTS_PATH, Profile
-from cluster.states import JobState
-from db.models.artifacts import ArtifactRow
-from db.models.jobs import GenerationRow, JobRow
-from db.models.nodes import NodeRow
-from db.repositories import artifacts as rows
-from db.repositories import nodes as node_rows
-from monitoring.artifacts import CHUNK_BYTES, Artifact, Offer, Received, note_of
-from monitoring.files import write_durably
+from paceline.api.core.context import Services
+from paceline.api.services.checkpoints import artifacts
+from paceline.api.services.scheduling.assignments import desired_for
+from paceline.cluster.agent.upload.artifacts import ArtifactUploader, CoordinatorAwayError
+from paceline.cluster.protocol import ARTIFACTS_PATH, Profile
+from paceline.cluster.states import JobState
+from paceline.db.models.artifacts import ArtifactRow
+from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import artifacts as rows
+from paceline.db.repositories import nodes as node_rows
+from paceline.monitoring.artifacts import CHUNK_BYTES, Offer, Received, TraceArtifact, note_of
+from paceline.monitoring.files import write_durably
+from paceline.training.link import RankFolder
 from tests import factories
 from tests.conftest import Connect
 from tests.factories import START
-from training.link import RankFolder
 
 JOBS = "/api/v1/training/jobs"
 
 
 @dataclass
-class Site:
+class Harness:
     """A running job of two ranks on one node, whose folders lie in `data`."""
 
     client: httpx.AsyncClient
@@ -51,7 +51,7 @@ class Site:
         folder = RankFolder(self.data, self.job.id, 1, rank).artifacts
         folder.mkdir(parents=True, exist_ok=True)
         known = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} if content else {}
-        artifact = Artifact(**({"name": name, "kind": "trace", "first_step": 5, "last_step": 7, "time": 1.0} | known | fields))
+        artifact = TraceArtifact(**({"name": name, "kind": "trace", "first_step": 5, "last_step": 7, "time": 1.0} | known | fields))
         if content:
             (folder / name).write_bytes(content)
         write_durably(note_of(folder / name), msgspec.json.encode(artifact))
@@ -85,94 +85,96 @@ class Site:
 
 
 @pytest.fixture
-async def site(services: Services, client: httpx.AsyncClient, connect: Connect, tmp_path: Path) -> AsyncIterator[Site]:
+async def harness(services: Services, client: httpx.AsyncClient, connect: Connect, tmp_path: Path) -> AsyncIterator[Harness]:
     async with services.write() as session:
         node, credential = await factories.create_node(session)
         spec = factories.job_spec(parallelism={"strategy": "ddp"}, resources={"nodes": 2})
         job = await factories.create_running_job(session, node, spec=spec)
     async with connect(credential) as agent:
-        yield Site(client, agent, services, node, job, tmp_path / "agent")
+        yield Harness(client, agent, services, node, job, tmp_path / "agent")
 
 
-async def test_a_file_of_several_chunks_arrives_whole_and_leaves_the_node(site: Site) -> None:
+async def test_a_file_of_several_chunks_arrives_whole_and_leaves_the_node(harness: Harness) -> None:
     content = os.urandom(2 * CHUNK_BYTES + 17)
-    note = site.leave(content)
-    await site.upload()
-    (found,) = await site.artifacts()
+    note = harness.leave(content)
+    await harness.upload()
+    (found,) = await harness.artifacts()
     assert (found["state"], found["bytes"], found["rank"], found["first_step"], found["last_step"]) == ("ready", len(content), 0, 5, 7)
-    answer = await site.client.get(f"{JOBS}/{site.job.id}/artifacts/{found['id']}/content")
+    answer = await harness.client.get(f"{JOBS}/{harness.job.id}/artifacts/{found['id']}/content")
     assert answer.content == content
     assert answer.headers["content-disposition"] == 'attachment; filename="digits-g1-rank0-steps5-7.json.gz"'
     assert list(note.parent.iterdir()) == []
-    assert "job.traced" in await site.event_types()
+    assert "job.traced" in await harness.event_types()
 
 
-async def test_what_is_sent_again_is_stored_once(site: Site) -> None:
+async def test_what_is_sent_again_is_stored_once(harness: Harness) -> None:
     """An agent that died before it removed its files sends everything again."""
     content = os.urandom(CHUNK_BYTES + 1)
     for _ in range(2):
-        site.leave(content)
-        await site.upload()
-    assert [each["state"] for each in await site.artifacts()] == ["ready"]
-    assert (await site.event_types()).count("job.traced") == 1
+        harness.leave(content)
+        await harness.upload()
+    assert [each["state"] for each in await harness.artifacts()] == ["ready"]
+    assert (await harness.event_types()).count("job.traced") == 1
 
 
-async def test_an_upload_that_broke_off_goes_on_where_it_was(site: Site) -> None:
+async def test_an_upload_that_broke_off_goes_on_where_it_was(harness: Harness) -> None:
     content = os.urandom(2 * CHUNK_BYTES)
-    offer = Offer(job_id=site.job.id, generation=1, rank=0, artifact=msgspec.json.decode(site.leave(content).read_bytes(), type=Artifact))
-    received = msgspec.json.decode((await site.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
+    offer = Offer(
+        job_id=harness.job.id, generation=1, rank=0, artifact=msgspec.json.decode(harness.leave(content).read_bytes(), type=TraceArtifact)
+    )
+    received = msgspec.json.decode((await harness.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
     for number in (1, 0, 0):  # only the one that is wanted is taken
-        await site.agent.put(f"{ARTIFACTS_PATH}/{received.id}/{number}", content=content[:CHUNK_BYTES])
-    again = msgspec.json.decode((await site.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
+        await harness.agent.put(f"{ARTIFACTS_PATH}/{received.id}/{number}", content=content[:CHUNK_BYTES])
+    again = msgspec.json.decode((await harness.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
     assert (received.next_chunk, again) == (0, Received(id=received.id, next_chunk=1))
-    refused = await site.client.get(f"{JOBS}/{site.job.id}/artifacts/{received.id}/content")
+    refused = await harness.client.get(f"{JOBS}/{harness.job.id}/artifacts/{received.id}/content")
     assert (refused.status_code, refused.json()["code"]) == (409, "artifact_not_ready")
-    await site.upload()
-    assert (await site.client.get(f"{JOBS}/{site.job.id}/artifacts/{received.id}/content")).content == content
+    await harness.upload()
+    assert (await harness.client.get(f"{JOBS}/{harness.job.id}/artifacts/{received.id}/content")).content == content
 
 
-async def test_what_a_disk_has_changed_is_not_given_out(site: Site) -> None:
-    note = site.leave(b"as it was written")
+async def test_what_a_disk_has_changed_is_not_given_out(harness: Harness) -> None:
+    note = harness.leave(b"as it was written")
     (note.parent / "trace.json.gz").write_bytes(b"as it was changed")
-    await site.upload()
-    (found,) = await site.artifacts()
+    await harness.upload()
+    (found,) = await harness.artifacts()
     assert (found["state"], found["bytes"]) == ("failed", 0)
     assert "SHA-256" in found["error"]
-    async with site.services.metrics.read() as points:
+    async with harness.services.metrics.read() as points:
         assert await rows.chunks(points, found["id"]) == 0
 
 
-async def test_a_rank_that_has_no_trace_says_why(site: Site) -> None:
-    note = site.leave(error="RuntimeError: CUPTI_ERROR_NOT_INITIALIZED")
-    await site.upload()
-    (found,) = await site.artifacts()
+async def test_a_rank_that_has_no_trace_says_why(harness: Harness) -> None:
+    note = harness.leave(error="RuntimeError: CUPTI_ERROR_NOT_INITIALIZED")
+    await harness.upload()
+    (found,) = await harness.artifacts()
     assert (found["state"], found["error"]) == ("failed", "RuntimeError: CUPTI_ERROR_NOT_INITIALIZED")
     assert not note.exists()
-    assert "job.trace_failed" in await site.event_types()
+    assert "job.trace_failed" in await harness.event_types()
 
 
-async def test_a_job_that_has_left_too_much_is_refused_with_both_numbers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_has_left_too_much_is_refused_with_both_numbers(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "MAX_JOB_BYTES", 150)
     for name in ("a", "b"):
-        site.leave(bytes(100), name=name)
-        await site.upload()
-    second, first = await site.artifacts()
+        harness.leave(bytes(100), name=name)
+        await harness.upload()
+    second, first = await harness.artifacts()
     assert (first["state"], second["state"]) == ("ready", "failed")
     assert second["error"] == "with its 100 bytes the job would have 200; the limit is 150: delete older ones"
-    assert (await site.client.delete(f"{JOBS}/{site.job.id}/artifacts/{first['id']}")).status_code == 204
-    site.leave(bytes(100), name="c")
-    await site.upload()
-    assert [each["name"] for each in await site.artifacts() if each["state"] == "ready"] == ["c"]
+    assert (await harness.client.delete(f"{JOBS}/{harness.job.id}/artifacts/{first['id']}")).status_code == 204
+    harness.leave(bytes(100), name="c")
+    await harness.upload()
+    assert [each["name"] for each in await harness.artifacts() if each["state"] == "ready"] == ["c"]
 
 
-async def test_files_of_ranks_that_the_node_does_not_hold_are_dropped(site: Site, connect: Connect) -> None:
-    note = site.leave(b"x", rank=7)
-    await site.upload()
-    assert await site.artifacts() == []
+async def test_files_of_ranks_that_the_node_does_not_hold_are_dropped(harness: Harness, connect: Connect) -> None:
+    note = harness.leave(b"x", rank=7)
+    await harness.upload()
+    assert await harness.artifacts() == []
     assert not note.exists()
 
 
-async def test_a_file_that_is_never_taken_holds_up_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_is_never_taken_holds_up_no_other(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     real = artifacts.check
 
     def broken(offer: Offer) -> None:
@@ -181,19 +183,19 @@ async def test_a_file_that_is_never_taken_holds_up_no_other(site: Site, monkeypa
         real(offer)
 
     monkeypatch.setattr(artifacts, "check", broken)
-    stuck = site.leave(b"x", name="first")
-    site.leave(b"y", name="second")
+    stuck = harness.leave(b"x", name="first")
+    harness.leave(b"y", name="second")
     with pytest.raises(CoordinatorAwayError, match="answered 500"):
-        await site.upload()
-    assert [each["name"] for each in await site.artifacts()] == ["second"]
+        await harness.upload()
+    assert [each["name"] for each in await harness.artifacts()] == ["second"]
     assert stuck.exists()
 
 
-async def test_while_the_coordinator_is_away_everything_stays(site: Site) -> None:
-    note = site.leave(b"x")
+async def test_while_the_coordinator_is_away_everything_stays(harness: Harness) -> None:
+    note = harness.leave(b"x")
     nobody = httpx.AsyncClient(base_url="http://127.0.0.1:9")
     with pytest.raises(CoordinatorAwayError):
-        await ArtifactUploader(nobody, site.data / "jobs").upload_all()
+        await ArtifactUploader(nobody, harness.data / "jobs").upload_all()
     await nobody.aclose()
     assert note.exists()
 
@@ -201,38 +203,38 @@ async def test_while_the_coordinator_is_away_everything_stays(site: Site) -> Non
 # --- asking
 
 
-async def test_a_request_is_carried_to_its_ranks_until_they_have_answered(site: Site) -> None:
-    answer = await site.ask(steps=2, ranks=[1, 0])
+async def test_a_request_is_carried_to_its_ranks_until_they_have_answered(harness: Harness) -> None:
+    answer = await harness.ask(steps=2, ranks=[1, 0])
     assert answer.status_code == 201, answer.text
     request = answer.json()
     assert (request["generation"], request["steps"], request["ranks"], request["state"]) == (1, 2, [0, 1], "open")
-    assert await site.told() == Profile(id=request["id"], steps=2, ranks=(0, 1))
-    site.leave(b"trace", rank=0, request=request["id"])
-    await site.upload()
-    assert await site.told() == Profile(id=request["id"], steps=2, ranks=(1,))
-    site.leave(rank=1, request=request["id"], error="no")
-    await site.upload()
-    assert await site.told() is None
-    assert ((await site.request())["state"], (await site.request())["answered"]) == ("done", [0, 1])
-    assert "job.profile_requested" in await site.event_types()
+    assert await harness.told() == Profile(id=request["id"], steps=2, ranks=(0, 1))
+    harness.leave(b"trace", rank=0, request=request["id"])
+    await harness.upload()
+    assert await harness.told() == Profile(id=request["id"], steps=2, ranks=(1,))
+    harness.leave(rank=1, request=request["id"], error="no")
+    await harness.upload()
+    assert await harness.told() is None
+    assert ((await harness.request())["state"], (await harness.request())["answered"]) == ("done", [0, 1])
+    assert "job.profile_requested" in await harness.event_types()
 
 
-async def test_one_trace_at_a_time(site: Site) -> None:
-    await site.ask()
-    second = await site.ask()
+async def test_one_trace_at_a_time(harness: Harness) -> None:
+    await harness.ask()
+    second = await harness.ask()
     assert (second.status_code, second.json()["code"]) == (409, "already_profiling")
     assert "rank 0 has not answered yet" in second.json()["detail"]
 
 
-async def test_a_request_ends_with_its_generation(site: Site) -> None:
-    request = (await site.ask()).json()
-    async with site.services.write() as session:
-        generation = await session.get(GenerationRow, (site.job.id, 1))
+async def test_a_request_ends_with_its_generation(harness: Harness) -> None:
+    request = (await harness.ask()).json()
+    async with harness.services.write() as session:
+        generation = await session.get(GenerationRow, (harness.job.id, 1))
         assert generation is not None
         generation.ended_at = START
-    assert (await site.request())["state"] == "missed"
-    assert await site.told() is None
-    assert (await site.ask()).json()["id"] != request["id"]
+    assert (await harness.request())["state"] == "missed"
+    assert await harness.told() is None
+    assert (await harness.ask()).json()["id"] != request["id"]
 
 
 @pytest.mark.parametrize(
@@ -243,34 +245,36 @@ async def test_a_request_ends_with_its_generation(site: Site) -> None:
         ({"ranks": []}, 422, "invalid_request", ""),
     ],
 )
-async def test_what_cannot_be_traced_is_refused(site: Site, order: dict[str, Any], status: int, code: str, words: str) -> None:
-    answer = await site.ask(**order)
+async def test_what_cannot_be_traced_is_refused(harness: Harness, order: dict[str, Any], status: int, code: str, words: str) -> None:
+    answer = await harness.ask(**order)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert words in answer.json()["detail"]
 
 
-async def test_only_running_jobs_of_ours_can_be_traced(site: Site, services: Services) -> None:
+async def test_only_running_jobs_of_ours_can_be_traced(harness: Harness, services: Services) -> None:
     script = factories.job_spec(model=None, data=None, training=None, script={"path": "x.py"})
     async with services.write() as session:
         waiting = await factories.create_job(session)
         foreign = await factories.create_job(session, spec=script, state=JobState.RUNNING)
     for job, code in ((waiting, "job_not_running"), (foreign, "cannot_profile")):
-        answer = await site.client.post(f"{JOBS}/{job.id}/profile", json={})
+        answer = await harness.client.post(f"{JOBS}/{job.id}/profile", json={})
         assert (answer.status_code, answer.json()["code"]) == (409, code)
 
 
-async def test_a_chunk_that_comes_while_its_file_is_removed_does_not_stay(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    offer = Offer(job_id=site.job.id, generation=1, rank=0, artifact=msgspec.json.decode(site.leave(b"x" * 9).read_bytes(), type=Artifact))
-    received = msgspec.json.decode((await site.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
+async def test_a_chunk_that_comes_while_its_file_is_removed_does_not_stay(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer = Offer(
+        job_id=harness.job.id, generation=1, rank=0, artifact=msgspec.json.decode(harness.leave(b"x" * 9).read_bytes(), type=TraceArtifact)
+    )
+    received = msgspec.json.decode((await harness.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
     add_chunk = rows.add_chunk
 
     async def removed_meanwhile(points: AsyncSession, artifact_id: str, number: int, data: bytes) -> None:
-        async with site.services.write() as session:
+        async with harness.services.write() as session:
             await session.delete(await session.get_one(ArtifactRow, artifact_id))
         await add_chunk(points, artifact_id, number, data)
 
     monkeypatch.setattr(rows, "add_chunk", removed_meanwhile)
-    answer = await site.agent.put(f"{ARTIFACTS_PATH}/{received.id}/0", content=b"x" * 9)
+    answer = await harness.agent.put(f"{ARTIFACTS_PATH}/{received.id}/0", content=b"x" * 9)
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-    async with site.services.metrics.read() as points:
+    async with harness.services.metrics.read() as points:
         assert await rows.chunks(points, received.id) == 0

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from sqlalchemy import make_url, text
 
-from api.deps import Services
-from api.errors import ProblemError
-from api.main import create_app
-from api.services import node_lifecycle
-from api.services.admission import Admission
-from api.services.identity import SYSTEM
-from api.settings import Settings
-from cluster.protocol import UPLOAD_PATH
-from cluster.states import NodeState
-from db.errors import DatabaseAwayError
-from db.models.nodes import NodeRow
-from monitoring.points import Upload
+from paceline.api.core.admission import Admission
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.errors import ProblemError
+from paceline.api.main import create_app
+from paceline.api.services.lifecycle import node_lifecycle
+from paceline.api.settings import Settings
+from paceline.cluster.protocol import UPLOAD_PATH
+from paceline.cluster.states import NodeState
+from paceline.db.errors import DatabaseAwayError
+from paceline.db.models.nodes import NodeRow
+from paceline.monitoring.points import Upload
 from tests import factories
 from tests.api.conftest import Agent
 from tests.conftest import Connect

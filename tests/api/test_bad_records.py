@@ -11,17 +11,17 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select
 
-from api.deps import Services
-from api.errors import ProblemError
-from api.services import writer as writing
-from api.services.writer import Writer
-from cluster.protocol import UPLOAD_PATH
-from db.models.events import EventRow
-from db.models.jobs import JobRow
-from db.models.metrics import LogLineRow, MetricRecordRow
-from db.models.nodes import NodeRow
-from db.repositories import ingest as repository
-from monitoring.points import HighWater, LogLine, MetricRecord, RankBatch, RankEvent
+from paceline.api.core.context import Services
+from paceline.api.errors import ProblemError
+from paceline.api.services.ingest import writer as writing
+from paceline.api.services.ingest.writer import MetricsWriter
+from paceline.cluster.protocol import UPLOAD_PATH
+from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.metrics import LogLineRow, MetricRecordRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import ingest as repository
+from paceline.monitoring.points import HighWater, LogLine, MetricRecord, RankBatch, RankEvent
 from tests import factories
 from tests.api.conftest import Agent, count
 
@@ -95,7 +95,7 @@ async def test_plus_and_minus_infinity_of_one_metric_block_nothing(agent: Agent,
     assert (await client.get(f"/api/v1/training/jobs/{agent.job_id}/performance")).status_code == 200
 
 
-async def test_a_record_that_the_database_refuses_fails_nobody_elses_upload(
+async def test_a_record_that_the_database_refuses_fails_no_other_upload(
     agent: Agent, services: Services, beside: JobRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert = repository.insert_records
@@ -169,7 +169,7 @@ async def test_strangers_without_end_leave_one_short_event_a_minute(agent: Agent
 async def test_an_upload_that_waits_too_long_leaves_the_queue(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "STORE_SECONDS", 0.05)
     monkeypatch.setattr(writing, "MAX_QUEUED_RECORDS", 10)
-    writer = Writer(services.metrics, services.bus, services.now)  # nobody runs it: the database is stuck
+    writer = MetricsWriter(services.metrics, services.bus, services.now)  # nobody runs it: the database is stuck
     batch = RankBatch(job_id="j", generation=1, rank=0, logs=[LogLine(seq=n, time=0.0, level="info", text="") for n in range(1, 9)])
     waiting = asyncio.create_task(writer.store([batch], bytes=100))
     await asyncio.sleep(0)

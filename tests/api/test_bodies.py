@@ -10,8 +10,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from api.middleware import gate
-from api.middleware.gate import BodyLimit
+from paceline.api.middleware import gate
+from paceline.api.middleware.gate import BodyLimit
 from tests import factories
 from tests.api.test_identity import OPEN, http_routes
 from tests.loop_watchdog import watched

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from api.deps import Services
-from cluster.states import CheckpointState, JobState
-from db.models.checkpoints import CheckpointRow
-from db.models.jobs import JobRow
+from paceline.api.core.context import Services
+from paceline.cluster.states import CheckpointState, JobState
+from paceline.db.models.checkpoints import CheckpointRow
+from paceline.db.models.jobs import JobRow
 from tests import factories
 
 CHECKPOINTS = "/api/v1/checkpoints"
@@ -106,7 +106,7 @@ async def test_a_pinned_one_is_kept_until_it_is_unpinned(saved: Saved) -> None:
     assert (await saved.list())[1]["deleted_next"]
 
 
-async def test_deleting_one_that_nobody_needs(saved: Saved) -> None:
+async def test_deleting_a_checkpoint_that_no_job_needs(saved: Saved) -> None:
     for _ in range(2):
         answer = await saved.client.delete(f"{CHECKPOINTS}/{saved.ids[0]}")
         assert (answer.status_code, answer.json()["state"]) == (202, "deleting")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from api.middleware.connections import GuardedProtocol
+from paceline.api.middleware.connections import GuardedProtocol
 from tests.ports import HOST
 from tests.served import Served, served
 
@@ -101,7 +101,7 @@ def test_the_second_request_of_a_connection_has_no_more_time_than_the_first(serv
     assert said.count(b"HTTP/1.1") == 1
 
 
-def test_the_rest_of_a_body_that_nobody_reads_is_not_waited_for(server: Served) -> None:
+def test_the_rest_of_an_unread_body_is_not_waited_for(server: Served) -> None:
     connection = opened(server, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
     with connection, pytest.raises(OSError, match=r"Broken pipe|reset"):
         trickle(connection)
@@ -139,7 +139,7 @@ def test_a_websocket_outlives_the_limits_of_a_head(server: Served) -> None:
         assert channel.recv(timeout=5) == "still here"
 
 
-def test_a_thousand_silent_connections_lock_nobody_out(server: Served) -> None:
+def test_a_thousand_silent_connections_lock_no_client_out(server: Served) -> None:
     silent = [opened(server) for _ in range(5 * LIMIT)]
     try:
         for _ in range(3):

@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.deps import Services
-from api.main import create_app
-from api.openapi import document
-from api.settings import Settings
-from cluster.states import JobState
+from paceline.api.core.context import Services
+from paceline.api.main import create_app
+from paceline.api.openapi import document
+from paceline.api.settings import Settings
+from paceline.cluster.states import JobState
 from tests import factories
 from tests.conftest import BASE_URL
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from api.deps import Services
+from paceline.api.core.context import Services
 from tests import factories
 from tests.api.test_bodies import ask
 from tests.conftest import Connect
@@ -40,7 +40,7 @@ async def test_a_join_whose_body_never_comes_holds_no_transaction(app: FastAPI, 
         joining.cancel()
 
 
-async def test_whoever_leaves_in_the_middle_of_a_body_is_no_error_in_the_log(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_leaves_in_the_middle_of_a_body_is_no_error_in_the_log(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
     messages: list[Message] = [{"type": "http.request", "body": b'{"token"', "more_body": True}, {"type": "http.disconnect"}]
 
     async def leave() -> Message:
@@ -52,7 +52,7 @@ async def test_whoever_leaves_in_the_middle_of_a_body_is_no_error_in_the_log(app
 
 
 @pytest.mark.parametrize(("first", "other"), [(JOIN, LOGIN), (LOGIN, JOIN)])
-async def test_failing_at_one_door_locks_nobody_out_of_the_other(connect: Connect, first: str, other: str) -> None:
+async def test_failing_at_one_door_locks_no_peer_out_of_the_other(connect: Connect, first: str, other: str) -> None:
     async with connect() as stranger:
         answers = [(await stranger.post(first, json=BODIES[first])).status_code for _ in range(11)]
         assert answers == [401] * 10 + [429]

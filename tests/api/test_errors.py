@@ -10,8 +10,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.errors import CATALOGUE, ProblemError
-from api.problems import MEDIA_TYPE, pointer
+from paceline.api.errors import CATALOGUE, ProblemError
+from paceline.api.problems import MEDIA_TYPE, pointer
 from tests.conftest import Connect
 
 
@@ -97,7 +97,7 @@ async def test_a_bug_answers_without_its_stack(app: FastAPI, connect: Connect, c
 
     app.router.routes.insert(0, app.router.routes.pop())
     async with connect() as client:
-        with caplog.at_level(logging.ERROR, logger="api.problems"):
+        with caplog.at_level(logging.ERROR, logger="paceline.api.problems"):
             answer = await client.get("/healthz/broken")
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
     assert "secret detail" not in answer.text

@@ -11,11 +11,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.deps import Services
-from api.services import event_files
-from cluster.states import JobState
-from db.models.jobs import GenerationRow, JobRow
-from monitoring.points import MetricRecord, RankBatch
+from paceline.api.core.context import Services
+from paceline.api.services.history import event_files
+from paceline.cluster.states import JobState
+from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.monitoring.points import MetricRecord, RankBatch
 from tests import factories
 from tests.event_files import Point, read_scalars
 from tests.factories import START
@@ -88,8 +88,8 @@ async def test_steps_that_were_done_again_are_told_once(exporter: Exporter) -> N
         await exporter.tell(job, 2, rank, records(4, 6, 2.0))
     found = await exporter.download(job)
     assert [(point.step, point.value) for point in found["job"]["loss"]] == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0), (5, 2.0), (6, 2.0)]
-    for rank in ("rank0", "rank1"):
-        assert [point.step for point in found[rank]["step_seconds"]] == [1, 2, 3, 4, 5, 6]
+    for rank in ("rank0", "rank1"):  # type: ignore[assignment]
+        assert [point.step for point in found[rank]["step_seconds"]] == [1, 2, 3, 4, 5, 6]  # type: ignore[index]
 
 
 async def test_what_a_successor_of_rank_0_tells_again_is_told_once(exporter: Exporter) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import httpx
 
-from api.deps import Services
-from api.services import events
-from api.services.identity import SYSTEM
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.services.lifecycle import events
 from tests import factories
 
 

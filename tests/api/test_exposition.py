@@ -14,11 +14,11 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.deps import Services
-from api.loops.lease_loop import LeaseLoop
-from api.services import vitals
-from cluster.protocol import UPLOAD_PATH
-from monitoring.points import MetricRecord, RankBatch, Upload
+from paceline.api.core import vitals
+from paceline.api.core.context import Services
+from paceline.api.loops.lease_loop import LeaseLoop
+from paceline.cluster.protocol import UPLOAD_PATH
+from paceline.monitoring.points import MetricRecord, RankBatch, Upload
 from tests import factories
 from tests.conftest import Connect
 
@@ -81,7 +81,7 @@ async def test_a_loop_that_fails_is_told_by_name_with_the_age_of_its_last_good_s
 
     failing = LeaseLoop("failing", services, step, 3600.0)
     app.state.loops = [failing, LeaseLoop("idle", services, step, 3600.0)]
-    await failing._turn()
+    await failing._take_turn()
     found = await told(client)
     assert found["paceline_loop_steps_failed_total[failing]"] == 1
     assert 0 < found["paceline_loop_last_success_age_seconds[failing]"] < 60

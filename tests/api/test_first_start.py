@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from api.deps import Services
-from api.services import first_start
+from paceline.api.core.context import Services
+from paceline.api.services.identity import first_start
 from tests.conftest import Connect
 
 
@@ -22,6 +22,30 @@ async def test_the_first_start_prints_a_link_that_signs_the_admin_in(
     assert (me.json()["name"], me.json()["role"]) == ("admin", "admin")
     await first_start.welcome(services)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "port"),
+    [
+        (["uvicorn", "paceline.api.main:app", "--port", "9000", "--reload"], 9000),
+        (["uvicorn", "--port=9001", "paceline.api.main:app"], 9001),
+        (["uvicorn", "paceline.api.main:app"], None),
+        (["uvicorn", "paceline.api.main:app", "--port"], None),
+        (["uvicorn", "paceline.api.main:app", "--port", "0"], None),
+        (["uvicorn", "paceline.api.main:app", "--port", "x"], None),
+    ],
+)
+def test_the_port_is_that_of_the_command_line(command: list[str], port: int | None) -> None:
+    assert first_start.port_of(command) == port
+
+
+async def test_the_link_names_the_port_that_uvicorn_listens_on(
+    services: Services, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was always 8000."""
+    monkeypatch.setattr("sys.argv", ["uvicorn", "paceline.api.main:app", "--port", "9123"])
+    await first_start.welcome(replace(services, settings=services.settings.model_copy(update={"public_url": ""})))
+    assert "http://127.0.0.1:9123/login?token=" in capsys.readouterr().err
 
 
 async def test_a_coordinator_whose_output_goes_to_a_log_prints_no_login_link(

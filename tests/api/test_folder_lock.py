@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from api.main import create_app
-from api.settings import Settings
-from db.errors import FolderInUseError
-from db.folder_lock import folder_lock
+from paceline.api.main import create_app
+from paceline.api.settings import Settings
+from paceline.db.errors import FolderInUseError
+from paceline.db.folder_lock import folder_lock
 
 
 async def test_a_second_coordinator_on_a_data_folder_is_refused_by_the_first_ones_pid(tmp_path: Path) -> None:

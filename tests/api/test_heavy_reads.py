@@ -9,9 +9,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.services import history_process
-from api.services.heavy_reads import HeavyReads
-from monitoring.points import MetricRecord
+from paceline.api.services.history import history_process
+from paceline.api.services.history.heavy_reads import HeavyReads
+from paceline.monitoring.points import MetricRecord
 from tests import factories
 from tests.api.conftest import Agent
 
@@ -32,12 +32,12 @@ def reads(app: FastAPI) -> HeavyReads:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[history_process.Question]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[history_process.HistoryQuestion]:
     """What was computed."""
-    questions: list[history_process.Question] = []
+    questions: list[history_process.HistoryQuestion] = []
     answer = history_process.answer
 
-    async def noting(question: history_process.Question, *rest: Any) -> Any:
+    async def noting(question: history_process.HistoryQuestion, *rest: Any) -> Any:
         questions.append(question)
         return await answer(question, *rest)
 
@@ -63,7 +63,7 @@ async def test_a_log_of_reserved_names_freezes_no_coordinator(agent: Agent, clie
 
 
 async def test_what_is_asked_again_is_computed_once_until_something_new_is_known(
-    agent: Agent, client: httpx.AsyncClient, asked: list[history_process.Question]
+    agent: Agent, client: httpx.AsyncClient, asked: list[history_process.HistoryQuestion]
 ) -> None:
     url = f"/api/v1/training/jobs/{agent.job_id}/samples"
     await agent.upload(agent.batch(metrics=steps(1, 5)))
@@ -110,7 +110,7 @@ async def test_downloads_beyond_the_limit_are_told_to_come_again(agent: Agent, c
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 async def test_a_long_history_is_read_in_a_process_of_its_own_with_the_same_answer(
-    agent: Agent, client: httpx.AsyncClient, reads: HeavyReads, asked: list[history_process.Question]
+    agent: Agent, client: httpx.AsyncClient, reads: HeavyReads, asked: list[history_process.HistoryQuestion]
 ) -> None:
     await agent.upload(agent.batch(metrics=steps(1, 20)))
     urls = [f"/api/v1/training/jobs/{agent.job_id}/{name}" for name in ("samples", "goodput", "samples?cursor=nonsense")]

@@ -13,11 +13,11 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from api.deps import Services
-from api.middleware.origin import PLAIN_COOKIE, SECURE_COOKIE
-from api.services import identity
-from api.settings import Settings
-from db.models.identity import SessionRow
+from paceline.api.core import identity
+from paceline.api.core.context import Services
+from paceline.api.core.origin import PLAIN_COOKIE, SECURE_COOKIE
+from paceline.api.settings import Settings
+from paceline.db.models.identity import SessionRow
 from tests import factories
 from tests.conftest import Connect
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from api.services.job_views import USEFUL, USEFUL_STEPS, describe_failure, mishaps_of, report_of, stall_of
-from cluster.states import RankState
-from db.models.jobs import GenerationRow, RankRow
+from paceline.api.services.specs.job_views import USEFUL, USEFUL_STEPS, describe_failure, join_failures_of, report_of, stall_of
+from paceline.cluster.states import RankState
+from paceline.db.models.jobs import GenerationRow, RankRow
 from tests.factories import START
 
 BRIEFLY, LONG = timedelta(seconds=1), USEFUL
@@ -20,26 +20,26 @@ def joiner(lived: timedelta, state: RankState = RankState.EXITED, *, message: st
     return RankRow(rank=1, state=state, updated_at=START + lived, **facts), GenerationRow(started_at=START, start_step=100)
 
 
-def mishaps(*joiners: Any) -> list[str]:
-    return [mishap.why for mishap in mishaps_of(joiners, START + LONG)]
+def join_failures(*joiners: Any) -> list[str]:
+    return [failure.why for failure in join_failures_of(joiners, START + LONG)]
 
 
 def test_who_ends_while_it_is_parked_or_just_after_it_joined_came_to_nothing() -> None:
-    assert mishaps(joiner(LONG, parked=True, message="parked"), joiner(BRIEFLY, message="joined")) == ["parked", "joined"]
-    assert mishaps(joiner(BRIEFLY, failure=None)) == ["it exited without a report"]
+    assert join_failures(joiner(LONG, parked=True, message="parked"), joiner(BRIEFLY, message="joined")) == ["parked", "joined"]
+    assert join_failures(joiner(BRIEFLY, failure=None)) == ["it exited without a report"]
 
 
 def test_who_was_told_to_go_had_no_mishap() -> None:
-    assert mishaps(joiner(BRIEFLY, parked=True, ordered=True), joiner(BRIEFLY, parked=True, outcome="released")) == []
+    assert join_failures(joiner(BRIEFLY, parked=True, ordered=True), joiner(BRIEFLY, parked=True, outcome="released")) == []
 
 
 def test_one_that_came_through_clears_the_account() -> None:
     failed, worked = joiner(BRIEFLY), joiner(LONG)
-    assert mishaps(failed, failed, worked, failed) == ["boom"]
-    assert mishaps(failed, joiner(BRIEFLY, RankState.RUNNING)) == []  # it works still
-    assert mishaps(failed, joiner(BRIEFLY, RankState.MOVED)) == ["boom"]  # the next change came too soon to tell
-    assert mishaps(failed, joiner(BRIEFLY, step=100 + USEFUL_STEPS)) == []  # it took steps: whatever ended it was not the slot
-    assert mishaps(failed, joiner(BRIEFLY, step=99 + USEFUL_STEPS)) == ["boom", "boom"]
+    assert join_failures(failed, failed, worked, failed) == ["boom"]
+    assert join_failures(failed, joiner(BRIEFLY, RankState.RUNNING)) == []  # it works still
+    assert join_failures(failed, joiner(BRIEFLY, RankState.MOVED)) == ["boom"]  # the next change came too soon to tell
+    assert join_failures(failed, joiner(BRIEFLY, step=100 + USEFUL_STEPS)) == []  # it took steps: whatever ended it was not the slot
+    assert join_failures(failed, joiner(BRIEFLY, step=99 + USEFUL_STEPS)) == ["boom", "boom"]
 
 
 def dead_rank(number: int, failure: dict[str, Any]) -> RankRow:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from api.services.job_words import strategy_of
+from paceline.api.services.specs.job_words import strategy_of
+from paceline.training.spec.job import JobSpec
 from tests.training.specs import tiny_gpt
-from training.spec.job import JobSpec
 
 
 @pytest.mark.parametrize(

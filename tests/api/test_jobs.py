@@ -9,14 +9,15 @@ import httpx
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from api.services import events, job_lifecycle, jobs
-from api.services.identity import SYSTEM
-from cluster.placement import Reason
-from cluster.states import EndReason, Intent, JobState, RankState
-from db.models.jobs import JobRow
-from db.repositories import jobs as job_rows
-from db.repositories import progress as progress_rows
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.services.jobs import jobs
+from paceline.api.services.lifecycle import events, job_lifecycle
+from paceline.cluster.policy.placement import PlacementReason
+from paceline.cluster.states import EndReason, Intent, JobState, RankState
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import progress as progress_rows
 from tests import factories
 from tests.conftest import Connect
 
@@ -60,6 +61,17 @@ async def test_submit_answers_with_the_job_and_where_it_is(client: httpx.AsyncCl
     assert revision_of(answer) == job["revision"]
     assert job["spec"]["optimizer"]["kind"] == "adamw", "defaults are filled in"
     assert (job["created_by"], job["model"], job["strategy"], job["world_size"]) == ("admin", "mlp", "single", 1)
+
+
+async def test_axes_written_with_their_other_names_are_shown_with_the_standing_ones(client: httpx.AsyncClient) -> None:
+    sharded = document(resources={"nodes": 2}, parallelism={"strategy": "fsdp"})
+    mesh = {"strategy": "fsdp", "dp_replicate": 1, "dp_shard": 2}
+    answer = await client.post(JOBS, json=sharded | {"parallelism": mesh})
+    shown = answer.json()["spec"]["parallelism"]
+    assert (answer.status_code, shown["replicate"], shown["shard"], "dp_shard" in shown) == (201, 1, 2, False)
+    both = await client.post(JOBS, json=sharded | {"parallelism": mesh | {"shard": 2}})
+    assert code(both) == (422, "invalid_spec")
+    assert [each["pointer"] for each in both.json()["errors"]] == ["/parallelism"]
 
 
 async def test_submit_takes_yaml(client: httpx.AsyncClient) -> None:
@@ -229,11 +241,11 @@ async def test_a_job_that_you_have_is_not_sent_again(client: httpx.AsyncClient, 
 
 
 async def why_it_waits(session: AsyncSession, job: JobRow) -> None:
-    await job_lifecycle.set_pending(session, job, Reason("slots_taken", "needs 2 nodes with 1 free slot each"), factories.START)
+    await job_lifecycle.set_pending(session, job, PlacementReason("slots_taken", "needs 2 nodes with 1 free slot each"), factories.START)
 
 
 async def its_last_step(session: AsyncSession, job: JobRow) -> None:
-    await progress_rows.save(session, job.id, {"step": 700})
+    await progress_rows.save(session, {job.id: {"step": 700}})
 
 
 async def how_a_rank_ended(session: AsyncSession, job: JobRow) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 import httpx
 import pytest
 
-from api.deps import Services
-from api.services.writer import Writer
-from cluster.states import JobState, NodeState, RankState
-from db.models.jobs import JobRow, RankRow
-from db.models.nodes import NodeRow
-from monitoring.points import LogLine, RankBatch
+from paceline.api.core.context import Services
+from paceline.api.services.ingest.writer import MetricsWriter
+from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.db.models.jobs import JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.monitoring.points import LogLine, RankBatch
 from tests import factories
 
 
 @dataclass(frozen=True)
 class Logs:
     client: httpx.AsyncClient
-    writer: Writer
+    writer: MetricsWriter
     job_id: str
 
     async def store(self, lines: list[LogLine], *, rank: int = 0) -> None:

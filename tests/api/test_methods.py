@@ -44,7 +44,7 @@ async def test_a_refused_method_names_all_that_the_path_takes(client: httpx.Asyn
     assert (allow or "no such endpoint") in answer.json()["detail"]
 
 
-async def test_the_api_describes_itself_to_who_is_signed_in(client: httpx.AsyncClient, connect: Connect) -> None:
+async def test_the_api_describes_itself_to_signed_in_users(client: httpx.AsyncClient, connect: Connect) -> None:
     document = (await client.get("/api/v1/openapi.json")).json()
     assert document["openapi"].startswith("3.")
     assert "/api/v1/training/jobs" in document["paths"]

@@ -10,16 +10,17 @@ from typing import Any
 import httpx
 import pytest
 
-from api.deps import Services
-from api.services.writer import Writer
-from monitoring.points import MetricRecord, RankBatch
+from paceline.api.core.context import Services
+from paceline.api.services.ingest.writer import MetricsWriter
+from paceline.monitoring.points import MetricRecord, RankBatch
+from paceline.training.spec.job import JobSpec
 from tests import factories
 
 
 @dataclass(frozen=True)
 class Curves:
     client: httpx.AsyncClient
-    writer: Writer
+    writer: MetricsWriter
     job_id: str
 
     async def store(self, records: list[MetricRecord], *, rank: int = 0, generation: int = 1) -> None:
@@ -47,6 +48,33 @@ async def test_a_short_run_is_raw(curves: Curves) -> None:
     assert (curve["name"], curve["unit"], curve["bucket_steps"], curve["steps"]) == ("loss", "nats", 1, list(range(1, 51)))
     assert curve["minimum"] == curve["maximum"] == curve["last"]
     assert document["as_of_seq"] > 0
+
+
+@pytest.mark.parametrize(
+    "part", [{"script": {"path": "train.py"}}, {"entrypoint": "mine:task", "training": {"steps": 5}}], ids=["a script", "an entrypoint"]
+)
+async def test_the_unit_of_a_users_own_loss_is_not_known(
+    app: Any, services: Services, client: httpx.AsyncClient, part: dict[str, Any]
+) -> None:
+    async with services.write() as session:
+        job = await factories.create_job(session, spec=JobSpec.model_validate({"name": "own"} | part))
+    curves = Curves(client, app.state.writer, job.id)
+    await curves.store(factories.records(1, 5))
+    (curve,) = (await curves.get())["curves"]
+    assert (curve["name"], curve["unit"]) == ("loss", "")
+
+
+async def test_a_name_with_a_comma_is_asked_for_as_it_is_called(curves: Curves) -> None:
+    """`names` takes it apart."""
+    await curves.store(factories.records(1, 3, loss=1.0, **{"recall, macro": 0.5, "recall": 0.4, "own": 0.3}))
+
+    async def names(**asked: Any) -> set[str]:
+        return {curve["name"] for curve in (await curves.get(**asked))["curves"]}
+
+    assert await names(name="recall, macro") == {"recall, macro"}
+    assert await names(name=["recall, macro", "own"]) == {"recall, macro", "own"}
+    assert await names(name="recall, macro", names="loss,own") == {"recall, macro", "loss", "own"}
+    assert await names(names="recall, macro") == {"recall"}
 
 
 async def test_any_range_fits_and_no_spike_hides(curves: Curves) -> None:

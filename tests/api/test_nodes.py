@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from api.deps import Services
-from api.main import create_app
-from api.settings import Settings
-from cluster.states import NodeState
-from db.models.nodes import NodeRow
+from paceline.api.core.context import Services
+from paceline.api.main import create_app
+from paceline.api.settings import Settings
+from paceline.cluster.states import NodeState
+from paceline.db.models.nodes import NodeRow
 from tests import factories
 from tests.conftest import Connect
 

@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from api.deps import Services
-from api.services import identity
-from api.services.ownership import require_owner_or_admin
-from api.settings import Settings
-from cluster.states import JobState
-from db.models.checkpoints import CheckpointRow
+from paceline.api.core import identity
+from paceline.api.core.context import Services
+from paceline.api.services.jobs.ownership import require_owner_or_admin
+from paceline.api.settings import Settings
+from paceline.cluster.states import JobState
+from paceline.db.models.checkpoints import CheckpointRow
 from tests import factories
 from tests.conftest import Connect
 
@@ -88,7 +88,7 @@ async def test_what_can_be_undone_is_every_members(connect: Connect, keys: dict[
 async def test_a_team_may_share_everything(services: Services) -> None:
     async with services.write() as session:
         user, _ = await factories.create_user(session, name="ann", role="member")
-        job = await factories.create_job(session, created_by="bob", created_by_id=factories.new_id())
+        job = await factories.create_job(session, created_by="bob", created_by_id=factories.new_id())  # type: ignore[attr-defined]
     caller = identity.Caller(user_id=user.id, name="ann", role="member", kind="key", credential="")
     require_owner_or_admin(caller, job, Settings(members_may="all"), "cancel it")
 
@@ -98,7 +98,7 @@ async def test_me_says_what_members_may(connect: Connect, keys: dict[str, str]) 
     assert (await asks(connect, keys["ann"], "GET", "/api/v1/auth/me")).json()["members_may"] == "own"
 
 
-async def test_a_job_of_nobody_is_the_admins(connect: Connect, services: Services, keys: dict[str, str]) -> None:
+async def test_a_job_without_an_owner_is_the_admins(connect: Connect, services: Services, keys: dict[str, str]) -> None:
     async with services.write() as session:
         job = await factories.create_job(session, state=JobState.QUEUED)
     for name, status in (("bob", 403), ("root", 200)):

@@ -8,12 +8,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.deps import Services
-from api.services.performance import utilization
-from db.models.jobs import JobRow
-from monitoring.points import STEP_PARTS, MetricRecord, RankBatch
+from paceline.api.core.context import Services
+from paceline.api.services.history.performance import utilization
+from paceline.db.models.jobs import JobRow
+from paceline.monitoring.points import STEP_PARTS, MetricRecord, RankBatch
+from paceline.training.spec.job import JobSpec
 from tests import factories
-from training.spec.job import JobSpec
 
 GPT: dict[str, Any] = {"model": {"kind": "gpt"}, "data": {"kind": "stdlib_text"}, "precision": "bf16"}
 HF_FOLDER: dict[str, Any] = GPT | {"model": {"kind": "hf", "path": "/models/mine"}}
@@ -116,7 +116,7 @@ async def test_before_the_first_step_nothing_is_claimed(services: Services, clie
 @pytest.mark.parametrize(
     ("spec", "devices", "words"),
     [
-        (GPT, ["cpu"], "n/a: nobody states the peak of a CPU"),
+        (GPT, ["cpu"], "n/a: no peak is known of a CPU"),
         (GPT, ["NVIDIA H200", "NVIDIA Test 80GB"], "n/a: the peak of NVIDIA Test 80GB in bf16 is not known"),
         (GPT, [], "n/a: it has no ranks yet"),
         (

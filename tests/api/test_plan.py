@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.deps import Services
+from paceline.api.core.context import Services
 from tests import factories
 
 PLAN = "/api/v1/training/plan"
@@ -85,7 +85,7 @@ async def test_a_plan_that_cannot_be_placed_says_why(client: httpx.AsyncClient, 
     assert found["pending"]["text"] == "needs 1 node with 2 free slots; the largest free is 1 (node a)"
 
 
-async def test_a_plan_stands_behind_those_who_wait_already(client: httpx.AsyncClient, services: Services) -> None:
+async def test_a_plan_stands_behind_jobs_that_wait_already(client: httpx.AsyncClient, services: Services) -> None:
     async with services.write() as session:
         await factories.create_node(session, name="a", slots=1)
         await factories.create_job(session, queued_at=services.now())

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.deps import Services
+from paceline.api.core.context import Services
 from tests import factories
 
 PLAN, JOBS = "/api/v1/training/plan", "/api/v1/training/jobs"
@@ -60,7 +60,7 @@ async def test_replicas_where_there_is_room(client: httpx.AsyncClient, services:
     assert choice["asked"] == ["parallelism.strategy: auto"]
     assert choice["why"].startswith("Replicate 2, ")
     assert choice["why"].count(". ") == 1
-    assert choice["assumed"].startswith("assumed, since nobody has measured it: 60 GFLOP/s a slot")
+    assert choice["assumed"].startswith("assumed, since it is not measured: 60 GFLOP/s a slot")
     assert choice["budget_bytes"] == int(0.9 * 2**33)
     assert {option["axes"] for option in choice["rejected"]} == {"replicate 2", "shard 2", "pipeline 2", "context 2"}
     assert all(option["why"] and option["memory_bytes"] and option["step_seconds"] for option in choice["rejected"])

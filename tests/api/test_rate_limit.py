@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from starlette.requests import Request
 
-from api.errors import ProblemError
-from api.middleware.rate_limit import RateLimit, peer_of
+from paceline.api.errors import ProblemError
+from paceline.api.middleware.rate_limit import RateLimit, peer_of
 from tests import factories
 
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from api.serve import configuration, listen, main
+from paceline.api.serve import configuration, listen, main
 from tests.ports import free_port
 
 

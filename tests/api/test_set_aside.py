@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import select
 
-from api.deps import Services
-from cluster.agent.records import note_of
-from db.models.events import EventRow
-from db.models.metrics import MetricRecordRow
-from monitoring.points import MetricRecord
+from paceline.api.core.context import Services
+from paceline.cluster.agent.upload.records import note_of
+from paceline.db.models.events import EventRow
+from paceline.db.models.metrics import MetricRecordRow
+from paceline.monitoring.points import MetricRecord
 from tests import factories
 from tests.api.conftest import Agent, count
 

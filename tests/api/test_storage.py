@@ -13,24 +13,23 @@ import msgspec
 import pytest
 from sqlalchemy import func, select
 
-from api.deps import Services
-from api.loops.storage import StorageKeeper
-from api.services.disk import DiskWatch
-from cluster.agent.spawner_link import RankKey
-from cluster.agent.spool import RankSpool
-from cluster.agent.uploader import Uploader, UploadFailedError
-from cluster.protocol import ARTIFACTS_PATH, UPLOAD_PATH
-from cluster.states import CheckpointState, JobState
-from db.models.checkpoints import CheckpointRow
-from db.models.jobs import JobRow
-from db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
-from db.models.nodes import NodeRow
-from monitoring.points import RankBatch, RankEvent, Upload, UploadReply
-from monitoring.spool import SpoolWriter
+from paceline.api.core.context import Services
+from paceline.api.core.disk import DiskWatch
+from paceline.api.loops.storage import StorageKeeper
+from paceline.cluster.agent.upload.spool import RankSpool
+from paceline.cluster.agent.upload.uploader import Uploader, UploadFailedError  # type: ignore[attr-defined]
+from paceline.cluster.protocol import ARTIFACTS_PATH, UPLOAD_PATH, RankKey
+from paceline.cluster.states import CheckpointState, JobState
+from paceline.db.models.checkpoints import CheckpointRow
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
+from paceline.db.models.nodes import NodeRow
+from paceline.monitoring.points import RankBatch, RankEvent, Upload, UploadReply
+from paceline.monitoring.spool import SpoolWriter
+from paceline.training.link import RankFolder
 from tests import factories
 from tests.conftest import Connect
 from tests.factories import START
-from training.link import RankFolder
 
 JOBS = "/api/v1/training/jobs"
 STORAGE = "/api/v1/cluster/storage"
@@ -38,7 +37,7 @@ GIB = 1 << 30
 
 
 @dataclass
-class Site:
+class Harness:
     """A running job with something stored of it, and its agent's side of the upload door."""
 
     services: Services
@@ -89,78 +88,80 @@ class Site:
 
 
 @pytest.fixture
-async def site(services: Services, client: httpx.AsyncClient, connect: Connect) -> AsyncIterator[Site]:
+async def harness(services: Services, client: httpx.AsyncClient, connect: Connect) -> AsyncIterator[Harness]:
     async with services.write() as session:
         node, credential = await factories.create_node(session)
         job = await factories.create_running_job(session, node)
     async with connect(credential) as agent:
-        site = Site(services, client, agent, job)
-        assert (await site.send()).status_code == 200
-        yield site
+        harness = Harness(services, client, agent, job)
+        assert (await harness.send()).status_code == 200
+        yield harness
 
 
-async def test_the_data_of_an_ended_job_goes_and_the_job_stays(site: Site) -> None:
-    await site.end()
-    asked = await site.delete()
+async def test_the_data_of_an_ended_job_goes_and_the_job_stays(harness: Harness) -> None:
+    await harness.end()
+    asked = await harness.delete()
     assert (asked.status_code, asked.json()["state"], asked.json()["asked_by"]) == (202, "removing", "admin")
-    await StorageKeeper(site.services, pass_seconds=60.0).step_once(START)
-    assert await site.stored() == 0
-    job = (await site.client.get(f"{JOBS}/{site.job.id}")).json()
+    await StorageKeeper(harness.services, pass_seconds=60.0).step_once(START)
+    assert await harness.stored() == 0
+    job = (await harness.client.get(f"{JOBS}/{harness.job.id}")).json()
     assert (job["state"], job["data_removal"]["state"]) == ("completed", "removed")
     assert job["data_removal"]["removed_bytes"] > 20 * 250
-    told = [(event["type"], event["actor"]["name"]) for event in (await site.client.get(f"{JOBS}/{site.job.id}/events")).json()["items"]]
+    told = [
+        (event["type"], event["actor"]["name"]) for event in (await harness.client.get(f"{JOBS}/{harness.job.id}/events")).json()["items"]
+    ]
     assert told[-2:] == [("job.data_unwanted", "admin"), ("job.data_removed", "coordinator")]
     for part in ("goodput", "performance", "incidents", "artifacts", "logs", "profile"):
-        assert (await site.client.get(f"{JOBS}/{site.job.id}/{part}")).status_code == 200, part
-    assert (await site.client.get(f"/api/v1/metrics/jobs/{site.job.id}")).json()["curves"] == []
-    assert (await site.client.get(f"{JOBS}/{site.job.id}/samples")).json()["code"] == "no_longer_kept"
-    again = await site.delete()
+        assert (await harness.client.get(f"{JOBS}/{harness.job.id}/{part}")).status_code == 200, part
+    assert (await harness.client.get(f"/api/v1/metrics/jobs/{harness.job.id}")).json()["curves"] == []
+    assert (await harness.client.get(f"{JOBS}/{harness.job.id}/samples")).json()["code"] == "no_longer_kept"
+    again = await harness.delete()
     assert (again.status_code, again.json()["state"]) == (202, "removed")
 
 
-async def test_what_arrives_after_the_removal_goes_too(site: Site) -> None:
-    await site.end()
-    await site.delete()
-    keeper = StorageKeeper(site.services, pass_seconds=60.0)
+async def test_what_arrives_after_the_removal_goes_too(harness: Harness) -> None:
+    await harness.end()
+    await harness.delete()
+    keeper = StorageKeeper(harness.services, pass_seconds=60.0)
     await keeper.step_once(START)
-    assert (await site.send()).status_code == 200
-    assert await site.stored() > 0
+    assert (await harness.send()).status_code == 200
+    assert await harness.stored() > 0
     for hours in (2, 3):
         await keeper.step_once(START + timedelta(hours=hours))
-    assert await site.stored() == 0
+    assert await harness.stored() == 0
 
 
-async def test_a_job_that_has_not_ended_keeps_its_data(site: Site) -> None:
-    refused = await site.delete()
+async def test_a_job_that_has_not_ended_keeps_its_data(harness: Harness) -> None:
+    refused = await harness.delete()
     assert (refused.status_code, refused.json()["code"]) == (409, "job_not_ended")
     assert "digits is running" in refused.json()["detail"]
-    unknown = await site.client.delete(f"{JOBS}/nobody/data")
+    unknown = await harness.client.delete(f"{JOBS}/nobody/data")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
 
 
-async def test_checkpoints_stay_unless_they_are_asked_for_and_nobody_needs_them(site: Site) -> None:
-    row = await site.checkpoint(pinned=True)
-    await site.end()
-    assert (await site.delete()).status_code == 202
-    refused = await site.delete(checkpoints=True)
+async def test_checkpoints_stay_unless_they_are_asked_for_and_no_job_needs_them(harness: Harness) -> None:
+    row = await harness.checkpoint(pinned=True)
+    await harness.end()
+    assert (await harness.delete()).status_code == 202
+    refused = await harness.delete(checkpoints=True)
     assert (refused.status_code, refused.json()["code"]) == (409, "checkpoint_in_use")
-    await site.client.put(f"/api/v1/checkpoints/{row.id}/unpin")
-    assert (await site.delete(checkpoints=True)).json()["checkpoints"] is True
-    async with site.services.control.read() as session:
+    await harness.client.put(f"/api/v1/checkpoints/{row.id}/unpin")
+    assert (await harness.delete(checkpoints=True)).json()["checkpoints"] is True
+    async with harness.services.control.read() as session:
         assert await session.scalar(select(CheckpointRow.state)) is CheckpointState.DELETING
 
 
-async def test_a_viewer_deletes_nothing(site: Site, connect: Connect) -> None:
-    await site.end()
-    async with site.services.write() as session:
+async def test_a_viewer_deletes_nothing(harness: Harness, connect: Connect) -> None:
+    await harness.end()
+    async with harness.services.write() as session:
         _, key = await factories.create_user(session, name="eve", role="viewer")
     async with connect(key) as viewer:
-        assert (await viewer.delete(f"{JOBS}/{site.job.id}/data")).status_code == 403
+        assert (await viewer.delete(f"{JOBS}/{harness.job.id}/data")).status_code == 403
         assert (await viewer.get(STORAGE)).status_code == 200
 
 
-async def test_the_storage_page_says_what_is_kept(site: Site) -> None:
-    document = (await site.client.get(STORAGE)).json()
+async def test_the_storage_page_says_what_is_kept(harness: Harness) -> None:
+    document = (await harness.client.get(STORAGE)).json()
     sizes = {each["kind"]: each["rows"] for each in document["kinds"]}
     assert (sizes["points"], sizes["lines"], sizes["traces"]) == (20, 20, 0)
     assert document["stored_bytes"] == sum(each["bytes"] for each in document["kinds"])
@@ -174,56 +175,56 @@ async def test_the_storage_page_says_what_is_kept(site: Site) -> None:
 # --- a disk that is nearly full
 
 
-async def test_on_a_nearly_full_disk_points_and_lines_wait_and_events_go_on(site: Site) -> None:
-    site.disk(GIB)
-    refused = await site.send()
+async def test_on_a_nearly_full_disk_points_and_lines_wait_and_events_go_on(harness: Harness) -> None:
+    harness.disk(GIB)
+    refused = await harness.send()
     assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (507, "disk_low", "30")
     assert "PACELINE_DISK_LOW" in refused.json()["detail"]
-    site.sent -= 20
+    harness.sent -= 20
     saved = RankEvent(seq=1, time=START.timestamp(), kind="sample", data={"step": 10, "text": "once"})
-    answer = await site.send(events=[saved])
+    answer = await harness.send(events=[saved])
     assert answer.status_code == 200, answer.text
     (mark,) = msgspec.json.decode(answer.content, type=UploadReply).acknowledged
     assert (mark.metrics, mark.logs, mark.events) == (20, 20, 1)
-    site.disk(50 * GIB)
-    site.sent -= 20
-    assert (await site.send()).status_code == 200
-    async with site.services.metrics.read() as session:
+    harness.disk(50 * GIB)
+    harness.sent -= 20
+    assert (await harness.send()).status_code == 200
+    async with harness.services.metrics.read() as session:
         assert await session.scalar(select(func.count()).select_from(MetricRecordRow)) == 40
 
 
-async def test_on_a_nearly_full_disk_files_wait_and_everything_says_so(site: Site) -> None:
-    keeper = StorageKeeper(site.services, pass_seconds=60.0)
-    site.disk(GIB)
-    assert (await site.agent.post(ARTIFACTS_PATH, content=b"{}")).json()["code"] == "disk_low"
+async def test_on_a_nearly_full_disk_files_wait_and_everything_says_so(harness: Harness) -> None:
+    keeper = StorageKeeper(harness.services, pass_seconds=60.0)
+    harness.disk(GIB)
+    assert (await harness.agent.post(ARTIFACTS_PATH, content=b"{}")).json()["code"] == "disk_low"
     await keeper.step_once(START)
-    document = (await site.client.get(STORAGE)).json()
+    document = (await harness.client.get(STORAGE)).json()
     assert (document["disk"]["low"], document["disk"]["low_bytes"]) == (True, 2 * GIB)
-    exposition = (await site.client.get("/metrics")).text
+    exposition = (await harness.client.get("/metrics")).text
     assert {"paceline_disk_free_bytes 1.073741824e+09", "paceline_disk_low 1.0"} <= set(exposition.splitlines())
-    site.disk(50 * GIB)
+    harness.disk(50 * GIB)
     await keeper.step_once(START)
-    events = [event["type"] for event in (await site.client.get("/api/v1/events")).json()["items"]]
+    events = [event["type"] for event in (await harness.client.get("/api/v1/events")).json()["items"]]
     assert events[-2:] == ["cluster.disk_low", "cluster.disk_fine"]
 
 
-async def test_a_node_keeps_what_a_nearly_full_coordinator_refuses_and_sends_it_later(site: Site, tmp_path: Path) -> None:
-    key = RankKey(site.job.id, 1, 0)
+async def test_a_node_keeps_what_a_nearly_full_coordinator_refuses_and_sends_it_later(harness: Harness, tmp_path: Path) -> None:
+    key = RankKey(harness.job.id, 1, 0)
     folder = RankFolder(tmp_path / "agent", *key)
     folder.path.mkdir(parents=True)
     spool = SpoolWriter(folder.metrics)
     for record in factories.records(1, 30):
         spool.append(msgspec.json.encode(record))
     spool.close()
-    uploader = Uploader(site.agent, lambda _: None)
+    uploader = Uploader(harness.agent, lambda _: None)
     uploader.follow(key, RankSpool(folder, key))
-    site.disk(GIB)
+    harness.disk(GIB)
     with pytest.raises(UploadFailedError, match="507"):
         await uploader.finish()
-    site.disk(50 * GIB)
+    harness.disk(50 * GIB)
     await uploader.finish()
     assert uploader.backlog() == 0
-    async with site.services.metrics.read() as session:
+    async with harness.services.metrics.read() as session:
         assert await session.scalar(select(func.count()).select_from(MetricRecordRow)) == 30
 
 

@@ -16,17 +16,19 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from api.deps import Services
-from api.middleware.origin import PLAIN_COOKIE
-from api.services import accounts, events, identity
-from api.services.identity import SYSTEM
-from api.services.writer import Writer
-from api.websocket import streams
-from api.websocket.sources import Frame, MetricsSource, encoded
-from api.websocket.streams import Follower
-from db.models.identity import ApiKeyRow
-from db.repositories import identity as identity_rows
-from monitoring.points import RankBatch
+from paceline.api.core import identity
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.core.origin import PLAIN_COOKIE
+from paceline.api.services.identity import accounts
+from paceline.api.services.ingest.writer import MetricsWriter
+from paceline.api.services.lifecycle import events
+from paceline.api.websocket import streams
+from paceline.api.websocket.sources import Frame, MetricsSource, encoded
+from paceline.api.websocket.streams import Follower
+from paceline.db.models.identity import ApiKeyRow
+from paceline.db.repositories import identity as identity_rows
+from paceline.monitoring.points import RankBatch
 from tests import factories
 from tests.waiting import until
 
@@ -38,7 +40,7 @@ class Live:
     port: int
     key: str
     services: Services
-    writer: Writer
+    writer: MetricsWriter
     job_id: str
     server: uvicorn.Server
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import event
 
-from api.deps import Services
-from api.services.writer import Writer
-from api.websocket.sources import MetricsSource
-from api.websocket.tails import KEPT_FRAMES, Tail, Tails
-from monitoring.points import RankBatch
+from paceline.api.core.context import Services
+from paceline.api.services.ingest.writer import MetricsWriter
+from paceline.api.websocket.sources import MetricsSource
+from paceline.api.websocket.tails import KEPT_FRAMES, TableTail, Tails
+from paceline.monitoring.points import RankBatch
 from tests import factories
 from tests.waiting import until
 
@@ -16,7 +16,7 @@ WATCHERS = 20
 
 
 async def store(services: Services, job_id: str, first: int, count: int) -> None:
-    writer = Writer(services.metrics, services.bus, services.now)
+    writer = MetricsWriter(services.metrics, services.bus, services.now)
     async with writer.running():
         await writer.store([RankBatch(job_id=job_id, generation=1, rank=0, metrics=factories.records(first, count))])
 
@@ -26,7 +26,7 @@ async def job(services: Services) -> str:
         return (await factories.create_job(session)).id
 
 
-async def test_a_record_is_read_once_for_all_who_watch(services: Services) -> None:
+async def test_a_record_is_read_once_for_all_clients(services: Services) -> None:
     job_id, tails, reads = await job(services), Tails(services), list[str]()
     event.listen(
         services.metrics.engine.sync_engine,
@@ -48,7 +48,7 @@ async def test_a_record_is_read_once_for_all_who_watch(services: Services) -> No
 
 async def test_a_tail_keeps_the_newest_frames_and_says_where_they_begin(services: Services) -> None:
     job_id = await job(services)
-    tail = Tail(services, MetricsSource(job_id), 0)
+    tail = TableTail(services, MetricsSource(job_id), 0)
     for first in range(1, 2 * KEPT_FRAMES + 200, 100):
         await store(services, job_id, first, 100)
         await tail.read_once()

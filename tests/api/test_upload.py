@@ -11,15 +11,19 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from api.services import joining
-from cluster.protocol import JOIN_PATH, UPLOAD_PATH
-from db.models.events import EventRow
-from db.models.identity import JoinTokenRow
-from db.models.jobs import JobRow
-from db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
-from db.models.nodes import NodeRow
-from monitoring.points import MetricRecord, RankBatch, RankEvent
+from paceline.api.core.context import Services
+from paceline.api.services.ingest.rank_events import DROPPED_CHARACTERS
+from paceline.api.services.nodes import joining
+from paceline.api.services.storage import rollups
+from paceline.api.services.storage.keeping import DeletionPace
+from paceline.cluster.protocol import JOIN_PATH, UPLOAD_PATH
+from paceline.db.models.events import EventRow
+from paceline.db.models.identity import JoinTokenRow
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.specs import StoredSpec
+from paceline.monitoring.points import MetricRecord, RankBatch, RankEvent
 from tests import factories
 from tests.api.conftest import Agent, count
 from tests.conftest import Connect
@@ -38,6 +42,7 @@ async def test_what_is_sent_twice_is_stored_once(agent: Agent, services: Service
     assert first == second
     await agent.upload(agent.batch(metrics=factories.records(11, 20)))
     assert await count(services, MetricRecordRow) == 30
+    assert await rollups.refresh(services, DeletionPace.of(60.0), factories.START)
     async with services.metrics.read() as session:
         counted = await session.scalar(select(func.sum(MetricRollupRow.count)).where(MetricRollupRow.level == 10))
     assert counted == 30
@@ -161,3 +166,39 @@ async def test_joining_takes_a_token_once(connect: Connect, services: Services) 
         assert (await node.post(UPLOAD_PATH, content=b'{"batches":[]}')).json() == {"acknowledged": []}
     async with services.control.read() as session:
         assert all(row.used_at for row in await session.scalars(select(JoinTokenRow)))
+
+
+async def test_a_file_that_curves_come_from_is_in_the_jobs_history(agent: Agent, client: httpx.AsyncClient) -> None:
+    """Cut to what a history shows, whatever a reader of another user sends."""
+    found = [
+        RankEvent(
+            seq=1, time=0.0, kind="curves_found", data={"path": "/srv/runs/a", "how": "process 7 of this rank wrote it", "late": False}
+        ),
+        RankEvent(seq=2, time=0.0, kind="curves_found", data={"path": "x" * 9000, "late": 3}),
+    ]
+    await agent.upload(agent.batch(events=found))
+    history = (await client.get(f"/api/v1/training/jobs/{agent.job_id}/events")).json()["items"]
+    told = sorted((event for event in history if event["type"] == "job.curves_found"), key=lambda event: len(event["message"]))
+    assert [event["message"] for event in told] == [
+        "curves of rank 0 come from /srv/runs/a",
+        f"curves of rank 0 come from {'x' * DROPPED_CHARACTERS}",
+    ]
+    assert (told[0]["data"]["path"], told[0]["data"]["late"], told[0]["cause"]) == ("/srv/runs/a", False, "process 7 of this rank wrote it")
+    assert told[1]["data"]["late"] is True
+
+
+async def test_curves_that_are_read_from_printed_lines_are_told_as_such(
+    agent: Agent, client: httpx.AsyncClient, services: Services
+) -> None:
+    job = f"/api/v1/training/jobs/{agent.job_id}"
+    async with services.write() as session:
+        row = await session.get(JobRow, agent.job_id)
+        assert row is not None
+        row.spec = StoredSpec({"name": "own", "script": {"path": "/srv/train.py"}})
+    assert (await client.get(job)).json()["printed_curves"] is False
+    data = {"path": "/data/output.log", "how": "read from printed lines", "late": True, "printed": True}
+    await agent.upload(agent.batch(events=[RankEvent(seq=1, time=0.0, kind="curves_found", data=data)]))
+    (event,) = (await client.get(f"{job}/events")).json()["items"]
+    told = (event["type"], event["message"], event["cause"])
+    assert told == ("job.curves_printed", "curves of rank 0 are read from the lines that it prints", "read from printed lines")
+    assert (await client.get(job)).json()["printed_curves"] is True

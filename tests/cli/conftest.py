@@ -40,7 +40,7 @@ class Paceline:
 
     @staticmethod
     def command(*arguments: str) -> list[str]:
-        return [sys.executable, "-m", "cli.main", *arguments]
+        return [sys.executable, "-m", "paceline.cli.main", *arguments]
 
     def full(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.attached import AttachedJob
-from cli.client import Client
-from cli.errors import CliError
-from cli.settings import Setting, Settings
+from paceline.cli.attached import AttachedJob
+from paceline.cli.client import Client
+from paceline.cli.errors import CliError
+from paceline.cli.settings import ClientSettings, Setting
 from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, Request, job
 
 JOB = "01JD0000000000000000000001"
@@ -19,7 +19,7 @@ TOO_SMALL = {"code": "cluster_too_small", "text": "needs 1 node with 4 slots"}
 
 @pytest.fixture
 def attached(coordinator: FakeCoordinator) -> Iterator[AttachedJob]:
-    with Client(Settings(Setting(coordinator.url, "test"), Setting("pk_test", "test"))) as client:
+    with Client(ClientSettings(Setting(coordinator.url, "test"), Setting("pk_test", "test"))) as client:
         yield AttachedJob(client, ranks=None, to_stderr=True, private=True)
 
 

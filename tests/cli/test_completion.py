@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, Request, job, problem
 
-INSTALLED = "import sys; sys.argv = ['paceline']; from cli.main import main; main()"
+INSTALLED = "import sys; sys.argv = ['paceline']; from paceline.cli.main import main; main()"
 NEWER, OLDER, OTHER = "01JD0000000000000000000003", "01JD0000000000000000000002", "01JD0000000000000000000001"
 PAGE = {"items": [job(id=NEWER, name="gpt"), job(id=OLDER, name="gpt"), job(id=OTHER, name="digits")], "next_cursor": None}
 
@@ -40,7 +40,9 @@ def test_tab_offers_names_then_ids(paceline: Paceline, coordinator: FakeCoordina
     assert offered(paceline, line) == expected
 
 
-def test_tab_is_silent_where_nobody_answers_or_refuses(stranger: Paceline, paceline: Paceline, coordinator: FakeCoordinator) -> None:
+def test_tab_is_silent_where_the_coordinator_does_not_answer_or_refuses(
+    stranger: Paceline, paceline: Paceline, coordinator: FakeCoordinator
+) -> None:
     coordinator.on("GET", "/training/jobs", problem(401, "not_authenticated", "sign in"))
     assert offered(paceline, "paceline show ") == []
     assert offered(stranger, "paceline show --server http://127.0.0.1:9 ") == []

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cli.documents import read_spec, with_change
-from cli.errors import UsageProblem
+from paceline.cli.documents import read_spec, with_change
+from paceline.cli.errors import UsageProblem
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
-from cli.client import Client
-from cli.follow import LogFilter, _News, follow_log
-from cli.settings import Setting, Settings
+from paceline.cli.client import Client
+from paceline.cli.follow import LogFilter, _News, follow_log
+from paceline.cli.settings import ClientSettings, Setting
 from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, Request, line
 
 WAIT_S = 10
@@ -19,7 +19,7 @@ WAIT_S = 10
 
 @pytest.fixture
 def client(coordinator: FakeCoordinator) -> Iterator[Client]:
-    with Client(Settings(Setting(coordinator.url, "test"), Setting("pk_test", "test"))) as client:
+    with Client(ClientSettings(Setting(coordinator.url, "test"), Setting("pk_test", "test"))) as client:
         yield client
 
 
@@ -66,9 +66,9 @@ def test_a_line_on_the_stream_ends_the_wait_early(
     stream: tuple[Server, threading.Event, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, tell, asked = stream
-    monkeypatch.setattr("cli.follow.POLL_S", float(WAIT_S * 3))
+    monkeypatch.setattr("paceline.cli.follow.POLL_S", float(WAIT_S * 3))
     port = server.socket.getsockname()[1]
-    with Client(Settings(Setting(f"http://127.0.0.1:{port}", "test"), Setting("pk_test", "test"))) as client:
+    with Client(ClientSettings(Setting(f"http://127.0.0.1:{port}", "test"), Setting("pk_test", "test"))) as client:
         news = _News(client, "J")
         waiter = threading.Thread(target=news.wait, args=(7,))
         waiter.start()

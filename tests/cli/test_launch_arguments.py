@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
-from cli.errors import UsageProblem
-from cli.launch_arguments import OPTIONS, Launch, divide, parse
+from paceline.cli.errors import UsageProblem
+from paceline.cli.launch_arguments import OPTIONS, Launch, divide, parse
 
 OWN = {"--env": False, "--detach": True, "-d": True, "--server": False, "--json": True, "-h": True, "--help": True}
 
@@ -20,6 +20,7 @@ LINES = [
     "--nproc-per-node 2 train.py --lr 0.1",
     "--nproc_per_node=2 train.py --nproc-per-node 8 -m --",
     "--nnodes 2 --nproc-per-node 1 -m my_project.train --epochs 3",
+    "--nnodes 1:4 --max-restarts 3 train.py",
     "--nnodes=2:2 --nproc-per-node gpu train.py",
     "--nproc-per-node auto --module my.train -x",
     "--standalone --nproc-per-node=2 train.py --lr=.0003 1e4",
@@ -43,20 +44,20 @@ LINES = [
 def as_torch_reads(words: list[str]) -> dict[str, Any]:
     options = get_args_parser().parse_args(words)
     least, most = parse_min_max_nnodes(options.nnodes)
-    assert least == most
     form = "path" if options.run_path else "module" if options.module else "command" if options.no_python else "path"
     return {
         "form": form,
         "target": options.training_script,
         "arguments": tuple(options.training_script_args),
         "nodes": most,
+        "fewest_nodes": least,
         "ranks_per_node": options.nproc_per_node,
         "max_restarts": options.max_restarts,
     }
 
 
 def as_we_read(launch: Launch) -> dict[str, Any]:
-    names = ("form", "target", "arguments", "nodes", "max_restarts")
+    names = ("form", "target", "arguments", "nodes", "fewest_nodes", "max_restarts")
     return {name: getattr(launch, name) for name in names} | {"ranks_per_node": str(launch.ranks_per_node)}
 
 
@@ -69,6 +70,7 @@ LAUNCHER_WORDS = st.sampled_from(
     [
         ["--nnodes", "3"],
         ["--nnodes=2:2"],
+        ["--nnodes=1:4"],
         ["--nproc-per-node", "4"],
         ["--nproc_per_node=gpu"],
         ["--max-restarts=2"],
@@ -120,7 +122,7 @@ def test_variables_preset_options_as_for_torchrun(monkeypatch: pytest.MonkeyPatc
         ("--rdzv-id --standalone train.py", "--rdzv-id has no value"),
         ("--nproc-per-node many train.py", "--nproc-per-node=many is neither a number from 1 up nor one of auto, cpu, gpu, xpu"),
         ("--nproc-per-node 0 train.py", "--nproc-per-node=0 is neither"),
-        ("--nnodes 1:4 train.py", "--nnodes=1:4: a script starts again as a whole"),
+        ("--nnodes 4:1 train.py", "--nnodes=4:1: the fewest nodes are more than the most"),
         ("--nnodes 1:2:3 train.py", "--nnodes=1:2:3 is neither a number of nodes nor MIN:MAX"),
         ("--nnodes 0 train.py", "--nnodes=0 is neither"),
         ("--max-restarts 1001 train.py", "--max-restarts=1001 is out of range; give a number from 0 to 1000"),

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from cli.errors import UnreachableError, UsageProblem
-from cli.launch_place import coordinator_answers, require_free_choice_of_gpus
-from cli.output import Format
-from cli.session import Session
-from cli.settings import Setting, Settings
-from cli.views import Node, SlotUse
+from paceline.cli.api_types import Node, SlotUse
+from paceline.cli.errors import UnreachableError, UsageProblem
+from paceline.cli.launch_place import coordinator_answers, require_free_choice_of_gpus
+from paceline.cli.output import Format
+from paceline.cli.session import Session
+from paceline.cli.settings import ClientSettings, Setting
 from tests.cli.fake_coordinator import Answer, FakeCoordinator
 
 NOBODY = "http://127.0.0.1:9"
 
 
 def session(url: str, source: str, key: str | None = "pk") -> Session:
-    return Session(Settings(Setting(url, source), Setting(key, source)), Format.TABLE)
+    return Session(ClientSettings(Setting(url, source), Setting(key, source)), Format.TABLE)
 
 
 def test_a_coordinator_that_answers_is_used(coordinator: FakeCoordinator) -> None:
@@ -39,7 +39,7 @@ def test_one_that_was_named_or_is_another_machine_s_has_to_answer(url: str, sour
 
 
 def node(device: str) -> Node:
-    return Node(id="n", name="n", state="ready", device=device, slots=[SlotUse(0), SlotUse(1)], address="")
+    return Node(id="n", name="n", state="ready", device=device, slots=[SlotUse(index=0), SlotUse(index=1)], address="")
 
 
 @pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "0,1,2"}])

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.errors import UsageProblem
-from cli.launch_arguments import LONGEST_GRACE_SECONDS, Launch, parse
-from cli.launch_spec import job_name, left_behind, named_variables, names_to_pass, rank_filter, slots_for, spec_of
-from cli.views import Node, SlotUse
-from training.spec.job import JobSpec
+from paceline.cli.api_types import Node, SlotUse
+from paceline.cli.errors import UsageProblem
+from paceline.cli.launch_arguments import LONGEST_GRACE_SECONDS, Launch, parse
+from paceline.cli.launch_spec import job_name, left_behind, named_variables, names_to_pass, rank_filter, slots_for, spec_of
+from paceline.training.spec.job import JobSpec
 
 
 def spec(line: str) -> dict[str, Any]:
@@ -34,6 +34,12 @@ def test_the_spec_is_valid_and_keeps_every_word(line: str, script: dict[str, Any
     valid = JobSpec.model_validate(made)
     assert (valid.world_size, valid.fault_tolerance.max_restarts) == (6, 4)
     assert (valid.environment.working_directory, dict(valid.environment.variables)) == ("/home/me/my project", {"A": "1"})
+
+
+def test_a_range_of_nodes_makes_an_elastic_script() -> None:
+    made = spec("--nnodes 2:6 train.py")
+    assert made["resources"] == {"nodes": 6, "slots_per_node": 2, "min_nodes": 2}
+    assert JobSpec.model_validate(made).is_elastic_script
 
 
 def test_the_time_to_shut_down_is_the_scripts_grace() -> None:
@@ -88,9 +94,14 @@ def test_a_private_run_passes_the_whole_shell_but_paceline_s_own() -> None:
 
 
 def test_the_note_names_what_stays_behind_and_never_its_value() -> None:
-    note = left_behind({"WANDB_API_KEY": "secret", "NCCL_DEBUG": "INFO", "HF_HOME": "/x", "EDITOR": "vi"}, ["HF_HOME"])
+    (note,) = left_behind({"WANDB_API_KEY": "secret", "NCCL_DEBUG": "INFO", "HF_HOME": "/x", "EDITOR": "vi"}, ["HF_HOME"])
     assert "(NCCL_DEBUG, WANDB_API_KEY)" in note
     assert "secret" not in note
+
+
+def test_certificates_and_proxies_of_this_machine_are_no_reason_for_a_note() -> None:
+    names = ("AWS_CA_BUNDLE", "MLFLOW_TRACKING_CLIENT_CERT_PATH", "WANDB_HTTPS_PROXY", "EDITOR")
+    assert left_behind(dict.fromkeys(names, "x"), []) == []
 
 
 def test_local_ranks_are_ranks_of_every_node() -> None:
@@ -100,7 +111,7 @@ def test_local_ranks_are_ranks_of_every_node() -> None:
 
 
 def node(name: str, device: str, slots: int, state: str = "ready") -> Node:
-    return Node(id=name, name=name, state=state, device=device, slots=[SlotUse(index) for index in range(slots)], address="")
+    return Node(id=name, name=name, state=state, device=device, slots=[SlotUse(index=index) for index in range(slots)], address="")
 
 
 NODES = [node("a", "cuda", 8), node("b", "cuda", 4), node("c", "cpu", 2), node("d", "cuda", 16, "lost")]

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from cli.exits import MEANINGS
-from tests.cli.conftest import ROOT, Paceline
+from paceline.cli.exits import MEANINGS
+from tests.cli.conftest import ROOT, TIMEOUT_S, Paceline
 from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, problem
 
 JOB = "01JD0000000000000000000001"
 
 
-def loaded_after(statement: str) -> set[str]:
-    """Top-level packages that a fresh interpreter has loaded after a statement."""
-    code = f"{statement}\nimport sys; print(' '.join({{name.partition('.')[0] for name in sys.modules}}))"
+def modules_after(statement: str) -> set[str]:
+    """Modules, those of `paceline` by their rooms, that a fresh interpreter has loaded after a statement."""
+    code = f"{statement}\nimport sys; print(' '.join(name.removeprefix('paceline.') for name in sys.modules))"
     return set(subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())
 
 
+def loaded_after(statement: str) -> set[str]:
+    """Top-level packages, and rooms of `paceline`, that a fresh interpreter has loaded after a statement."""
+    return {name.partition(".")[0] for name in modules_after(statement)}
+
+
 def test_command_line_imports_neither_torch_nor_the_server() -> None:
-    everything = (
-        "import cli.main, cli.client, cli.follow, cli.live, cli.documents, cli.local.stack, cli.local.watchdog, training.data.tokenize"
-    )
-    assert not loaded_after(everything) & {"torch", "fastapi", "sqlalchemy", "api", "db", "cluster"}
+    parts = ("app", "client", "follow", "live", "documents", "local.stack", "local.watchdog")
+    modules = modules_after(f"import {', '.join(f'paceline.cli.{part}' for part in parts)}, paceline.training.data.tokenize")
+    loaded = {name.partition(".")[0] for name in modules}
+    assert {"cli", "training"} <= loaded
+    assert not loaded & {"torch", "fastapi", "sqlalchemy", "api", "db"}
+    assert {name for name in modules if name.startswith("cluster")} <= {"cluster", "cluster.states"}
 
 
 def test_help_does_without_what_is_slow_to_import() -> None:
-    assert not loaded_after("import cli.main") & {"httpx", "websockets", "pydantic", "yaml", "psutil", "numpy"}
+    assert not loaded_after("import paceline.cli.app") & {"httpx", "websockets", "pydantic", "yaml", "psutil", "numpy"}
 
 
 def test_help_documents_every_exit_code(stranger: Paceline) -> None:
@@ -36,6 +44,22 @@ def test_help_documents_every_exit_code(stranger: Paceline) -> None:
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     assert all(f"{code.value} {meaning}" in text for code, meaning in MEANINGS.items())
+
+
+def test_ctrl_c_during_the_imports_ends_with_130_and_says_nothing(stranger: Paceline) -> None:
+    """It was a traceback of the import; a module that catches everything while it is imported would hide it."""
+    shadow = stranger.folder / "typer.py"
+    shadow.write_text("import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n")
+    done = subprocess.run(
+        stranger.command("jobs"),
+        env=stranger.full({"PYTHONPATH": f"{stranger.folder}:{ROOT}"}),
+        cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_unknown_option_is_a_usage_error(stranger: Paceline) -> None:
@@ -85,11 +109,27 @@ def test_single_field_error_is_printed_once(paceline: Paceline, coordinator: Fak
     assert paceline("submit", "-", stdin="name: x").stderr.count("use bf16") == 1
 
 
-def test_nobody_there_exits_7_and_says_where_the_address_came_from(stranger: Paceline) -> None:
+def test_single_field_whose_way_out_the_detail_lacks_is_printed_once_with_it(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    message = "'a b' does not fit: lower-case letters"
+    fields = [{"pointer": "/name", "code": "string_pattern_mismatch", "message": message, "hint": "for example gpt-2"}]
+    coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", f"/name: {message}", errors=fields))
+    told = paceline("submit", "-", stdin="name: x").stderr
+    assert told == f"error: /name: {message} (422, invalid_spec)\nhint: for example gpt-2\n"
+
+
+def test_an_absent_coordinator_exits_7_and_says_where_the_address_came_from(stranger: Paceline) -> None:
     done = stranger("jobs", "--server", "http://127.0.0.1:9")
     assert done.returncode == 7
     assert "from flag" in done.stderr
     assert "paceline up" in done.stderr
+    assert "paceline login --data FOLDER/.paceline" in done.stderr
+
+
+def test_who_is_not_signed_in_is_told_where_a_key_comes_from(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/training/jobs", problem(401, "not_signed_in", "no valid key"))
+    told = paceline("jobs").stderr
+    assert "paceline keys create NAME" in told
+    assert "paceline login --data FOLDER" in told
 
 
 def test_proxy_page_is_shown_as_it_came(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from cli.output import harmless
+from paceline.cli.output import harmless
 
-PRINTS = "from cli.output import say; say('a\\x1b[2Jb \\x1b[31mred\\x1b[0m \\x1b]0;title\\x07 \\x9bH tab\\tend')"
+PRINTS = "from paceline.cli.output import print_line; print_line('a\\x1b[2Jb \\x1b[31mred\\x1b[0m \\x1b]0;title\\x07 \\x9bH tab\\tend')"
 
 
 @pytest.mark.parametrize(

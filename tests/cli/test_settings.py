@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import UsageProblem
-from cli.settings import DEFAULT_SERVER, forget_other_coordinators, resolve, shell_variables, store, user_file, write_private
+from paceline.cli.errors import UsageProblem
+from paceline.cli.settings import DEFAULT_SERVER, forget_other_coordinators, resolve, shell_variables, store, user_file, write_private
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The placement algorithm in its plainest form, without any index: what `cluster.placement.place` must answer, word for word.
+"""The placement algorithm in its plainest form, without any index: what `cluster.policy.placement.place` must answer, word for word.
 
 It looks at every node for every job, so it is right by inspection and far too slow for a large cluster. The property tests compare
 the two on small ones.
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from cluster.placement import NodeShare, NodeView, Pending, Placement, Reason, Request
+from paceline.cluster.policy.placement import NodeShare, NodeView, Placement, PlacementReason, QueuedGang, Request
 
 
-def place(queue: Iterable[Request], nodes: Sequence[NodeView], room: Room | None = None) -> list[Placement | Pending]:
+def place(queue: Iterable[Request], nodes: Sequence[NodeView], room: Room | None = None) -> list[Placement | QueuedGang]:
     """The verdict on every request, in the order in which they were considered. `room` (default: all that is free) is used up."""
     usable = [node for node in nodes if node.schedulable]
     room = room or Room(nodes)
@@ -47,13 +47,13 @@ class Room:
         self.aside[node.id] += count
 
 
-def _place_one(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Placement | Pending:
+def _place_one(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Placement | QueuedGang:
     fitting = [[node for node in kind if room.available(node) >= request.slots_per_node] for kind in _kinds(usable)]
     widest = max(fitting, key=lambda found: min(len(found), request.nodes), default=[])
     if nodes_taken := request.nodes_of(len(widest)):
         chosen = sorted(widest, key=lambda node: (room.available(node), node.name, node.id))[:nodes_taken]
         return Placement(request.job_id, tuple(room.take(node, request.slots_per_node) for node in chosen))
-    pending = Pending(request.job_id, _explain(_least(request), nodes, usable, room))
+    pending = QueuedGang(request.job_id, _explain(_least(request), nodes, usable, room))
     _reserve(_least(request), usable, room)
     return pending
 
@@ -75,31 +75,36 @@ def _reserve(request: Request, usable: Sequence[NodeView], room: Room) -> None:
             return
 
 
-def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Reason:
+def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> PlacementReason:
     if not nodes:
-        return Reason("no_nodes", f"needs {_shape(request)}; no node has joined", _shape(request), None, "add a node: paceline worker")
+        return PlacementReason(
+            "no_nodes", f"needs {_shape(request)}; no node has joined", _shape(request), None, "add a node: paceline worker"
+        )
     wide = max((sum(node.slots >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)
     if wide < request.nodes:
         return _too_small(request, nodes, usable, wide)
     if _fits_without_reservations(request, usable, room.free):
         text = f"needs {_shape(request, 'free ')}; the free ones are kept for a job that was here first or has a higher priority"
-        return Reason("reserved", text, _shape(request), None, "wait, or raise the priority")
+        return PlacementReason("reserved", text, _shape(request), None, "wait, or raise the priority")
     free = {node.id: room.available(node) for node in usable}
-    nearest = _largest(usable, free, "free")
+    nearest = _largest_free(usable, free)
     text = f"needs {_shape(request, 'free ')}; {nearest}"
-    return Reason("slots_taken", text, _missing(request, usable, free), nearest, "wait for a job to end, or add a node")
+    return PlacementReason("slots_taken", text, _missing(request, usable, free), nearest, "wait for a job to end, or add a node")
 
 
-def _too_small(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], wide: int) -> Reason:
+def _too_small(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], wide: int) -> PlacementReason:
     excluded = [node for node in nodes if not node.schedulable and node.slots >= request.slots_per_node]
-    nearest = _largest(usable, {node.id: node.slots for node in usable}, "ready")
+    largest = max(usable, key=lambda node: (node.slots, node.name), default=None)
+    nearest = f"the largest has {_of(largest.slots, 'slot')} ({largest.name})" if largest else "no node is ready"
     if excluded and wide + len(excluded) >= request.nodes:
         names = ", ".join(sorted(node.name for node in excluded))
         text = f"needs {_shape(request)}; {_of(wide, 'such node')} ready; no new jobs go to {names}"
-        return Reason("nodes_unavailable", text, _of(request.nodes - wide, "more node"), nearest, f"bring back or uncordon {names}")
+        return PlacementReason(
+            "nodes_unavailable", text, _of(request.nodes - wide, "more node"), nearest, f"bring back or uncordon {names}"
+        )
     text = f"needs {_shape(request)}; the cluster has {_of(wide, 'such node')}: {nearest}"
     way_out = "add nodes, or ask for fewer nodes or slots_per_node"
-    return Reason(
+    return PlacementReason(
         "cluster_too_small", text, f"{_of(request.nodes - wide, 'more node')} with {_of(request.slots_per_node, 'slot')}", nearest, way_out
     )
 
@@ -122,8 +127,6 @@ def _missing(request: Request, usable: Sequence[NodeView], free: Mapping[str, in
     return f"{_of(request.nodes - fitting, 'more node')} with {_of(request.slots_per_node, 'free slot')}"
 
 
-def _largest(usable: Sequence[NodeView], count: Mapping[str, int], word: str) -> str:
-    if not usable:
-        return f"no node is {word}"
-    largest = max(usable, key=lambda node: (count[node.id], node.name))
-    return f"the largest {word} is {count[largest.id]} (node {largest.name})"
+def _largest_free(usable: Sequence[NodeView], free: Mapping[str, int]) -> str:
+    largest = max(usable, key=lambda node: (free[node.id], node.name))
+    return f"the largest free is {free[largest.id]} (node {largest.name})"

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.decide import decide
-from cluster.recovery import BROKEN_SECONDS
-from cluster.states import EndReason, Intent, JobState, RankState
-from cluster.views import JobView, RankView
-from tests.cluster.test_decide import NOW, completed, crashed, job, paused, rank, report
+from paceline.cluster.policy.decide import decide
+from paceline.cluster.policy.decisions import Regroup, Restart, Stop
+from paceline.cluster.policy.recovery import BROKEN_SECONDS
+from paceline.cluster.policy.views import JobView, RankView
+from paceline.cluster.states import EndReason, Intent, JobState, RankState
+from tests.cluster.policy.test_decide import NOW, completed, crashed, job, paused, rank, report
 
 LONG_AGO = NOW - timedelta(seconds=BROKEN_SECONDS)
 LOST = rank(1, RankState.LOST)
@@ -58,8 +59,8 @@ def gang(*ranks: RankView, state: JobState = JobState.RUNNING, least: int | None
 )
 def test_the_survivors_go_on(view: JobView, survivors: tuple[int, ...]) -> None:
     decision = decide(view, NOW)
-    assert decision is not None
-    assert (decision.to, decision.survivors, decision.counts_as_restart) == (JobState.RECOVERING, survivors, False)
+    assert isinstance(decision, Regroup)
+    assert (decision.to, decision.members.survivors, decision.counts_as_restart) == (JobState.RECOVERING, survivors, False)
     assert "generation 2" in decision.why
 
 
@@ -73,6 +74,8 @@ def test_the_survivors_go_on(view: JobView, survivors: tuple[int, ...]) -> None:
         (gang(rank(0), killed(1), state=JobState.RECOVERING), JobState.RECOVERING),
         (gang(completed(0), killed(1), rank(2)), JobState.RECOVERING),  # the run was just ending
         (gang(rank(0), killed(1, failure=report(1, "invalid_input"))), JobState.STOPPING),
+        (gang(rank(0), killed(1, failure=report(1, "loss_not_finite"))), JobState.STOPPING),
+        (gang(rank(0), killed(1, failure=report(1, "rolled_back"))), JobState.RECOVERING),  # whoever is left is to go back too
         (gang(rank(0), crashed(1)), JobState.RECOVERING),  # an exception of the code would come again on another rank
         (gang(rank(0), killed(1), least=2, restarts=3), JobState.STOPPING),
         (gang(rank(0), killed(1), desired=Intent.CANCEL), JobState.STOPPING),
@@ -80,8 +83,8 @@ def test_the_survivors_go_on(view: JobView, survivors: tuple[int, ...]) -> None:
 )
 def test_otherwise_it_restarts_or_stops(view: JobView, to: JobState) -> None:
     decision = decide(view, NOW)
-    assert decision is not None
-    assert (decision.to, decision.survivors) == (to, ())
+    assert isinstance(decision, Restart | Stop)
+    assert decision.to is to
 
 
 @pytest.mark.parametrize(
@@ -115,8 +118,8 @@ def saving(*ranks: RankView, **known: Any) -> JobView:
 )
 def test_a_fault_while_pausing_leaves_the_save_to_the_survivors(view: JobView, survivors: tuple[int, ...]) -> None:
     decision = decide(view, NOW)
-    assert decision is not None
-    assert (decision.to, decision.survivors, decision.counts_as_restart) == (JobState.RECOVERING, survivors, False)
+    assert isinstance(decision, Regroup)
+    assert (decision.to, decision.members.survivors, decision.counts_as_restart) == (JobState.RECOVERING, survivors, False)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +133,8 @@ def test_a_fault_while_pausing_leaves_the_save_to_the_survivors(view: JobView, s
 )
 def test_otherwise_the_pause_is_from_the_newest_checkpoint(view: JobView) -> None:
     decision = decide(view, NOW)
-    assert decision is not None
-    assert (decision.to, decision.reason, decision.survivors) == (JobState.STOPPING, EndReason.PAUSED, ())
+    assert isinstance(decision, Stop)
+    assert decision.reason is EndReason.PAUSED
 
 
 def test_a_cancelled_pause_stays_cancelled() -> None:

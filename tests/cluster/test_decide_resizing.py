@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.decide import PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide
-from cluster.recovery import ENTER_SECONDS
-from cluster.states import JOB_TRANSITIONS, EndReason, Intent, JobState, RankState
-from cluster.views import JobView, RankView
-from tests.cluster.test_decide import CANCEL, NOW, PAUSE, RANKS, VIEWS, completed, crashed, job, paused, rank, report, stopping
+from paceline.cluster.policy.decide import PAUSE_SECONDS, START_SECONDS, STOP_SECONDS, decide
+from paceline.cluster.policy.decisions import Regroup, Restart, Stop
+from paceline.cluster.policy.recovery import ENTER_SECONDS
+from paceline.cluster.policy.views import JobView, RankView
+from paceline.cluster.states import JOB_TRANSITIONS, EndReason, Intent, JobState, RankState
+from tests.cluster.policy.test_decide import CANCEL, NOW, PAUSE, RANKS, VIEWS, completed, crashed, job, paused, rank, report, stopping
 from tests.cluster.test_decide_close_up import broken, gang, killed
 
 LONG_AGO = NOW - timedelta(seconds=ENTER_SECONDS)
@@ -86,14 +87,14 @@ def test_how_a_change_ends(view: JobView, to: JobState, reason: EndReason | None
 )
 def test_who_goes_on_when_a_change_breaks(view: JobView, survivors: tuple[int, ...]) -> None:
     decision = decide(view, NOW)
-    assert decision is not None
-    assert (decision.to, decision.survivors, decision.at_boundary) == (JobState.RECOVERING, survivors, False)
+    assert isinstance(decision, Regroup)
+    assert (decision.to, decision.members.survivors, decision.at_boundary) == (JobState.RECOVERING, survivors, False)
     assert not decision.counts_as_restart
 
 
 def test_newcomers_alone_have_nothing_to_go_on_from() -> None:
     decision = decide(resizing(dead(0), newcomer(1), max_restarts=3), NOW)
-    assert decision is not None
+    assert isinstance(decision, Restart)
     assert decision.counts_as_restart
 
 
@@ -111,9 +112,9 @@ def test_newcomers_alone_have_nothing_to_go_on_from() -> None:
 )
 def test_spares_take_the_place_of_the_dead(view: JobView, members: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     decision = decide(view, NOW)
-    assert decision is not None
-    assert (decision.to, (decision.survivors, decision.joining)) == (JobState.RECOVERING, members)
-    assert ("spare" in decision.why) == bool(decision.joining)
+    assert isinstance(decision, Regroup)
+    assert (decision.members.survivors, decision.members.joining) == members
+    assert ("spare" in decision.why) == bool(decision.members.joining)
 
 
 @pytest.mark.parametrize("spare", [SPARE, COLD_SPARE, killed(2), rank(2, RankState.LOST), broken(2)])
@@ -153,7 +154,7 @@ LEAVING = rank(1, leaving=True)
 def test_who_makes_way_by_saving_and_going_back_to_the_queue(view: JobView, reason: EndReason | None) -> None:
     decision = decide(view, NOW)
     assert (decision and decision.reason) == reason
-    assert decision is None or (decision.to is JobState.STOPPING and not decision.ends_generation)
+    assert decision is None or (isinstance(decision, Stop) and not decision.ends_generation)
 
 
 @pytest.mark.parametrize("reason", [EndReason.PREEMPTED, EndReason.RESIZED])
@@ -175,9 +176,12 @@ def test_whatever_is_parked_the_decision_is_legal(view: JobView, parked: tuple[R
     if decision is None:
         return
     assert decision.to is view.state or decision.to in JOB_TRANSITIONS[view.state]
-    assert set(decision.survivors) <= {each.rank for each in ranks}
-    assert all(each.state is RankState.PARKED for each in parked if each.rank in decision.joining)
-    assert not decision.joining or decision.survivors
+    if not isinstance(decision, Regroup):
+        return
+    members = decision.members
+    assert members.survivors
+    assert set(members.survivors) <= {each.rank for each in ranks}
+    assert all(each.state is RankState.PARKED for each in parked if each.rank in members.joining)
 
 
 @given(VIEWS, st.lists(RANKS, max_size=2).map(tuple))
@@ -188,7 +192,7 @@ def test_stopping_ends_whatever_is_parked(view: JobView, parked: tuple[RankView,
         late += limit
         decision = decide(view, late)
         assert decision is not None
-        if decision.to is not JobState.STOPPING:
+        if not isinstance(decision, Stop):
             return
         ended = view.generation_ended_at or (late if decision.ends_generation else None)
         restarts = view.restarts + decision.counts_as_restart

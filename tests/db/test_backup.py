@@ -14,12 +14,19 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection
 
-from db import backup
-from db.copies import COPIES, KEPT_COPIES
-from db.errors import BackupDamagedError, BackupExistsError, BackupFailedError, FolderInUseError, MigrationError, UnsupportedDatabaseError
-from db.folder_lock import folder_lock
-from db.migrate import CONTROL, upgrade_all
-from db.session import open_databases
+from paceline.db import backup
+from paceline.db.copies import COPIES, KEPT_COPIES
+from paceline.db.errors import (
+    BackupDamagedError,
+    BackupExistsError,
+    BackupFailedError,
+    FolderInUseError,
+    MigrationError,
+    UnsupportedDatabaseError,
+)
+from paceline.db.folder_lock import folder_lock
+from paceline.db.migrate import CONTROL, upgrade_all
+from paceline.db.session import open_databases
 
 
 @pytest.fixture

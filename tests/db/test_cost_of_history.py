@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Services
-from db.repositories import checkpoints, events, incidents, jobs
+from paceline.api.core.context import Services
+from paceline.db.repositories import checkpoints, events, incidents, jobs
 from tests import factories
 from tests.factories import START
 
@@ -48,7 +48,7 @@ async def fill(services: Services) -> None:
             ("generations", {"generation": "i"}),
             ("ranks", {"generation": "i", "state": "'exited'", "drained": "true"}),
         ):
-            columns = [column.name for column in jobs.RankRow.metadata.tables[table].columns]
+            columns = [column.name for column in jobs.RankRow.metadata.tables[table].columns]  # type: ignore[attr-defined]
             mine = "id" if table == "jobs" else "job_id"
             values = ", ".join(changed.get(name, f"{table}.{name}") for name in columns)
             statement = (

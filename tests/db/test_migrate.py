@@ -9,13 +9,15 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import insert, inspect, text
 
-from api.settings import Settings
-from db.base import ControlBase
-from db.errors import MigrationError
-from db.migrate import check, upgrade_all
-from db.session import Database, open_databases
+from paceline.api.settings import Settings
+from paceline.db.base import ControlBase
+from paceline.db.errors import MigrationError
+from paceline.db.migrate import check, upgrade_all
+from paceline.db.models.metrics import MetricRecordRow
+from paceline.db.repositories import rollups
+from paceline.db.session import Database, open_databases
 
 MIGRATE_SECONDS = 60
 
@@ -48,7 +50,7 @@ async def test_replicas_that_start_together_migrate_once(databases: tuple[Databa
             if table in ControlBase.metadata.tables:
                 await session.execute(text(f'DROP TABLE "{table}"' + ("" if control.is_sqlite else " CASCADE")))
     environment = {**os.environ, "PACELINE_DATA": str(own_settings.data), "DATABASE_URL": own_settings.database_url or ""}
-    command = [sys.executable, "-m", "api.admin", "migrate"]
+    command = [sys.executable, "-m", "paceline.api.admin", "migrate"]
     replicas = [await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=PIPE) for _ in range(2)]
     for replica in replicas:
         output, errors = await asyncio.wait_for(replica.communicate(), MIGRATE_SECONDS)
@@ -61,3 +63,17 @@ async def test_a_database_of_a_newer_version_is_refused(databases: tuple[Databas
         await session.execute(text("UPDATE alembic_version_control SET version_num = 'control_9999'"))
     with pytest.raises(MigrationError, match="use the version of Paceline that wrote it"):
         await upgrade_all(*databases)
+
+
+async def test_points_of_a_version_that_made_roll_ups_at_once_have_theirs(databases: tuple[Database, Database]) -> None:
+    """They are not rolled up a second time."""
+    record = {"job_id": "j", "generation": 1, "rank": 0, "step": 1, "time": 0.0, "values": "{}"}
+    async with databases[1].write() as session:
+        await session.execute(insert(MetricRecordRow), [record] * 3)
+        newest = await rollups.newest_seq(session)
+        await session.execute(text("DROP TABLE rollup_marks"))
+        await session.execute(text("UPDATE alembic_version_metrics SET version_num = 'metrics_0003'"))
+    await upgrade_all(*databases)
+    async with databases[1].read() as session:
+        assert await rollups.made_to(session) == newest >= 3
+        assert (await rollups.tail(session, "j")).records == []

@@ -12,15 +12,15 @@ from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import StatementError
 from sqlalchemy.pool import QueuePool
 
-from api.deps import Services
-from db.errors import DatabaseAwayError, DatabaseBusyError, UnsupportedDatabaseError
-from db.migrate import upgrade_all
-from db.models.events import EventRow
-from db.models.jobs import JobRow
-from db.models.leases import LeaseRow
-from db.repositories import events
-from db.session import open_databases, postgres_url
-from db.turns import MOST_IN_A_ROW, Turns
+from paceline.api.core.context import Services
+from paceline.db.errors import DatabaseAwayError, DatabaseBusyError, UnsupportedDatabaseError
+from paceline.db.migrate import upgrade_all
+from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.leases import LeaseRow
+from paceline.db.repositories import events
+from paceline.db.session import open_databases, postgres_url
+from paceline.db.turns import MOST_IN_A_ROW, WriterTurns
 from tests import factories
 from tests.waiting import until
 
@@ -77,7 +77,7 @@ async def test_json_keeps_nan_as_a_word(services: Services) -> None:
         assert (await session.get_one(JobRow, job.id)).progress == {"loss": "NaN", "inner": ["Infinity"]}
 
 
-async def test_nobody_who_reads_on_by_seq_misses_an_event(services: Services) -> None:
+async def test_no_reader_by_seq_misses_an_event(services: Services) -> None:
     """Transactions that commit in another order than they began still show their events in the order of seq."""
     seen: list[int] = []
     done = asyncio.Event()
@@ -142,7 +142,7 @@ async def test_a_full_disk_is_called_full_and_the_way_out_told(tmp_path: Path) -
 
 
 async def test_a_request_does_not_wait_behind_what_loops_and_agents_write() -> None:
-    turns, order = Turns(), list[str]()
+    turns, order = WriterTurns(), list[str]()
 
     async def write(name: str, *, first: bool) -> None:
         await turns.take(WAIT_SECONDS, first=first)
@@ -161,7 +161,7 @@ async def test_a_request_does_not_wait_behind_what_loops_and_agents_write() -> N
 
 
 async def test_a_flood_of_requests_does_not_stop_the_loops() -> None:
-    turns, order = Turns(), list[str]()
+    turns, order = WriterTurns(), list[str]()
 
     async def write(name: str, *, first: bool) -> None:
         await turns.take(WAIT_SECONDS, first=first)
@@ -177,8 +177,8 @@ async def test_a_flood_of_requests_does_not_stop_the_loops() -> None:
     assert [place for place, name in enumerate(order) if name == "loop"] == [MOST_IN_A_ROW, 2 * MOST_IN_A_ROW + 1]
 
 
-async def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next() -> None:
-    turns = Turns()
+async def test_a_turn_that_is_not_waited_for_any_more_goes_to_the_next() -> None:
+    turns = WriterTurns()
     await turns.take(WAIT_SECONDS)
     with pytest.raises(DatabaseBusyError, match="busy"):
         await turns.take(0.01)

@@ -1,4 +1,4 @@
-"""A rank that is blocked in a collective is freed by its fence, whatever gloo does."""
+"""A rank that is blocked in a collective is freed by its aborter, whatever gloo does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.futures import Future
 
-from distributed.abort import Fence, connected_sockets
+from paceline.distributed.abort import GroupAborter, connected_sockets
 
 
 class Silent:
@@ -22,19 +22,29 @@ class Silent:
         return Future()
 
 
+class Failing:
+    """A collective that gloo fails once its sockets are shut down, before the aborter fails its future."""
+
+    def __init__(self) -> None:
+        self.future: Future[list[torch.Tensor]] = Future()
+
+    def get_future(self) -> Future[list[torch.Tensor]]:
+        return self.future
+
+
 class Transfer:
-    """Done already."""
+    """A point-to-point transfer that is done already."""
 
     def wait(self) -> None: ...
 
 
 class Reluctant:
-    """Waiters that do not let go of a task when it is done."""
+    """A waiter pool that keeps a finished task."""
 
     def __init__(self) -> None:
         self.tasks: list[Callable[[], None]] = []
 
-    def do(self, task: Callable[[], None]) -> None:
+    def submit(self, task: Callable[[], None]) -> None:
         self.tasks.append(task)
         threading.Thread(target=task).start()
 
@@ -50,52 +60,64 @@ def test_listening_sockets_and_others_families_are_left_alone() -> None:
 
 def test_only_the_groups_own_sockets_are_shut_down() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as users:
-        fence = Fence()
+        aborter = GroupAborter()
         with socket.create_connection(server.getsockname()) as groups:
-            fence.complete()
+            aborter.complete_rendezvous()
             with socket.create_connection(server.getsockname()) as later:
-                fence.strike()
+                aborter.abort()
                 with pytest.raises(BrokenPipeError):
                     groups.sendall(b"x")
                 users.sendall(b"x")
                 later.sendall(b"x")
 
 
-def test_a_promise_that_gloo_forgets_is_broken_by_the_strike() -> None:
-    fence = Fence()
-    promised = fence.guard(Silent(), fence.calls.begin("sum"), torch.zeros(1))
+def test_what_fails_because_the_group_was_aborted_says_so() -> None:
+    """Now and then the error was gloo's "Connection closed by peer": gloo's thread may run between the end of the sockets and that of the
+    futures.
+    """
+    aborter, work = GroupAborter(), Failing()
+    promised = aborter.abortable_future(work, aborter.calls.begin("sum"), torch.zeros(1))
+    aborter.aborted.set()
+    work.future.set_exception(RuntimeError("Connection closed by peer"))
+    with pytest.raises(RuntimeError, match="generation is over"):
+        promised.wait()
+
+
+def test_a_wait_that_gloo_forgets_is_ended_by_abort() -> None:
+    aborter = GroupAborter()
+    promised = aborter.abortable_future(Silent(), aborter.calls.begin("sum"), torch.zeros(1))
     assert not promised.done()
-    fence.strike()
+    aborter.abort()
     with pytest.raises(RuntimeError, match="generation is over"):
         promised.wait()
     with pytest.raises(RuntimeError, match="generation is over"):
-        fence.guard(Silent(), fence.calls.begin("sum"), torch.zeros(1)).wait()  # after the strike nobody begins to wait
+        aborter.abortable_future(Silent(), aborter.calls.begin("sum"), torch.zeros(1)).wait()  # after the abort no wait begins
 
 
 def test_what_was_transferred_is_its_caller_s_to_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    fence = Fence()
-    monkeypatch.setattr(fence, "_waiters", Reluctant())
+    aborter = GroupAborter()
+    monkeypatch.setattr(aborter, "_waiters", Reluctant())
     transfers = [Transfer(), Transfer()]
     left = [weakref.ref(transfer) for transfer in transfers]
-    fence.wait(transfers)
+    aborter.wait(transfers)
     del transfers
     assert [each() for each in left] == [None, None]
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_nobody_stays_with_a_thread_of_a_generation_that_is_over(early: bool) -> None:
-    fence, never = Fence(), concurrent.futures.Future[int]()
-    threading.Thread(target=fence.strike).start()
+def test_a_wait_for_a_thread_ends_with_the_generation(early: bool) -> None:
+    aborter, never = GroupAborter(), concurrent.futures.Future[int]()
+    threading.Thread(target=aborter.abort).start()
     if early:
-        fence.struck.wait()
+        aborter.aborted.wait()
     with pytest.raises(RuntimeError, match="generation is over"):
-        fence.attend(never)
+        aborter.wait_for_future(never)
 
 
-def test_a_thread_is_attended_until_its_end_well_or_not() -> None:
-    fence, well, ill = Fence(), concurrent.futures.Future[int](), concurrent.futures.Future[int]()
+def test_a_wait_for_a_thread_ends_with_it_whether_it_succeeds_or_fails() -> None:
+    aborter, well, ill = GroupAborter(), concurrent.futures.Future[int](), concurrent.futures.Future[int]()
     threading.Thread(target=well.set_result, args=[7]).start()
-    fence.attend(well)
+    aborter.wait_for_future(well)
     assert well.done()
     ill.set_exception(OSError("no space"))
-    fence.attend(ill)
+    aborter.wait_for_future(ill)

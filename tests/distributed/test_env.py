@@ -1,3 +1,5 @@
+"""The variables of a rank's environment."""
+
 from __future__ import annotations
 
 import json
@@ -9,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from distributed import env
+from paceline.distributed import env
 from tests.ports import free_port
 from tests.ranks import make_world
 
-WORLD = make_world(3, 4, 0, Path("/checkpoints"), generation=2, local_rank=1, local_world_size=2, node_rank=1, store_host="10.0.0.7")
+WORLD = make_world(
+    3, 4, 0, Path("/checkpoints"), generation=3, restarts=1, local_rank=1, local_world_size=2, node_rank=1, store_host="10.0.0.7"
+)
 LAUNCH = env.ScriptLaunch(run_id="job", max_restarts=3, master_port=29500, error_file=Path("/rank/error.json"), interface="eth1")
 TORCHRUN_SECONDS = 90.0
 
@@ -52,7 +56,7 @@ def test_scripts_get_torchruns_variables_and_the_nodes_interface() -> None:
 
 @pytest.mark.timeout(150)
 def test_torchrun_sets_no_variable_that_a_script_does_not_get_here(tmp_path: Path) -> None:
-    """And those that do not name its own machinery have the same values."""
+    """The variables that do not name torchrun's own machinery have the same values, too."""
     (tmp_path / "script.py").write_text(PRINT_VARIABLES)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3", "--rdzv-id", "job"]
     clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
@@ -97,7 +101,7 @@ def test_a_process_reads_back_the_place_it_entered(monkeypatch: pytest.MonkeyPat
     environment: dict[str, str] = {}
     monkeypatch.setattr("os.environ", environment)
     assert env.position() == env.Position(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
-    env.enter(WORLD, "eth0", Path("/data/rank1"))
+    env.export_rank(WORLD, "eth0", Path("/data/rank1"))
     assert env.position() == env.Position(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
     assert environment["GLOO_SOCKET_IFNAME"] == "eth0"
 

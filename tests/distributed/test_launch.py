@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distributed.env import position, rendezvous_address
-from distributed.errors import LaunchError
-from distributed.launch import device_of, join_launched
+from paceline.distributed.env import position, rendezvous_address
+from paceline.distributed.errors import LaunchError
+from paceline.distributed.launch import device_of, join_launched
 from tests.launched import run_launched
 
 AXES = {"replicate": [[0, 2], [1, 3]], "shard": [[0, 1], [2, 3]]}
 
 
 def meet() -> tuple[list[int], list[int], str]:
-    """The ranks that this one hears of, those along its shard axis, and what a second group is told."""
+    """The ranks that this one meets, the sum over its shard axis, and the error of a second group."""
     place = position()
     group = join_launched(place, torch.device("cpu"), AXES)
     heard = group.gather(place.rank)
-    line = group.lines["shard"].sum(torch.tensor([float(10**place.rank)])).item()
+    line = group.axis_groups["shard"].sum(torch.tensor([float(10**place.rank)])).item()
     along = [rank for rank in range(place.world_size) if f"{line:04.0f}"[-1 - rank] == "1"]
     try:
         join_launched(place, torch.device("cpu"), AXES)
     except LaunchError as error:
         refusal = str(error)
-    group.part()
+    group.barrier_and_leave()
     group.close()
     return heard, along, refusal
 

@@ -1,4 +1,4 @@
-"""How long something was under way while a rank computed."""
+"""The seconds in which communication was in progress while a rank computed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch.futures import Future
 
-from distributed.overlap import Overlap
+from paceline.distributed.overlap import Overlap
 
 
 class Clock:
@@ -24,14 +24,14 @@ def clock() -> Clock:
 
 def test_only_time_counts_in_which_something_travels_and_nobody_waits(clock: Clock) -> None:
     overlap, first, second = Overlap(clock), Future[Any](), Future[Any]()
-    clock.now = 1.0  # nothing is under way
+    clock.now = 1.0  # nothing is in progress
     overlap.follow(first)
     clock.now = 3.0
     overlap.follow(second)  # two at a time count once
     clock.now = 7.0
-    overlap.waits(True)
+    overlap.set_waiting(True)
     clock.now = 20.0
-    overlap.waits(False)
+    overlap.set_waiting(False)
     first.set_result(None)
     clock.now = 21.0
     second.set_result(None)
@@ -42,10 +42,10 @@ def test_only_time_counts_in_which_something_travels_and_nobody_waits(clock: Clo
 
 def test_who_waits_when_it_begins_overlaps_nothing(clock: Clock) -> None:
     overlap = Overlap(clock)
-    overlap.waits(True)
+    overlap.set_waiting(True)
     overlap.follow(Future[Any]())
     clock.now = 1.0
-    overlap.waits(False)
+    overlap.set_waiting(False)
     clock.now = 3.0
     assert overlap.lap() == 2.0
 

@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from distributed.abort import Fence
-from distributed.errors import StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
-from distributed.process_group import join, meet
-from distributed.store import RendezvousStore
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.errors import StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
+from paceline.distributed.process_group import join, meet
+from paceline.distributed.store import RendezvousStore
+from paceline.training.link import World
 from tests.ranks import StoreThread, make_world, run_ranks, store_server
-from training.link import World
 
 HERE = Path("/nonexistent")
 TIMEOUT_SECONDS = 60.0
@@ -108,7 +108,7 @@ def test_a_prefix_keeps_keys_apart(store: RendezvousStore) -> None:
 
 
 def sum_and_gather(world: World) -> tuple[list[float], list[str]]:
-    group = join(world, Fence())
+    group = join(world, GroupAborter())
     total = group.start_sum(torch.tensor([float(world.rank), 1.0]))().tolist()
     names = group.gather(f"rank {world.rank}")
     group.close()
@@ -124,7 +124,7 @@ def test_a_group_meets_in_it(world_size: int) -> None:
 def test_a_store_that_dies_in_the_middle_of_a_hello_is_tried_again(server: StoreThread) -> None:
     server.stop()
     with socket.create_server(("127.0.0.1", server.port)) as dying, ThreadPoolExecutor() as pool:
-        met = pool.submit(meet, make_world(0, 1, server.port, HERE), Fence())
+        met = pool.submit(meet, make_world(0, 1, server.port, HERE), GroupAborter())
         connection, _ = dying.accept()
         assert connection.recv(1)
         dying.close()

@@ -1,4 +1,4 @@
-"""The rendezvous store over real sockets: torch's semantics, and the fence around a generation."""
+"""The rendezvous store over real sockets: torch's semantics, and the fencing of generations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from distributed import store_server
-from distributed.store_server import StoreServer
-from distributed.store_wire import (
+from paceline.distributed import store_server
+from paceline.distributed.store_server import StoreServer
+from paceline.distributed.store_wire import (
     LENGTH,
     MAX_FRAME_BYTES,
     MAX_HELLO_BYTES,
@@ -39,7 +39,7 @@ NO_MEMBER = "no member of job job generation {generation}: the store token is wr
 
 
 async def until_somebody_waits(condition: asyncio.Condition) -> None:
-    """The server has read the request: it does not tell its client so."""
+    """The server has read the request, which it does not report to its client."""
     await until(lambda: condition._waiters, "a wait in the store", seconds=TIMEOUT_SECONDS)
 
 
@@ -110,7 +110,7 @@ async def test_add_counts_from_zero_and_reads_as_text(server: StoreServer, conne
     assert await client.ask(Get("n", 1.0)) == Ok(b"2")
     await client.ask(Set("word", b"word"))
     assert isinstance(await client.ask(Add("word", 1)), Invalid)
-    assert await client.ask(Get("n", 1.0)) == Ok(b"2")  # the connection goes on
+    assert await client.ask(Get("n", 1.0)) == Ok(b"2")  # the connection stays open
 
 
 async def test_compare_set(server: StoreServer, connect: Connect) -> None:
@@ -219,7 +219,7 @@ async def test_the_first_word_must_be_hello(connect: Connect) -> None:
 
 
 async def test_a_stranger_cannot_make_the_agent_hold_megabytes(server: StoreServer, connect: Connect) -> None:
-    """Its hello may have 4 KiB; a member's frames may have 16 MiB."""
+    """A hello may have 4 KiB; a member's frames may have 16 MiB."""
     stranger = await connect()
     stranger.writer.write(LENGTH.pack(MAX_HELLO_BYTES + 1))
     assert await stranger.ended()
@@ -236,14 +236,14 @@ async def test_a_strangers_own_time_out_does_not_keep_it_here_for_ever(connect: 
 
 
 async def test_many_strangers_leave_room_for_members(server: StoreServer, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_server, "MAX_STRANGERS", 3)
+    monkeypatch.setattr(store_server, "MAX_UNAUTHENTICATED", 3)
     client = await member(server, connect)
     silent = [await connect() for _ in range(3)]
-    await until(lambda: server._strangers == 3, "three strangers", seconds=TIMEOUT_SECONDS)
+    await until(lambda: server._unauthenticated == 3, "three strangers", seconds=TIMEOUT_SECONDS)
     turned_away = await connect()
     with contextlib.suppress(ConnectionResetError):
         assert await turned_away.ended()
     assert await client.ask(NumKeys()) == Ok(0)
     silent[0].writer.close()
-    await until(lambda: server._strangers == 2, "one to leave", seconds=TIMEOUT_SECONDS)
+    await until(lambda: server._unauthenticated == 2, "one to leave", seconds=TIMEOUT_SECONDS)
     await member(server, connect)

@@ -1,4 +1,4 @@
-"""What a rank counts as sent is what its sockets have carried."""
+"""The bytes that a rank counts as sent are those that its sockets have carried."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from distributed.abort import Fence
-from distributed.process_group import join
-from distributed.traffic import Traffic
-from parallelism.mesh import lines
-from parallelism.plan import Degrees
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import join
+from paceline.distributed.traffic import Traffic
+from paceline.parallelism.mesh import axis_group_ranks
+from paceline.parallelism.plan import Degrees
+from paceline.training.link import World
 from tests.ranks import run_ranks
 from tests.sockets import bytes_sent
-from training.link import World
 
 ELEMENTS = 300_000
 #: gloo's headers: some of 48 bytes for each message, of which a ring has 2 (n - 1).
@@ -23,10 +23,10 @@ HEADERS = 0.01
 
 
 def counted_and_carried(world: World) -> dict[str, tuple[float, int]]:
-    """By what was asked for: bytes as counted, and through the sockets."""
-    fence, ranks = Fence(), world.world_size
-    group = join(world, fence, lines(Degrees(shard=ranks)))
-    line = group.lines["shard"]
+    """For each operation: bytes as counted, and as carried by the sockets."""
+    aborter, ranks = GroupAborter(), world.world_size
+    group = join(world, aborter, axis_group_ranks(Degrees(shard=ranks)))
+    axis_group = group.axis_groups["shard"]
     part, whole = torch.ones(ELEMENTS), torch.ones(ranks * ELEMENTS)
     ahead, behind = (world.rank + 1) % ranks, (world.rank - 1) % ranks
 
@@ -36,20 +36,20 @@ def counted_and_carried(world: World) -> dict[str, tuple[float, int]]:
 
     asked: dict[str, Callable[[], object]] = {
         "sum": lambda: group.sum(part, along="replicate").wait(),
-        "sum along a line": lambda: line.sum(part),
-        "gather": lambda: line.gather(whole, part),
-        "reduce-scatter": lambda: line.scatter_sum(part, whole),
+        "sum along an axis": lambda: axis_group.sum(part),
+        "gather": lambda: axis_group.all_gather(whole, part),
+        "reduce-scatter": lambda: axis_group.reduce_scatter(part, whole),
         "transfer": pass_on,
     }
     found = {}
     for name, ask in asked.items():
-        group.part()
-        before = bytes_sent(fence)
+        group.barrier_and_leave()
+        before = bytes_sent(aborter)
         group.sent()
         ask()
         counted = sum(group.sent().by_axis.values())
-        group.part()  # what was sent has come
-        found[name] = (counted, bytes_sent(fence) - before)
+        group.barrier_and_leave()  # what was sent has arrived
+        found[name] = (counted, bytes_sent(aborter) - before)
     group.close()
     return found
 
@@ -66,7 +66,7 @@ def test_every_way_to_send_carries_what_is_counted(ranks: int) -> None:
 def test_a_lap_is_what_was_sent_since_the_last_one() -> None:
     traffic = Traffic(["shard"])
     traffic.add("shard", 5.0)
-    with traffic.apart():
+    with traffic.uncounted():
         traffic.add("shard", 100.0)
     traffic.add("world", 1.0)
     assert traffic.lap() == {"shard": 5.0, "world": 1.0}
@@ -75,6 +75,6 @@ def test_a_lap_is_what_was_sent_since_the_last_one() -> None:
 
 def test_an_axis_of_which_a_part_is_not_seen_is_left_out() -> None:
     traffic = Traffic(["shard", "tensor"])
-    traffic.leave_out("tensor")
+    traffic.exclude("tensor")
     traffic.add("tensor", 4.0)
     assert traffic.lap() == {"shard": 0.0}

@@ -1,7 +1,9 @@
-"""One stack and one browser per test module: real processes, real pages."""
+"""Real processes, real pages. Modules whose tests harm only their own jobs share a stack in each process of pytest; what ends coordinators,
+removes nodes, or counts what there is, has a stack of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +16,10 @@ from tests.e2e.stack import ROOT, Stack
 from tests.ports import free_port
 
 
-@pytest.fixture(scope="module")
-def empty_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Nothing started yet; whatever the test starts is taken down, and nothing may be left."""
-    stack = Stack(tmp_path_factory.mktemp("stack"))
+@contextlib.contextmanager
+def taken_down(folder: Path) -> Iterator[Stack]:
+    """Nothing started yet; whatever is started is taken down, and nothing may be left."""
+    stack = Stack(folder)
     yield stack
     stack.down()
     left = [(process.pid, process.cmdline()) for process in stack.processes()]
@@ -25,14 +27,50 @@ def empty_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def stack(empty_stack: Stack) -> Stack:
-    """A coordinator and two agents with one slot each."""
+def empty_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """This module's own. Nothing is started yet."""
+    with taken_down(tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def own_stack(empty_stack: Stack) -> Stack:
+    """This module's own coordinator, and two agents with one slot each."""
     empty_stack.up(free_port())
     return empty_stack
 
 
+@pytest.fixture(scope="session")
+def two_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with taken_down(tmp_path_factory.mktemp("two")) as stack:
+        stack.up(free_port(), agents=2)
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def three_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with taken_down(tmp_path_factory.mktemp("three")) as stack:
+        stack.up(free_port(), agents=3)
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def stack(two_shared: Stack) -> Iterator[Stack]:
+    """A coordinator and two agents with one slot each, whole and idle; other modules have used it before."""
+    yield two_shared
+    two_shared.tidy(agents=2)
+
+
+@pytest.fixture(scope="module")
+def three_agents(three_shared: Stack) -> Iterator[Stack]:
+    """The same with three agents. Tests may end them."""
+    yield three_shared
+    three_shared.tidy(agents=3)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """This module's own: while it is there, an event loop runs in this thread, and no other test can have one."""
     executable = chromium_executable()
     missing = "no Chromium: set PACELINE_TEST_CHROMIUM" if executable is None else "no dashboard: run npm run build in dashboard/"
     if executable is None or not (ROOT / "dashboard" / "dist" / "index.html").exists():

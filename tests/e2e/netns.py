@@ -45,7 +45,7 @@ class Site(Stack):
         self.server = f"http://{host}:{port}"
         key = self._administer("api-key", "--name", "test")["key"]
         tokens = self._administer("join-token", "--count", str(machines))["tokens"]
-        self._run("coordinator", [sys.executable, "-m", "uvicorn", "api.main:app", "--host", host, "--port", str(port)])
+        self._run("coordinator", [sys.executable, "-m", "uvicorn", "paceline.api.main:app", "--host", host, "--port", str(port)])
         self._client = httpx.Client(base_url=f"{self.server}/api/v1", headers={"Authorization": f"Bearer {key}"}, timeout=10)
         wait_until("the coordinator", self._is_ready, START_SECONDS)
         for number, token in enumerate(tokens, start=1):
@@ -83,7 +83,12 @@ class Site(Stack):
 
     def _administer(self, *arguments: str) -> dict[str, Any]:
         done = subprocess.run(
-            [sys.executable, "-m", "api.admin", *arguments], cwd=ROOT, env=self._environment(), capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "paceline.api.admin", *arguments],
+            cwd=ROOT,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
@@ -95,7 +100,7 @@ class Site(Stack):
 
     def _start_agent(self, machine: str, token: str) -> None:
         self.network.add(machine)
-        agent = [sys.executable, "-m", "cluster.agent.main", "--server", self.server, "--token", token, "--name", machine]
+        agent = [sys.executable, "-m", "paceline.cluster.agent.main", "--server", self.server, "--token", token, "--name", machine]
         places = ["--data", str(self.data / "agents" / machine), "--checkpoints", str(self.data / "checkpoints")]
         reach = ["--slots", "1", "--address", self.network.address(machine, "data")]
         self._run(machine, self.network.inside(machine, [*agent, *places, *reach]))

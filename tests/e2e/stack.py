@@ -41,7 +41,12 @@ class Stack:
     def paceline(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "NO_COLOR": "1"}
         return subprocess.run(
-            [sys.executable, "-m", "cli.main", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout
+            [sys.executable, "-m", "paceline.cli.main", *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
 
     def up(self, port: int, agents: int = 2, slots: int = 1) -> str:
@@ -57,6 +62,31 @@ class Stack:
         link = re.search(r"http://\S+/login\?token=\S+", done.stdout + done.stderr)
         assert link, f"no login link in: {done.stdout}{done.stderr}"
         return link.group()
+
+    @property
+    def port(self) -> int:
+        return int(self.server.rpartition(":")[2])
+
+    def tidy(self, agents: int, slots: int = 1) -> None:
+        """As after `up`, whatever tests have left: no job runs or waits, each node is ready and may be used."""
+        wait_until("jobs that were left to end", lambda: not [self.cancel(job["id"]) for job in self.unfinished()], 60, every=0.5)
+        self.up(self.port, agents=agents, slots=slots)
+        for node in self.get("/cluster/nodes")["items"]:
+            self.client.put(f"/cluster/nodes/{node['id']}/uncordon")
+        wait_until("all slots to be free", lambda: self.free_slots() == agents * slots, 60)
+
+    def cancel(self, job_id: str) -> None:
+        """Unless it has ended, or changes at this moment: then again."""
+        response = self.client.delete(f"/training/jobs/{job_id}", headers={"If-Match": f'"{self.job(job_id)["revision"]}"'})
+        assert response.status_code in (200, 409, 412), response.text
+
+    def unfinished(self) -> list[dict[str, Any]]:
+        jobs: list[dict[str, Any]] = self.get("/training/jobs", limit=200)["items"]
+        return [job for job in jobs if job["state"] not in ("completed", "failed", "cancelled")]
+
+    def free_slots(self) -> int:
+        nodes = [node for node in self.get("/cluster/nodes")["items"] if node["state"] == "ready"]
+        return sum(slot["job_id"] is None for node in nodes for slot in node["slots"])
 
     def login_link(self) -> str:
         done = self.paceline("login-link", "--json", "--server", self.server, "--api-key", self.api_key)
@@ -85,7 +115,7 @@ class Stack:
         return mine
 
     def coordinator(self) -> psutil.Process:
-        return next(p for p in self.processes() if "api.serve" in " ".join(p.cmdline()))
+        return next(p for p in self.processes() if "paceline.api.serve" in " ".join(p.cmdline()))
 
     def kill_coordinator(self) -> None:
         process = self.coordinator()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from tests.e2e.specs import tiny_gpt
 from tests.e2e.stack import Stack, wait_until
-from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -21,16 +19,6 @@ STEPS = 150
 #: Of an outage on a machine that has more to do; the figures are `scripts/bench/recovery.py`'s.
 MOST_SECONDS = 10.0
 CLOSE_UP = {"fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
-
-
-@pytest.fixture(scope="module")
-def three_agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    stack = Stack(tmp_path_factory.mktemp("three"))
-    stack.up(free_port(), agents=3)
-    yield stack
-    stack.down()
-    left = [(process.pid, process.cmdline()) for process in stack.processes()]
-    assert not left, f"left behind: {left}"
 
 
 def job(name: str, nodes: int, **changes: Any) -> dict[str, Any]:
@@ -93,7 +81,7 @@ def kill_node(stack: Stack, name: str) -> None:
     """Agent, spawner and ranks, the agent first, as when a machine loses power."""
     folder = str(Path("agents") / name)
     mine = [process for process in stack.processes() if folder in " ".join(process.cmdline()) + " ".join(process.environ().values())]
-    for process in sorted(mine, key=lambda process: "cluster.agent.main" not in " ".join(process.cmdline())):
+    for process in sorted(mine, key=lambda process: "paceline.cluster.agent.main" not in " ".join(process.cmdline())):
         try:
             process.kill()
         except psutil.NoSuchProcess:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,13 +51,9 @@ LATER = [
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    stack = Stack(tmp_path_factory.mktemp("mortal"))
-    stack.up(free_port(), agents=NODES)
-    yield stack
-    stack.down()
-    left = [(process.pid, process.cmdline()) for process in stack.processes()]
-    assert not left, f"left behind: {left}"
+def stack(empty_stack: Stack) -> Stack:
+    empty_stack.up(free_port(), agents=NODES)
+    return empty_stack
 
 
 class Gang(NamedTuple):
@@ -164,7 +160,7 @@ def is_away(stack: Stack, node_id: str) -> bool:
 
 def kill_agent(stack: Stack, node: str) -> None:
     """Its ranks and their parent, the spawner, live on."""
-    mine: list[Any] = [process for process in stack.processes() if "cluster.agent.main" in process.cmdline()]
+    mine: list[Any] = [process for process in stack.processes() if "paceline.cluster.agent.main" in process.cmdline()]
     (agent,) = [process for process in mine if f"agents/{node}" in " ".join([*process.cmdline(), *process.environ().values()])]
     agent.send_signal(signal.SIGKILL)
     agent.wait(timeout=5)

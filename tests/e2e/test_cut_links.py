@@ -10,8 +10,8 @@ import msgspec
 import psutil
 import pytest
 
-from monitoring.points import MetricRecord
-from monitoring.spool import SpoolReader
+from paceline.monitoring.points import MetricRecord
+from paceline.monitoring.spool import SpoolReader
 from tests.e2e.netns import Cable, Site, site
 from tests.e2e.stack import wait_until
 from tests.faults import faulty_job

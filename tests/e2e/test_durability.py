@@ -25,6 +25,11 @@ COORDINATOR_KILLS = 2
 RANK_KILLS = 3
 
 
+@pytest.fixture(scope="module")
+def stack(own_stack: Stack) -> Stack:
+    return own_stack
+
+
 def records(stack: Stack, job_id: str) -> Counter[tuple[int, int]]:
     """How often each (rank, step) is stored, whatever its generation."""
     with closing(sqlite3.connect(stack.data / "metrics.db")) as database:
@@ -50,7 +55,7 @@ def pids(job: dict[str, Any]) -> list[int]:
 
 
 def kill_agents(stack: Stack) -> None:
-    for process in [process for process in stack.processes() if "cluster.agent.main" in process.cmdline()]:
+    for process in [process for process in stack.processes() if "paceline.cluster.agent.main" in process.cmdline()]:
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=5)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,10 @@ PAIRS = {"strategy": "fsdp", "shard": 2}
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def four(empty_stack: Stack) -> Stack:
     """Agents with one slot each."""
-    stack = Stack(tmp_path_factory.mktemp("four"))
-    stack.up(free_port(), agents=4)
-    yield stack
-    stack.down()
-    left = [(process.pid, process.cmdline()) for process in stack.processes()]
-    assert not left, f"left behind: {left}"
+    empty_stack.up(free_port(), agents=4)
+    return empty_stack
 
 
 def sharded(folder: Path, *faults: Fault, parallelism: dict[str, Any] = FSDP, **resources: Any) -> dict[str, Any]:

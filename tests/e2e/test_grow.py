@@ -26,18 +26,9 @@ Rank = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Stack]:
-    stack = Stack(tmp_path_factory.mktemp("three"))
-    stack.up(port, agents=AGENTS)
-    yield stack
-    stack.down()
-    left = [(process.pid, process.cmdline()) for process in stack.processes()]
-    assert not left, f"left behind: {left}"
+def three(empty_stack: Stack) -> Stack:
+    empty_stack.up(free_port(), agents=AGENTS)
+    return empty_stack
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +122,9 @@ def stopped(process: psutil.Process) -> Iterator[None]:
 
 def agent_of(stack: Stack, node: str) -> psutil.Process:
     folder = str(Path("agents") / node)
-    return next(each for each in stack.processes() if "cluster.agent.main" in each.cmdline() and folder in " ".join(each.cmdline()))
+    return next(
+        each for each in stack.processes() if "paceline.cluster.agent.main" in each.cmdline() and folder in " ".join(each.cmdline())
+    )
 
 
 def test_a_dead_rank_is_replaced_in_its_own_slot(three: Stack, tmp_path: Path, undisturbed: list[tuple[int, float]]) -> None:
@@ -215,9 +208,7 @@ def test_a_rank_that_dies_while_a_change_is_pending(three: Stack, tmp_path: Path
 
 
 @pytest.mark.release
-def test_an_agent_that_is_killed_while_a_change_is_pending(
-    three: Stack, port: int, tmp_path: Path, undisturbed: list[tuple[int, float]]
-) -> None:
+def test_an_agent_that_is_killed_while_a_change_is_pending(three: Stack, tmp_path: Path, undisturbed: list[tuple[int, float]]) -> None:
     gang = Gang(three, tmp_path / "code", 2)
     before = gang.pids()
     agent = agent_of(three, gang.members()[0]["node_name"])
@@ -227,7 +218,7 @@ def test_an_agent_that_is_killed_while_a_change_is_pending(
         generation = gang.job["generation"]
         agent.kill()
         agent.wait(10)
-    three.up(port, agents=AGENTS)
+    three.up(three.port, agents=AGENTS)
     assert gang.until_full(3)["generation"] == generation, gang.story()  # that very change
     assert before.items() <= gang.pids().items()
     gang.finish(undisturbed)

@@ -30,8 +30,8 @@ PAGES = {
     "/jobs/new": "starts now",
     "/jobs/new?view=yaml": "starts now",
     "/cluster": "local-2",
-    "/storage": "What is kept",
-    "/nowhere": "There is no such page",
+    "/storage": "Retention",
+    "/nowhere": "Page not found",
 }
 JOB_TABS = {
     "curves": "nats at step 20",
@@ -46,6 +46,11 @@ JOB_TABS = {
 FIND = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
     .filter(({impact}) => impact === "serious" || impact === "critical")
     .map(({id, impact, nodes}) => `${impact} ${id}: ${nodes.map(({html, failureSummary}) => html.slice(0, 200) + " " + failureSummary).join(" | ")}`)"""
+
+
+@pytest.fixture(scope="module")
+def stack(own_stack: Stack) -> Stack:
+    return own_stack
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +265,7 @@ def test_an_open_page_says_that_it_is_stale_while_the_coordinator_is_dead_and_re
     node = page.get_by_label("Node local-1")
     expect(node).to_be_visible()
     stack.kill_coordinator()
-    stale = page.get_by_text("Stale: last news")
+    stale = page.get_by_text("Showing data from")
     expect(stale.first).to_be_visible(timeout=20_000)
     expect(node).to_be_visible()
     stack.up(int(stack.server.rpartition(":")[2]))

@@ -29,8 +29,12 @@ ALWAYS = [
     pytest.param("ddp_tutorial.py", ["--pause", PAUSE_SECONDS], True, id="DDP with a sampler"),
     pytest.param("fsdp2.py", [PAUSE_SECONDS], True, id="FSDP2 with distributed checkpoints"),
     pytest.param("digits_project/main.py", [PAUSE_SECONDS], False, id="a project with a package called training"),
+    pytest.param("accelerate_loop.py", [PAUSE_SECONDS], True, id="Accelerate"),
 ]
 FURTHER = [
+    pytest.param("fabric_loop.py", [PAUSE_SECONDS], True, id="Fabric", marks=pytest.mark.release),
+    pytest.param("lightning_trainer.py", [PAUSE_SECONDS], True, id="Lightning's Trainer", marks=pytest.mark.release),
+    pytest.param("transformers_trainer.py", [PAUSE_SECONDS], True, id="the Trainer of transformers", marks=pytest.mark.release),
     pytest.param("gan.py", [PAUSE_SECONDS], False, id="GAN with two optimizers", marks=pytest.mark.release),
     pytest.param("loader_workers.py", [PAUSE_SECONDS], False, id="workers that load", marks=pytest.mark.release),
     pytest.param("forks.py", [PAUSE_SECONDS], False, id="forks and other programs", marks=pytest.mark.release),
@@ -96,6 +100,10 @@ def test_it_trains_as_under_torchrun_and_again_after_a_kill(
     assert (culprit["rank"], culprit["kind"], incident["outcome"]) == (1, "signal", "recovered"), incident
     again = stack.get(f"/training/jobs/{killed}/logs", limit=1000)["items"]
     assert sum(line["text"].startswith("step 0 ") for line in again) == (1 if saves else 2)
+    if saves:
+        saved = wait_until("its newest checkpoint is seen", lambda: stack.job(killed)["progress"]["saved_file"], CURVE_SECONDS)
+        assert Path(saved["path"]).is_relative_to(tmp_path / "killed")
+        assert (Path(saved["path"]).name == "snapshot.pt") == (name == "ddp_tutorial.py")
 
 
 def test_its_event_files_are_its_curves(stack: Stack, tmp_path: Path) -> None:
@@ -104,4 +112,4 @@ def test_its_event_files_are_its_curves(stack: Stack, tmp_path: Path) -> None:
     done = stack.wait_for_state(job_id, "completed", "failed", timeout=JOB_SECONDS)
     assert done["state"] == "completed", done["failure"]
     curve = wait_until("all of its curve", lambda: len(found := stack.raw_curve(job_id)) == 40 and found, CURVE_SECONDS)
-    assert {step: f"loss {value:.6g}" for step, value in curve} == printed(stack, job_id)
+    assert {step: f"loss {value:.6g}" for step, value in curve} == printed(stack, job_id)  # type: ignore[attr-defined]

@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
 
-from cli.local.private import SHORT_PLACE
+from paceline.cli.local.private import SHORT_PLACE
 from tests.e2e.stack import ROOT
 from tests.waiting import wait_until
 
@@ -24,7 +25,7 @@ TEST_SECONDS = 400
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(TEST_SECONDS)]
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 import torch, torch.distributed as dist
 from beside import word
 
@@ -32,6 +33,8 @@ dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
 rank = dist.get_rank()
+if "--deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print(word, rank, int(total), sys.argv[1:], os.environ.get("MY_OWN"), flush=True)
 if "--fail" in sys.argv and rank == 1:
     raise ValueError("bad sample 17")
@@ -56,7 +59,7 @@ class Laptop:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "SLURM_", "XDG_"))}
         own = {"HOME": str(self.place), "TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT), "MY_OWN": "42", "NO_COLOR": "1"}
         return subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "run", *words],
+            [sys.executable, "-m", "paceline.cli.main", "run", *words],
             cwd=self.project,
             env=kept | own,
             stdout=subprocess.PIPE,
@@ -114,6 +117,38 @@ def test_ctrl_c_and_sigterm_end_the_training_within_seconds(laptop: Laptop, numb
     _, err = process.communicate(timeout=INTERRUPT_SECONDS)
     assert process.returncode == 130, err
     assert "train cancelled" in err
+
+
+def read_until(file: IO[str] | None, words: str) -> str:
+    """The lines up to the first one with these words."""
+    assert file is not None
+    lines = []
+    while not lines or words not in lines[-1]:
+        lines.append(file.readline())
+        assert lines[-1], f"no {words!r} in {lines}"
+    return "".join(lines)
+
+
+def test_ctrl_c_while_it_starts_ends_it(laptop: Laptop) -> None:
+    process = laptop.start("--nproc-per-node", "2", "src/train.py", "--sleep")
+    assert read_until(process.stderr, "coordinator") == "starting a coordinator on this machine for this run\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=INTERRUPT_SECONDS)
+    assert (process.returncode, out, err) == (130, "", "\nstopping; Ctrl-C again kills what is left\n")
+    assert laptop.left() == []
+
+
+def test_ctrl_c_ends_the_clean_up_at_once_when_ranks_do_not_end(laptop: Laptop) -> None:
+    process = laptop.start("--shutdown-timeout=300", "src/train.py", "--deaf", "--sleep")
+    assert "sum" in read_until(process.stdout, "sum")
+    process.send_signal(signal.SIGINT)
+    read_until(process.stderr, "cancelling train")
+    process.send_signal(signal.SIGINT)
+    read_until(process.stderr, "stopping")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=INTERRUPT_SECONDS)
+    assert process.returncode == 130
+    assert laptop.left() == []
 
 
 def test_kill_9_leaves_nothing_either(laptop: Laptop) -> None:

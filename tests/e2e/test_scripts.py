@@ -111,7 +111,7 @@ def test_a_launcher_of_its_own_runs_in_one_slot(stack: Stack, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ({"module": "nowhere.train"}, "script.module=nowhere.train: no module nowhere on this node, seen from"),
+        ({"module": "nowhere.train"}, "script.module=nowhere.train: no module 'nowhere' on this node, seen from"),
         ({"command": "no-such-program --lr 1"}, "script.command=no-such-program: no such program on this node, seen from"),
     ],
 )
@@ -125,7 +125,7 @@ TASK = """
 import sys
 import my_library
 import torch
-from training.task import Task
+from paceline.training.task import Task
 
 print("hash randomization", sys.flags.hash_randomization, flush=True)
 
@@ -159,3 +159,22 @@ def test_variables_that_act_at_the_start_of_python_act_in_entrypoints_too(stack:
     job = stack.wait_for_state(stack.submit(spec), "completed", "failed", timeout=90)
     assert job["state"] == "completed", job["failure"]
     assert "hash randomization 0" in output(stack, job)
+
+
+SAVES_BESIDE_ITSELF = """
+import os
+
+if not os.path.exists("saved.pt"):
+    open("saved.pt", "w").close()
+    raise RuntimeError("the first attempt")
+print("goes on from saved.pt")
+"""
+
+
+def test_what_a_script_without_a_working_directory_saves_is_there_after_a_restart(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "saves.py").write_text(SAVES_BESIDE_ITSELF)
+    spec = {"name": "saves", "script": {"path": str(tmp_path / "saves.py")}, "fault_tolerance": {"max_restarts": 1}}
+    job = stack.wait_for_state(stack.submit(spec), "completed", "failed", timeout=90)
+    assert (job["state"], job["restarts"]) == ("completed", 1), job["failure"]
+    assert "goes on from saved.pt" in output(stack, job)
+    assert job["progress"]["saved_file"]["path"].endswith("/work/saved.pt")

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cluster.agent.disks import disk_of
+from paceline.cluster.agent.disks import disk_of
 from scripts.faults.network import Network
 from tests.e2e.netns import require_namespaces
 from tests.e2e.specs import tiny_gpt
@@ -105,7 +105,7 @@ class Machines(Stack):
     def _inside(self, machine: str, command: str) -> list[str]:
         program, *arguments = shlex.split(command)
         assert program == "paceline"
-        return self.network.inside(machine, [sys.executable, "-m", "cli.main", *arguments])
+        return self.network.inside(machine, [sys.executable, "-m", "paceline.cli.main", *arguments])
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from tests.e2e.stack import Stack, wait_until
 from tests.faults import Fault, faulty_job, go_on
-from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -24,16 +22,6 @@ NOTICE_SECONDS = 60.0
 CLOSE_UP: dict[str, Any] = {"recovery": "close_up", "max_restarts": 0}
 #: Long enough for a crowded machine, short enough for a test.
 IMPATIENT = {"hang_seconds": 6}
-
-
-@pytest.fixture(scope="module")
-def three_agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    stack = Stack(tmp_path_factory.mktemp("silent"))
-    stack.up(free_port(), agents=3)
-    yield stack
-    stack.down()
-    left = [(process.pid, process.cmdline()) for process in stack.processes()]
-    assert not left, f"left behind: {left}"
 
 
 def submit(stack: Stack, folder: Path, *faults: Fault, nodes: int = 3, **fault_tolerance: Any) -> str:

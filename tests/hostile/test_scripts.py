@@ -112,7 +112,7 @@ def play(stack: Stack, name: str) -> dict[str, object]:
 
 
 def agent(stack: Stack) -> psutil.Process:
-    return next(process for process in stack.processes() if "cluster.agent.main" in " ".join(process.cmdline()))
+    return next(process for process in stack.processes() if "paceline.cluster.agent.main" in " ".join(process.cmdline()))
 
 
 def nobody_noticed(stack: Stack, neighbour: Neighbour, before: psutil.Process) -> None:

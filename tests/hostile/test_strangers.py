@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.errors import CATALOGUE
-from api.main import create_app
-from api.settings import Settings
-from db.session import open_databases
+from paceline.api.errors import CATALOGUE
+from paceline.api.main import create_app
+from paceline.api.settings import Settings
+from paceline.db.session import open_databases
 from tests import factories
 from tests.hostile.requests import CASES, JOBS, PLAN, SPEC, Hostile
 from tests.loop_watchdog import Watch, watched

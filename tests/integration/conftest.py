@@ -13,12 +13,12 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import update
 
-from api.deps import Services, utc_now
-from api.loops import retention, scheduler
-from api.loops.nodes import NodeWatch
-from api.services import identity
-from cluster.states import NodeState
-from db.models.nodes import NodeRow
+from paceline.api.core import identity
+from paceline.api.core.context import Services, utc_now
+from paceline.api.loops import retention, scheduler
+from paceline.api.loops.nodes import NodeWatch
+from paceline.cluster.states import NodeState
+from paceline.db.models.nodes import NodeRow
 from tests import factories
 from tests.simulated_agent import SimulatedAgent
 

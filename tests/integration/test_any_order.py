@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from cluster.states import JobState, NodeState, RankState
-from db.models.incidents import IncidentRow
-from db.models.jobs import JobRow, RankRow
+from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.db.models.incidents import IncidentRow
+from paceline.db.models.jobs import JobRow, RankRow
+from paceline.training.link import FailureReport, GroupCall, Stalled
 from tests.any_order import Agent, AnyCluster
-from training.link import FailureReport, GroupCall, Stalled
 
 DDP = {"parallelism": {"strategy": "ddp"}, "training": {"steps": 100, "global_batch_size": 12}}
 SPECS: list[dict[str, Any]] = [

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.loops import scheduler
-from api.services import known_jobs
-from api.services.known_jobs import Known
-from db.repositories import jobs as job_rows
-from db.repositories import nodes as node_rows
+from paceline.api.loops import scheduler
+from paceline.api.services.scheduling import known_jobs
+from paceline.api.services.scheduling.known_jobs import JobSnapshot
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 from tests.integration.conftest import POLL_SECONDS, UNTIL_SECONDS, Cluster
 from tests.integration.test_close_up import gang_of_three, members
 
@@ -33,7 +33,7 @@ async def test_ranks_that_end_one_after_the_other_while_it_is_decided_are_one_in
     await agents["b"].crash(job_id, 1, kind="signal", message="killed by SIGKILL")
     await until_heard(cluster, job_id, 1)
 
-    async def look_while_another_ends(session: AsyncSession) -> list[Known]:
+    async def look_while_another_ends(session: AsyncSession) -> list[JobSnapshot]:
         seen = await known_jobs.load(session)
         monkeypatch.undo()
         await agents["c"].crash(job_id, 2, kind="signal", message="killed by SIGKILL")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from paceline.training.link import FailureReport
 from tests.integration.conftest import Cluster
 from tests.simulated_agent import SimulatedAgent, SimulatedRank
-from training.link import FailureReport
 
 CLOSE_UP = {"resources": {"nodes": 3}, "parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "close_up", "max_restarts": 0}}
 
@@ -98,7 +98,7 @@ async def test_a_lost_agent_alone_is_no_fault_but_with_a_peers_word_it_is(cluste
     assert [rank["node_name"] for rank in members(job)] == ["a", "c"]
 
 
-async def test_agents_whose_coordinator_restarts_are_not_taken_for_dead(cluster: Cluster) -> None:
+async def test_agents_of_a_restarted_coordinator_are_not_taken_for_dead(cluster: Cluster) -> None:
     """In the middle of a recovery: the first to connect again must not be the only survivor."""
     job_id, agents, _ = await gang_of_three(cluster)
     for agent in agents.values():

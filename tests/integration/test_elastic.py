@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cluster.elastic import LONGEST_RETRY_SECONDS, MOST_FAILURES, RETRY_SECONDS
-from cluster.recovery import ENTER_SECONDS
-from cluster.states import RankState
+from paceline.cluster.policy.elastic import LONGEST_RETRY_SECONDS, MOST_FAILURES, RETRY_SECONDS
+from paceline.cluster.policy.recovery import ENTER_SECONDS
+from paceline.cluster.states import RankState
 from tests.integration.conftest import Cluster
 from tests.integration.test_close_up import members
 from tests.simulated_agent import SimulatedAgent
@@ -229,7 +229,7 @@ async def test_parked_ranks_leave_with_the_job(cluster: Cluster) -> None:
     await cluster.until(lambda: not any(agent.ranks for agent in agents.values()), "every slot is free")
 
 
-async def test_a_job_grows_into_what_nobody_wants_and_gives_it_back(cluster: Cluster) -> None:
+async def test_a_job_grows_into_unwanted_slots_and_gives_them_back(cluster: Cluster) -> None:
     await nodes_of(cluster, "abc")
     job_id = await cluster.submit(**elastic(1, max_nodes=3))
     job = await until_size(cluster, job_id, 3)
@@ -322,7 +322,7 @@ async def test_what_was_saved_on_the_way_to_the_boundary_is_good(cluster: Cluste
         (elastic(2), 13, 409, "cannot_resize", "makes 6, fewer than 13 ranks; use 6 or fewer"),
         (elastic(2), 0, 422, "invalid_request", "nodes"),
         ({"parallelism": {"strategy": "single"}}, 2, 409, "cannot_resize", "submit it with strategy ddp"),
-        (SCRIPT, 2, 409, "cannot_resize", "job digits runs a script, which decides by itself what its ranks do"),
+        (SCRIPT, 2, 409, "cannot_resize", "job digits runs a script that has one size only; submit it with resources.min_nodes"),
     ],
 )
 async def test_sizes_that_a_job_cannot_have(
@@ -344,7 +344,7 @@ async def test_a_resize_needs_the_revision_and_a_job_that_has_not_ended(cluster:
     assert (await cluster.ask("PUT", job_id, "/resize", {"nodes": 1})).json()["code"] == "job_finished"
 
 
-async def test_a_slot_that_ends_whoever_joins_there_is_not_tried_for_ever(cluster: Cluster) -> None:
+async def test_a_slot_that_ends_every_joiner_is_not_tried_for_ever(cluster: Cluster) -> None:
     agents = await nodes_of(cluster, "ab")
     job_id = await cluster.submit(**elastic(2))
     await cluster.until_job(job_id, "running")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from db.repositories import jobs
+from paceline.db.repositories import jobs
+from paceline.training.link import GroupCall, Stalled
 from tests.integration.conftest import POLL_SECONDS, UNTIL_SECONDS, Cluster
 from tests.integration.test_close_up import gang_of_three, members
-from training.link import GroupCall, Stalled
 
 
 def stalled(seconds: float = 0.7, **known: Any) -> Stalled:
@@ -77,14 +77,14 @@ async def test_the_ledger_names_the_culprit_and_the_call_it_missed(cluster: Clus
     assert "call 57 (sum of float64[8]) of step 8" in incident["why"]
 
 
-async def test_whose_machine_does_not_answer_is_left_behind(cluster: Cluster) -> None:
+async def test_a_rank_on_a_machine_that_does_not_answer_is_left_behind(cluster: Cluster) -> None:
     job_id, agents, _ = await gang_of_three(cluster)
     await agents["a"].stall(job_id, stalled(unanswered=(2,)))
     job = await cluster.until_job(job_id, "running", generation=2, restarts=0)
     assert [rank["node_name"] for rank in members(job)] == ["a", "b"]
 
 
-async def test_a_silent_break_loses_nobody(cluster: Cluster) -> None:
+async def test_a_silent_break_loses_no_rank(cluster: Cluster) -> None:
     job_id, agents, before = await gang_of_three(cluster)
     for seconds in (0.7, 40.0):
         for agent in agents.values():

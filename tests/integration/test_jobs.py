@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import httpx
 from fastapi import FastAPI
 
-from api.main import create_app
-from api.settings import Settings
+from paceline.api.main import create_app
+from paceline.api.settings import Settings
 from tests.integration.conftest import Cluster
 
 RESTART = {"parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "restart"}}
@@ -189,3 +191,42 @@ async def test_a_rank_that_its_machine_forgot_has_failed(cluster: Cluster) -> No
     await cluster.until_job(job_id, "running")
     await a.forget_everything()
     await cluster.until_job(job_id, "running", generation=2, restarts=1)
+
+
+async def test_a_time_limit_counts_what_all_generations_ran_and_no_pause(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit(**TWO_SLOTS, time_limit="1h30m")
+    await cluster.until_job(job_id, "running")
+    await a.step(job_id, 17)
+    cluster.ahead += timedelta(hours=1)
+    await cluster.hear(a)
+    await cluster.ask("PUT", job_id, "/pause")
+    job = await cluster.until_job(job_id, "paused")
+    assert 3600 <= job["ran_seconds"] < 3700
+    assert (job["time_limit_seconds"], job["time_limit_at"], 1700 < job["time_left_seconds"] <= 1800) == (5400, None, True)
+    cluster.ahead += timedelta(hours=9)
+    await cluster.hear(a)
+    await cluster.ask("PUT", job_id, "/resume")
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert job["time_left_seconds"] > 1700
+    assert job["time_limit_at"]
+    await a.step(job_id, 42)
+    cluster.ahead += timedelta(minutes=30)
+    await cluster.hear(a)
+    job = await cluster.until_job(job_id, "failed", end_reason="time_limit")
+    assert (job["failure"], job["time_left_seconds"], job["restarts"]) == (None, None, 0)
+    assert max(each["step"] for each in await cluster.checkpoints(job_id)) == 42
+    assert (await cluster.client.get(f"/api/v1/training/jobs/{job_id}/incidents")).json() == []
+    causes = [event["cause"] for event in await cluster.events(job_id) if event["type"] == "job.state"]
+    assert causes[-2:] == ["it has run for 1h30m, its time_limit: its ranks save and exit", "saved; its slots are free"]
+
+
+async def test_a_script_at_its_time_limit_is_ended_and_blames_no_rank(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    script = {"model": None, "data": None, "training": None, "parallelism": {}, "script": {"path": "train.py"}}
+    job_id = await cluster.submit(**script, time_limit=600)
+    await cluster.until_job(job_id, "running")
+    cluster.ahead += timedelta(minutes=10)
+    await cluster.hear(a)
+    job = await cluster.until_job(job_id, "failed", end_reason="time_limit")
+    assert (job["failure"], job["ranks"][0]["signal"], job["restarts"]) == (None, "SIGTERM", 0)

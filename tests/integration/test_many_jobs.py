@@ -8,9 +8,9 @@ import logging
 import httpx
 import pytest
 
-from api.main import create_app
-from api.settings import Settings
-from cluster.states import NodeState
+from paceline.api.main import create_app
+from paceline.api.settings import Settings
+from paceline.cluster.states import NodeState
 from tests import factories
 from tests.simulated_agent import SimulatedAgent
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from db.errors import DatabaseAwayError
-from db.session import Database
+from paceline.db.errors import DatabaseAwayError
+from paceline.db.session import Database
 from tests.asgi_socket import AsgiSocket, SocketClosedError
 from tests.integration.conftest import Cluster
 from tests.simulated_agent import SimulatedAgent
@@ -63,7 +63,7 @@ async def test_after_its_own_stall_the_coordinator_blames_no_node(cluster: Clust
     assert (await cluster.nodes())["a"]["state"] == "ready"
 
 
-async def test_nothing_is_placed_on_a_node_whose_agent_was_told_to_end(cluster: Cluster) -> None:
+async def test_nothing_is_placed_on_a_node_with_an_agent_that_was_told_to_end(cluster: Cluster) -> None:
     """It was ready until it had been silent for long: the next job was placed there, and failed."""
     agent = await cluster.add_agent("a")
     await agent.heartbeat()
@@ -79,7 +79,7 @@ async def test_nothing_is_placed_on_a_node_whose_agent_was_told_to_end(cluster: 
     await cluster.until_job(job_id, "running")
 
 
-async def test_a_job_whose_agent_was_told_to_end_is_started_again_and_has_used_no_restart(cluster: Cluster) -> None:
+async def test_a_job_on_an_agent_that_was_told_to_end_is_started_again_and_has_used_no_restart(cluster: Cluster) -> None:
     """It was a crash, and failed a job with max_restarts 0."""
     a, b = await cluster.add_agent("a"), await cluster.add_agent("b")
     job_id = await cluster.submit(fault_tolerance={"max_restarts": 0, "recovery": "restart"})
@@ -89,7 +89,9 @@ async def test_a_job_whose_agent_was_told_to_end_is_started_again_and_has_used_n
     job = await cluster.until_job(job_id, "running", generation=2)
     assert job["restarts"] == 0
     (incident,) = (await cluster.client.get(f"/api/v1/training/jobs/{job_id}/incidents")).json()
-    assert incident["why"] == "the agent of rank 0 was told to end, and ended it; it is started again, which does not count as a restart"
+    assert (
+        incident["why"] == "the agent of rank 0 was stopped, and the rank with it; it is started again, which does not count as a restart"
+    )
 
 
 async def test_a_second_connection_supersedes_the_first(cluster: Cluster) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api.loops import elasticity, placing
-from api.loops.scheduler import Scheduler
+from paceline.api.loops import elasticity, placing
+from paceline.api.loops.scheduler import Scheduler
 from tests.integration.conftest import Cluster
 
 ELASTIC = {"parallelism": {"strategy": "ddp"}, "resources": {"nodes": 1}, "training": {"steps": 100, "global_batch_size": 12}}
@@ -15,9 +15,9 @@ async def test_a_queue_that_does_not_fit_is_placed_once_until_something_changes(
     looks: list[str] = []
 
     def counted(name: str, work: object) -> object:
-        def count(*arguments: object) -> object:
+        def count(*arguments: object, **named: object) -> object:
             looks.append(name)
-            return work(*arguments)  # type: ignore[operator]
+            return work(*arguments, **named)  # type: ignore[operator]
 
         return count
 
@@ -28,8 +28,8 @@ async def test_a_queue_that_does_not_fit_is_placed_once_until_something_changes(
     scheduler = Scheduler(cluster.services)
     for _ in range(3):
         await scheduler.step_once(cluster.now())
-    monkeypatch.setattr(placing, "place", counted("place", placing.place))
-    monkeypatch.setattr(elasticity, "next_steps", counted("next_steps", elasticity.next_steps))
+    monkeypatch.setattr(placing, "place", counted("place", placing.place))  # type: ignore[attr-defined]
+    monkeypatch.setattr(elasticity, "next_steps", counted("next_steps", elasticity.next_steps))  # type: ignore[attr-defined]
     for _ in range(5):
         await scheduler.step_once(cluster.now())
     assert looks == []

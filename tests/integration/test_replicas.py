@@ -15,14 +15,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.deps import Services
-from api.loops import nodes, scheduler, supervisor
-from api.main import create_app
-from api.services.bus import Bus
-from api.settings import Settings
-from api.websocket import streams, tails
-from cluster.states import NodeState
-from db.models.leases import LeaseRow
+from paceline.api.core.bus import Bus
+from paceline.api.core.context import Services
+from paceline.api.loops import nodes, scheduler, supervisor
+from paceline.api.main import create_app
+from paceline.api.settings import Settings
+from paceline.api.websocket import streams, tails
+from paceline.cluster.states import NodeState
+from paceline.db.models.leases import LeaseRow
 from tests import factories
 from tests.asgi_socket import AsgiSocket, SocketClosedError
 from tests.conftest import BASE_URL

@@ -6,9 +6,10 @@ from typing import Any
 
 from sqlalchemy import update
 
-from api.services import stored_specs
-from db.models.jobs import JobRow
-from db.repositories import jobs as job_rows
+from paceline.api.services.specs import stored_specs
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.specs import StoredSpec
 from tests.integration.conftest import JOBS, Cluster
 
 NONSENSE: list[Any] = [{"nonsense": 1}, {"version": 99}, {"model": {"kind": "quantum"}}]
@@ -19,8 +20,8 @@ async def damage(cluster: Cluster, job_id: str, change: dict[str, Any]) -> dict[
     async with cluster.services.write() as session:
         job = await job_rows.get(session, job_id)
         assert job is not None
-        spec: dict[str, Any] = {**job.spec, **change}
-        await session.execute(update(JobRow).where(JobRow.id == job_id).values(spec=spec))
+        spec: dict[str, Any] = {**job.spec.document, **change}
+        await session.execute(update(JobRow).where(JobRow.id == job_id).values(spec=StoredSpec(spec)))
     return spec
 
 
@@ -74,12 +75,12 @@ async def test_a_fault_of_an_unreadable_job_waits_for_a_version_that_reads_it(cl
     assert (await cluster.job(job_id))["state"] == "running"
     del was["nonsense"]
     async with cluster.services.write() as session:
-        await session.execute(update(JobRow).where(JobRow.id == job_id).values(spec=was))
+        await session.execute(update(JobRow).where(JobRow.id == job_id).values(spec=StoredSpec(was)))
     await cluster.until_job(job_id, "running", generation=2)
 
 
 def test_a_spec_is_parsed_once() -> None:
     from tests import factories
 
-    jobs = [JobRow(id=str(number), spec=factories.job_spec(name="once").model_dump(mode="json")) for number in range(3)]
+    jobs = [JobRow(id=str(number), spec=StoredSpec(factories.job_spec(name="once").model_dump(mode="json"))) for number in range(3)]
     assert stored_specs.spec_of(jobs[0]) is stored_specs.spec_of(jobs[1]) is stored_specs.spec_of(jobs[2])

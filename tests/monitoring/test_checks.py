@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from monitoring.checks import checked_step, checked_value, checked_values
-from monitoring.points import MAX_NAME_CHARACTERS, MAX_STEP
+from paceline.monitoring.checks import checked_step, checked_value, checked_values
+from paceline.monitoring.points import MAX_NAME_CHARACTERS, MAX_STEP
 
 
 @pytest.mark.parametrize("step", [7, np.int64(7), np.uint8(7), np.array(7), torch.tensor(7)])

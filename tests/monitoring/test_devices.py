@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitoring.devices import model_flops_utilization, peak_of
+from paceline.monitoring.devices import model_flops_utilization, peak_of
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from torch.utils.tensorboard import SummaryWriter
 
-from monitoring import tensorboard
-from monitoring.event_reader import MAX_PAYLOAD_BYTES, DamagedEventError, Pieces, Scalars, scalars_of
+from paceline.monitoring import tensorboard
+from paceline.monitoring.event_reader import MAX_PAYLOAD_BYTES, DamagedEventError, Pieces, Scalars, scalars_of
 
 
 def read(content: bytes, pieces: Pieces | None = None) -> list[Scalars]:

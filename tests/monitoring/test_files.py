@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.files import Appender, make_folders, write_durably
+from paceline.monitoring.files import Appender, make_folders, write_durably
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from monitoring.samples import Gpu, GpuSample
+from paceline.monitoring.samples import Gpu, GpuSample
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(__file__).parent / "fake_nvml" / "nvml.c"
@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 60
 
 READ = """
 import msgspec, sys
-from monitoring.gpu import NoGpuError, open_gpus
+from paceline.monitoring.gpu import NoGpuError, open_gpus
 try:
     sampler = open_gpus()
 except NoGpuError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from monitoring.host import HostSampler
+from paceline.monitoring.host import HostSampler
 
 
 def test_readings_are_those_of_this_machine(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from monitoring.log_file import cut
+from paceline.monitoring.log_file import cut
 
 
 def test_a_log_that_is_too_large_is_cut_while_its_process_writes_on(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from monitoring import recorder as recorder_module
-from monitoring.points import MAX_NAMES, TRAINER_NAMES, DataDropped, MetricRecord
-from monitoring.recorder import Recorder, recorder_at
-from monitoring.sinks import Measured, MetricSpool
-from monitoring.spool import SpoolReader
+from paceline.monitoring import recorder as recorder_module
+from paceline.monitoring.points import MAX_NAMES, TRAINER_NAMES, DataDropped, MetricRecord
+from paceline.monitoring.recorder import Recorder, recorder_at
+from paceline.monitoring.sinks import Measured, MetricSpool
+from paceline.monitoring.spool import SpoolReader
 
 TIMEOUT_SECONDS = 10.0
 
@@ -123,7 +123,7 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room_again(tmp_p
 def test_one_record_that_cannot_be_written_does_not_end_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder(Picky(tmp_path / "metrics.spool"))
     told: list[DataDropped] = []
-    recorder.tell = told.append
+    recorder.on_dropped = told.append
     for step in range(1, 31):
         recorder.record(step, {"loss": 1.0})
     recorder.flush()
@@ -152,7 +152,7 @@ def test_the_thread_survives_whoever_listens_to_it(tmp_path: Path, capsys: pytes
 def test_a_user_of_50_000_names_ends_no_job_and_costs_the_trainer_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder(MetricSpool(tmp_path / "metrics.spool"))
     told: list[DataDropped] = []
-    recorder.tell = told.append
+    recorder.on_dropped = told.append
     recorder.record_own(1, {f"w{number}": 1.0 for number in range(50_000)})
     recorder.record_own(2, {"w3": 2.0, "another": 1.0})
     recorder.record(2, {"loss": 1.0})

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitoring.rollup import LEVELS, Bucket, all_levels, level_for
+from paceline.monitoring.rollup import LEVELS, Bucket, all_levels, level_for
 
 values = st.floats(allow_nan=True, allow_infinity=True, width=32)
 runs = st.lists(values, min_size=1, max_size=300)

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from monitoring.points import MetricRecord, RankEvent
-from monitoring.recorder import Measurement
-from monitoring.sinks import EventSpool, MetricSpool, on_the_wire
-from monitoring.spool import SpoolReader
+from paceline.monitoring.points import MetricRecord, RankEvent
+from paceline.monitoring.recorder import Measurement
+from paceline.monitoring.sinks import EventSpool, MetricSpool, on_the_wire
+from paceline.monitoring.spool import SpoolReader
 
 
 @pytest.mark.parametrize(("value", "wire"), [(1.5, 1.5), (math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (-0.0, -0.0)])

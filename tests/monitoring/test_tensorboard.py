@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring import tensorboard
+from paceline.monitoring import tensorboard
 from tests.event_files import read_scalars
 
 

@@ -7,21 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paceline.training.data.sampler import Portions, Sampler
+from paceline.training.spec.job import JobSpec
+from paceline.training.task import Batch, Loss, Task
 from tests.parallelism.parity import STEPS
-from training.data.sampler import Portions, Sampler
-from training.spec.job import JobSpec
-from training.task import Batch, Loss, Task
 
 PORTIONS = Portions(8, 2)
 SAMPLES = STEPS * PORTIONS.global_batch_size
 SEED = 0
 #: The step that overflows, unless it is the first, and the micro-batch that does it: the last rank's, in any world.
 STEP, MICRO_BATCH = 7, 3
-#: Of that sample's loss, and of all others, which then fit at the first scale already.
+#: Factors of that sample's loss and of all others, which then fit at the first scale already.
 EXPLOSIVE, ORDINARY = 1e9, 0.01
-#: How large that sample's inputs are where only the layer that sees them is to overflow: in fp16 they are numbers still.
+#: The size of that sample's inputs where only the layer that sees them is to overflow: in fp16 they are still finite.
 FAR = 1e4
-#: Of that task's loss.
+#: The factor of that task's loss.
 GENTLE = 0.2
 
 
@@ -36,7 +36,7 @@ def overflowing(entrypoint: str = "in_the_middle", **changes: Any) -> dict[str, 
 
 
 class Normed(nn.Module):
-    """With running statistics, which an overflow must not spoil."""
+    """A model with running statistics, which an overflow must not spoil."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Numbers:
 
 
 class Sine(nn.Module):
-    """Hands on what is small, of whatever comes in, and a gradient that is no larger than the one it gets."""
+    """Passes on small values, whatever its inputs are, and a gradient that is no larger than that of its outputs."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs.float().sin()

@@ -1,4 +1,4 @@
-"""Activations that are computed again: other memory, the same bits."""
+"""Recomputed activations: less memory, the same bits."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from parallelism.activation_checkpoint import checkpoint_activations
-from parallelism.blocks import blocks_of, units
+from paceline.parallelism.activation_checkpoint import checkpoint_activations
+from paceline.parallelism.blocks import blocks_of, units
+from paceline.training.models.gpt.model import build
+from paceline.training.spec.workload import GptModel
 from tests.parallelism.parity import train
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
-from training.models.gpt.model import build
-from training.spec.workload import GptModel
 
 STEPS = 4
 
@@ -50,7 +50,7 @@ def test_a_block_is_computed_again_in_backward_and_counts_once_in_running_statis
 
 
 def saved_bytes(mode: Any) -> int:
-    """What autograd keeps from forward to backward, parameters aside."""
+    """Return the bytes that autograd keeps from forward to backward, without parameters."""
     torch.manual_seed(0)
     model, kept = build(GptModel(layers=2, dim=32, heads=2, context=64)), {}
     checkpoint_activations(blocks_of(model), mode)

@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from parallelism.activation_checkpoint import checkpoint_activations
-from parallelism.blocks import blocks_of
-from parallelism.compiled import CompilerError, compile_blocks, require_compiler
+from paceline.parallelism.activation_checkpoint import checkpoint_activations
+from paceline.parallelism.blocks import blocks_of
+from paceline.parallelism.compiled import CompilerError, compile_blocks, require_compiler
+from paceline.training.link import World
+from paceline.training.models.gpt.model import build
+from paceline.training.reporting.failures import kind_of
+from paceline.training.spec.workload import GptModel
 from tests.compilers import COMPILE_TIMEOUT_SECONDS, needs_compiler
 from tests.parallelism.parity import STATISTICS, Trained, train
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
-from training.link import World
-from training.models.gpt.model import build
-from training.reporting.failures import kind_of
-from training.spec.workload import GptModel
 
 pytestmark = pytest.mark.timeout(3 * COMPILE_TIMEOUT_SECONDS)
 

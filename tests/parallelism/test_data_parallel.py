@@ -1,16 +1,18 @@
+"""Gradients and buffers of plain replicas."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import nn
 
-from distributed.abort import Fence
-from distributed.process_group import SoloGroup, join
-from parallelism.apply import parallelize
-from parallelism.data_parallel import Alone, average_buffers
-from parallelism.plan import degrees, even_deal
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import SoloGroup, join
+from paceline.parallelism.apply import parallelize
+from paceline.parallelism.data_parallel import SingleProcess, average_buffers
+from paceline.parallelism.plan import assign_evenly, degrees
+from paceline.training.link import World
 from tests.ranks import run_ranks
-from training.link import World
 
 MICRO_BATCHES = 5
 CPU = torch.device("cpu")
@@ -22,14 +24,14 @@ def make_model() -> nn.Module:
 
 
 def gradients(world: World) -> list[list[float]]:
-    """Of the mean over five micro-batches, shared out over the ranks as they come."""
-    group, model = join(world, Fence()), make_model()
-    deal = even_deal(MICRO_BATCHES, world.world_size, world.rank)
+    """Return the gradients of the mean over five micro-batches, assigned to the ranks in turn."""
+    group, model = join(world, GroupAborter()), make_model()
+    assignment = assign_evenly(MICRO_BATCHES, world.world_size, world.rank)
     wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group, reproducible=False)
-    wrapped.begin_step(deal, {})
-    for index in deal.own:
+    wrapped.begin_step(assignment, {})
+    for index in assignment.own:
         inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(index))
-        with wrapped.accumulate(index, final=index == deal.own[-1]):
+        with wrapped.accumulate(index, final=index == assignment.own[-1]):
             (wrapped.module(inputs).square().mean() / MICRO_BATCHES).backward()
     assert 0 <= wrapped.finish_step() < 60
     result = [parameter.grad.flatten().tolist() for parameter in model.parameters() if parameter.grad is not None]
@@ -46,7 +48,7 @@ def test_shares_may_be_uneven() -> None:
 
 
 def running_mean(world: World) -> float:
-    group, model = join(world, Fence()), nn.BatchNorm1d(1, momentum=1.0)
+    group, model = join(world, GroupAborter()), nn.BatchNorm1d(1, momentum=1.0)
     model(torch.full((4, 1), float(world.rank)))
     average_buffers(model, group)
     group.close()
@@ -61,6 +63,6 @@ def test_running_statistics_are_averaged_over_the_ranks() -> None:
 def test_alone_nothing_is_wrapped() -> None:
     model = make_model()
     wrapped = parallelize(model, degrees("ddp", 1), CPU, SoloGroup(), reproducible=False)
-    assert isinstance(wrapped, Alone)
+    assert isinstance(wrapped, SingleProcess)
     assert wrapped.module is model
     assert wrapped.finish_step() == 0.0

@@ -1,4 +1,4 @@
-"""Models that are built part by part: the same bits as those built at once, and never whole."""
+"""Models that are built unit by unit: the same bits as those built at once, and never whole."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import pytest
 import torch
 from torch import nn
 
-from distributed.abort import Fence
-from distributed.process_group import join
-from parallelism import mesh
-from parallelism.apply import parallelize
-from parallelism.deferred import Build, NotDeferrableError, at_once, defer, materialize
-from parallelism.plan import Choices, degrees
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import join
+from paceline.parallelism import mesh
+from paceline.parallelism.apply import parallelize
+from paceline.parallelism.deferred import Build, NotDeferrableError, at_once, defer, materialize
+from paceline.parallelism.plan import ParallelizeOptions, degrees
+from paceline.training.link import World
+from paceline.training.models.gpt import model as gpt
+from paceline.training.models.mlp import model as mlp
+from paceline.training.models.resnet import model as resnet
+from paceline.training.spec.workload import GptModel, MlpModel, ResnetModel
 from tests.allocations import peak_bytes
 from tests.parallelism.parity import STATISTICS, train
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt
-from training.link import World
-from training.models.gpt import model as gpt
-from training.models.mlp import model as mlp
-from training.models.resnet import model as resnet
-from training.spec.workload import GptModel, MlpModel, ResnetModel
 
 CPU = torch.device("cpu")
 DEEP = GptModel(layers=12, heads=4, dim=128)
@@ -102,13 +102,15 @@ def without_statistics(parameters: dict[str, Any]) -> dict[str, Any]:
 def peak_of(world: World, how: str) -> int:
     """Bytes at the fullest moment of building and sharding, each block by itself."""
     sizes = degrees("fsdp", world.world_size)
-    group = join(world, Fence(), mesh.lines(sizes))
+    group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
     build: Build = defer if how == "deferred" else at_once
     kept: list[object] = []
 
     def make() -> None:
         model = build(functools.partial(gpt.build, DEEP))
-        kept.append(parallelize(model, sizes, CPU, group, reproducible=False, choices=dataclasses.replace(Choices(), least_in_unit=1)))
+        kept.append(
+            parallelize(model, sizes, CPU, group, reproducible=False, choices=dataclasses.replace(ParallelizeOptions(), least_in_unit=1))
+        )
 
     return peak_bytes(make)
 

@@ -25,7 +25,7 @@ def test_a_tied_gpt_with_dropout(tmp_path: Path, world_size: int) -> None:
 
 
 def test_uneven_shares_and_an_uneven_last_micro_batch(tmp_path: Path) -> None:
-    """Five micro-batches on two ranks, the last one of one sample: the second rank computes one for nothing."""
+    """Five micro-batches on two ranks, the last one of one sample: the second rank computes a dummy."""
     assert_parity(gpt(global_batch_size=9, micro_batch_size=2), 2, tmp_path, FSDP)
 
 

@@ -1,27 +1,29 @@
+"""The sizes of the mesh's axes, and the assignment of micro-batches to data ranks."""
+
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallelism.mesh import grid
-from parallelism.plan import (
+from paceline.parallelism.mesh import rank_grid
+from paceline.parallelism.plan import (
     AXES,
     Coordinates,
     Degrees,
-    Part,
+    StateShard,
     WorldSizeMismatchError,
-    deal_around,
+    assign_evenly,
+    assign_remaining,
     degrees,
-    even_deal,
-    parts_of,
-    share,
+    partition,
+    state_shards,
 )
 
 
 @given(st.integers(0, 200), st.integers(1, 20))
 def test_shares_cover_everything_once_in_order_and_differ_by_one_at_most(total: int, replicas: int) -> None:
-    shares = [share(total, replica, replicas) for replica in range(replicas)]
+    shares = [partition(total, replica, replicas) for replica in range(replicas)]
     assert [index for part in shares for index in part] == list(range(total))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -37,11 +39,11 @@ def kept(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
 @given(kept())
 def test_what_is_kept_stays_and_the_rest_is_shared_out_evenly(case: tuple[int, list[list[int]]]) -> None:
     micro_batches, held = case
-    deal = deal_around(micro_batches, held)
-    assert sorted(index for share in deal.shares for index in share) == list(range(micro_batches))
-    new = [sorted(set(share) - set(mine)) for share, mine in zip(deal.shares, held, strict=True)]
-    assert all(set(mine) <= set(share) for mine, share in zip(held, deal.shares, strict=True))
-    assert all(list(share) == sorted(share) for share in deal.shares)
+    assignment = assign_remaining(micro_batches, held)
+    assert sorted(index for share in assignment.shares for index in share) == list(range(micro_batches))
+    new = [sorted(set(share) - set(mine)) for share, mine in zip(assignment.shares, held, strict=True)]
+    assert all(set(mine) <= set(share) for mine, share in zip(held, assignment.shares, strict=True))
+    assert all(list(share) == sorted(share) for share in assignment.shares)
     assert max(map(len, new)) - min(map(len, new)) <= 1
     busier = [len(mine) for mine, more in zip(held, new, strict=True) if len(more) > min(map(len, new))]
     others = [len(mine) for mine, more in zip(held, new, strict=True) if len(more) == min(map(len, new))]
@@ -50,21 +52,21 @@ def test_what_is_kept_stays_and_the_rest_is_shared_out_evenly(case: tuple[int, l
 
 @given(st.integers(1, 60), st.integers(1, 9))
 def test_where_nothing_is_kept_the_deal_is_the_even_one(micro_batches: int, ranks: int) -> None:
-    assert deal_around(micro_batches, [()] * ranks) == even_deal(micro_batches, ranks)
-    assert even_deal(micro_batches, ranks).shares == tuple(tuple(share(micro_batches, rank, ranks)) for rank in range(ranks))
+    assert assign_remaining(micro_batches, [()] * ranks) == assign_evenly(micro_batches, ranks)
+    assert assign_evenly(micro_batches, ranks).shares == tuple(tuple(partition(micro_batches, rank, ranks)) for rank in range(ranks))
 
 
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 9))
 def test_the_largest_share_is_that_of_the_deal(micro_batches: int, replicate: int, shard: int) -> None:
     world = Degrees(replicate=replicate, shard=shard)
-    assert world.largest_share(micro_batches) == world.deal(micro_batches).largest
+    assert world.max_per_data_rank(micro_batches) == world.assignment(micro_batches).max_per_rank
 
 
 def test_newcomers_take_the_larger_part() -> None:
-    assert deal_around(6, [(0, 1), (4,), ()]).shares == ((0, 1, 2), (3, 4), (5,))
-    assert deal_around(6, [(0, 1), (4, 5), ()]).shares == ((0, 1, 2), (4, 5), (3,))
-    assert deal_around(7, [(0, 1), (4, 5), ()]).shares == ((0, 1, 2), (3, 4, 5), (6,))
-    assert deal_around(6, [(), (0, 1), (4, 5)]).shares == ((2,), (0, 1, 3), (4, 5))
+    assert assign_remaining(6, [(0, 1), (4,), ()]).shares == ((0, 1, 2), (3, 4), (5,))
+    assert assign_remaining(6, [(0, 1), (4, 5), ()]).shares == ((0, 1, 2), (4, 5), (3,))
+    assert assign_remaining(7, [(0, 1), (4, 5), ()]).shares == ((0, 1, 2), (3, 4, 5), (6,))
+    assert assign_remaining(6, [(), (0, 1), (4, 5)]).shares == ((2,), (0, 1, 3), (4, 5))
 
 
 def test_degrees_multiply_to_the_world() -> None:
@@ -105,8 +107,8 @@ def test_what_does_not_fit_names_the_way_out() -> None:
         (Degrees(pipeline=2, replicate=2), [(("pipeline", 0, 2),)] * 2 + [(("pipeline", 1, 2),)] * 2),
     ],
 )
-def test_replicas_hold_the_same_part_of_the_state(sizes: Degrees, parts: list[Part]) -> None:
-    assert list(parts_of(sizes)) == parts
+def test_replicas_hold_the_same_part_of_the_state(sizes: Degrees, parts: list[StateShard]) -> None:
+    assert list(state_shards(sizes)) == parts
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
@@ -123,7 +125,7 @@ SIZES = st.builds(Degrees, *[st.integers(1, 3)] * len(AXES))
 
 @given(SIZES)
 def test_coordinates_are_those_of_the_mesh(sizes: Degrees) -> None:
-    mesh = grid(sizes)
+    mesh = rank_grid(sizes)
     for rank in range(sizes.world_size):
         found = Coordinates(sizes, rank)
         assert mesh[tuple(found.places.values())] == rank
@@ -133,8 +135,8 @@ def test_coordinates_are_those_of_the_mesh(sizes: Degrees) -> None:
 def test_of_each_data_rank_every_context_rank_speaks_once_in_each_stage(sizes: Degrees, batches: int) -> None:
     ranks = [Coordinates(sizes, rank) for rank in range(sizes.world_size)]
     for data_rank in range(sizes.data):
-        speakers = [each for each in ranks if each.speaks and each.data_rank == data_rank]
+        speakers = [each for each in ranks if each.is_loss_reporter and each.data_rank == data_rank]
         assert len(speakers) == sizes.context * sizes.pipeline
     for stage in range(sizes.pipeline):
-        speakers = [each for each in ranks if each.speaks and each.along("pipeline") == stage]
-        assert sorted(index for each in speakers for index in each.evaluation_deal(batches).own) == list(range(batches))
+        speakers = [each for each in ranks if each.is_loss_reporter and each.along("pipeline") == stage]
+        assert sorted(index for each in speakers for index in each.evaluation_assignment(batches).own) == list(range(batches))

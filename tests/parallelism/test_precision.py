@@ -1,9 +1,11 @@
+"""The precision of matrix products under autocast."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 
-from parallelism.precision import autocast, unscale_gradients
+from paceline.parallelism.precision import autocast, unscale_gradients
 
 CPU = torch.device("cpu")
 

@@ -1,4 +1,4 @@
-"""The same gradients and running statistics, to the last bit, on any number of ranks."""
+"""Equal gradients and running statistics, to the last bit, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from distributed.abort import Fence
-from distributed.process_group import SoloGroup, join
-from parallelism.apply import parallelize
-from parallelism.plan import degrees, even_deal
-from parallelism.reproducible import Reproducible
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import SoloGroup, join
+from paceline.parallelism.apply import parallelize
+from paceline.parallelism.plan import assign_evenly, degrees
+from paceline.parallelism.reproducible import Reproducible
+from paceline.training.link import World
 from tests.ranks import run_ranks
-from training.link import World
 
 MICRO_BATCHES = 6
 STEPS = 3
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def make_model() -> nn.Module:
-    """With running statistics, two data types, a tied weight, a parameter nobody uses and one that is frozen."""
+    """A model with running statistics, two data types, a tied weight, an unused parameter and a frozen one."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(9, 9), nn.BatchNorm1d(9), nn.Tanh(), nn.Linear(9, 9), nn.Linear(9, 1, dtype=torch.float64))
     model[3].weight = model[0].weight  # type: ignore[union-attr]
@@ -38,20 +38,20 @@ def loss_of(wrapped: Any, step: int, index: int) -> torch.Tensor:
 
 
 def trained(world: World) -> dict[str, list[float]]:
-    group, model = join(world, Fence()), make_model()
-    deal = even_deal(MICRO_BATCHES, world.world_size, world.rank)
+    group, model = join(world, GroupAborter()), make_model()
+    assignment = assign_evenly(MICRO_BATCHES, world.world_size, world.rank)
     wrapped = parallelize(model, degrees("ddp", world.world_size), CPU, group, reproducible=True)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     for step in range(STEPS):
-        wrapped.begin_step(deal, {})
-        for index in deal.own:
-            with wrapped.accumulate(index, final=index == deal.own[-1]):
+        wrapped.begin_step(assignment, {})
+        for index in assignment.own:
+            with wrapped.accumulate(index, final=index == assignment.own[-1]):
                 loss_of(wrapped, step, index).backward()  # type: ignore[no-untyped-call]
         wrapped.finish_step()
         gradients = {name: p.grad.flatten().tolist() for name, p in model.named_parameters() if p.grad is not None}
         optimizer.step()
         optimizer.zero_grad()
-    wrapped.settle_buffers()
+    wrapped.sync_buffers()
     state = {name: value.flatten().tolist() for name, value in model.state_dict().items()}
     del wrapped
     group.close()
@@ -75,7 +75,7 @@ def test_gradients_are_those_of_one_backward_over_everything() -> None:
     model, reference = make_model(), make_model()
     for one, reproducible in ((model, True), (reference, False)):
         wrapped = parallelize(one, degrees("single", 1), CPU, SoloGroup(), reproducible=reproducible)
-        wrapped.begin_step(even_deal(MICRO_BATCHES, 1), {})
+        wrapped.begin_step(assign_evenly(MICRO_BATCHES, 1), {})
         for index in range(MICRO_BATCHES):
             with wrapped.accumulate(index, final=index == MICRO_BATCHES - 1):
                 loss_of(wrapped, 0, index).backward()  # type: ignore[no-untyped-call]
@@ -88,7 +88,7 @@ def test_gradients_are_those_of_one_backward_over_everything() -> None:
 def test_running_statistics_move_once_a_step_by_the_mean_over_micro_batches() -> None:
     model = nn.BatchNorm1d(1, momentum=0.5)
     wrapped = Reproducible(model, SoloGroup())
-    wrapped.begin_step(even_deal(4, 1), {})
+    wrapped.begin_step(assign_evenly(4, 1), {})
     for index in range(4):
         with wrapped.accumulate(index, final=index == 3):
             model(torch.full((2, 1), float(index))).sum().backward()
@@ -101,7 +101,7 @@ def test_running_statistics_move_once_a_step_by_the_mean_over_micro_batches() ->
 def test_alone_nothing_is_said_to_be_communication() -> None:
     model = nn.Linear(2, 1)
     wrapped = Reproducible(model, SoloGroup())
-    wrapped.begin_step(even_deal(1, 1), {})
+    wrapped.begin_step(assign_evenly(1, 1), {})
     with wrapped.accumulate(0, final=True):
         model(torch.ones(1, 2)).sum().backward()
     assert wrapped.finish_step() == 0.0

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallelism.plan import even_deal
-from parallelism.tree import Node, TreeSum, frontier, held_once, leaves_of, pending_before_each, tree_sum
+from paceline.parallelism.plan import assign_evenly
+from paceline.parallelism.tree import TreeNode, TreeSum, deduplicate_subtrees, frontier, leaves_of, pending_before_each, tree_sum
 
 
 def pair(left: Any, right: Any) -> Any:
@@ -21,7 +21,7 @@ def pair(left: Any, right: Any) -> Any:
 
 
 def shares(draw: st.DrawFn, leaves: int, ranks: int) -> list[list[int]]:
-    """Every leaf to somebody, in any order."""
+    """Every leaf is on some rank, in any order."""
     owners = draw(st.lists(st.integers(0, ranks - 1), min_size=leaves, max_size=leaves))
     order = draw(st.permutations(range(leaves)))
     return [[leaf for leaf in order if owners[leaf] == rank] for rank in range(ranks)]
@@ -33,10 +33,10 @@ def dealt(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
     return leaves, shares(draw, leaves, ranks)
 
 
-def added_on(share: Iterable[int], leaves: int) -> list[tuple[Node, Any]]:
+def added_on(share: Iterable[int], leaves: int) -> list[tuple[TreeNode, Any]]:
     tree: TreeSum[Any] = TreeSum(leaves, pair)
     for leaf in share:
-        tree.put(Node(0, leaf), leaf)
+        tree.put(TreeNode(0, leaf), leaf)
     return tree.from_left_to_right
 
 
@@ -49,7 +49,7 @@ def test_the_tree_itself() -> None:
 @given(st.integers(1, 150), st.integers(1, 20))
 def test_any_number_of_ranks_adds_the_same_pairs(leaves: int, ranks: int) -> None:
     tree: TreeSum[Any] = TreeSum(leaves, pair)
-    for share in even_deal(leaves, ranks).shares:
+    for share in assign_evenly(leaves, ranks).shares:
         for node, value in added_on(share, leaves):
             tree.put(node, value)
     assert tree.total == tree_sum(range(leaves), pair)
@@ -72,7 +72,7 @@ def test_a_sum_goes_on_from_what_is_pending(case: tuple[int, list[list[int]]]) -
     pending = dict(added_on(first, leaves))
     tree: TreeSum[Any] = TreeSum(leaves, pair, pending)
     for leaf in itertools.chain.from_iterable(others):
-        tree.put(Node(0, leaf), leaf)
+        tree.put(TreeNode(0, leaf), leaf)
     assert tree.total == tree_sum(range(leaves), pair)
     assert pending == dict(tree.from_left_to_right)  # added up in place
 
@@ -88,7 +88,7 @@ def test_a_rank_knows_everyones_subtrees_from_the_deal_alone(case: tuple[int, li
 
 @given(st.integers(1, 150), st.integers(1, 20))
 def test_a_rank_with_a_contiguous_share_holds_few_sums(leaves: int, ranks: int) -> None:
-    for share in even_deal(leaves, ranks).shares:
+    for share in assign_evenly(leaves, ranks).shares:
         nodes = frontier(share, leaves)
         assert len(nodes) <= 2 * log2(len(share) / 2 + 1) + 1
         most = 1 + max(pending_before_each(share, leaves), default=-1)
@@ -96,17 +96,17 @@ def test_a_rank_with_a_contiguous_share_holds_few_sums(leaves: int, ranks: int) 
 
 
 @st.composite
-def overlapping(draw: st.DrawFn) -> tuple[int, list[tuple[Node, ...]]]:
-    """What ranks hold that were not always in the same generations: some leaves are with several of them."""
+def overlapping(draw: st.DrawFn) -> tuple[int, list[tuple[TreeNode, ...]]]:
+    """Subtrees of ranks that were not always in the same generations: some leaves are on several ranks."""
     leaves, ranks = draw(st.integers(1, 40)), draw(st.integers(1, 5))
     held = [draw(st.sets(st.integers(0, leaves - 1))) for _ in range(ranks)]
     return leaves, [frontier(sorted(each), leaves) for each in held]
 
 
 @given(overlapping())
-def test_what_several_ranks_hold_is_kept_by_one_of_them(case: tuple[int, list[tuple[Node, ...]]]) -> None:
+def test_what_several_ranks_hold_is_kept_by_one_of_them(case: tuple[int, list[tuple[TreeNode, ...]]]) -> None:
     leaves, held = case
-    kept = held_once(held)
+    kept = deduplicate_subtrees(held)
     everything = [leaf for nodes in kept for leaf in leaves_of(nodes, leaves)]
     assert len(everything) == len(set(everything))
     assert set(everything) == {leaf for nodes in held for leaf in leaves_of(nodes, leaves)}
@@ -114,17 +114,21 @@ def test_what_several_ranks_hold_is_kept_by_one_of_them(case: tuple[int, list[tu
 
 
 def test_of_two_that_hold_the_same_the_one_with_more_of_it_keeps_it() -> None:
-    assert held_once([[Node(0, 0), Node(0, 5)], [Node(1, 0)], [Node(0, 5)]]) == ((Node(0, 5),), (Node(1, 0),), ())
+    assert deduplicate_subtrees([[TreeNode(0, 0), TreeNode(0, 5)], [TreeNode(1, 0)], [TreeNode(0, 5)]]) == (
+        (TreeNode(0, 5),),
+        (TreeNode(1, 0),),
+        (),
+    )
 
 
 def test_powers_of_two_send_one_subtree_each() -> None:
     for ranks in (1, 2, 4, 8):
-        assert all(len(frontier(share, 8)) == 1 for share in even_deal(8, ranks).shares)
+        assert all(len(frontier(share, 8)) == 1 for share in assign_evenly(8, ranks).shares)
     assert list(pending_before_each(range(8), 8)) == [0, 1, 1, 2, 1, 2, 2, 3]
 
 
 def test_a_sum_that_lacks_leaves_is_refused() -> None:
     tree: TreeSum[Any] = TreeSum(3, pair)
-    tree.put(Node(0, 0), 0)
+    tree.put(TreeNode(0, 0), 0)
     with pytest.raises(ValueError, match="the sum of 3 leaves is not finished"):
         _ = tree.total

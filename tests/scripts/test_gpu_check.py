@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import torch
 
-from monitoring.samples import Gpu, GpuSample
+from paceline.monitoring.samples import Gpu, GpuSample
 from scripts.gpu_check.machine import CannotCheckError, Machine, find_machine
 from scripts.gpu_check.outcome import Outcome, Row, RowFailedError, Seen, line
 from scripts.gpu_check.readings import MEBIBYTE, Reading, compare, parse

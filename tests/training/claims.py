@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from monitoring.points import STEP_PARTS
+from paceline.monitoring.points import STEP_PARTS
+from paceline.training.link import Joined
 from tests.gangs import Job, RankEnd
-from training.link import Joined
 
 
 def assert_time_adds_up(end: RankEnd) -> dict[int, float]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+from paceline.training.link import Birth, Broken, Joined, PauseRequest
 from tests.faults import Fault, Moment, plan
 from tests.gangs import Job, RankEnd, RunningGang
 from tests.ranks import RANK_TIMEOUT_SECONDS
 from tests.waiting import wait_until
-from training.link import Birth, Broken, Joined, PauseRequest
 
 Kind = Literal["kill", "stop", "resize", "pause"]
 

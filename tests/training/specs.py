@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data import cifar10
+from paceline.training.data import cifar10
 
 PER_BATCH = 20
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from distributed.process_group import SoloGroup
+from paceline.distributed.process_group import SoloGroup
+from paceline.training.saving import checkpoint
+from paceline.training.saving import manifest as manifests
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import new_state
 from tests.gangs import Job
-from training.saving import checkpoint
-from training.saving import manifest as manifests
-from training.spec.job import JobSpec
-from training.state import new_state
 
 
 def final_state(job: Job) -> dict[str, torch.Tensor]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from paceline.training.link import Broken, Joined, RankHello
 from tests.faults import Fault, Moment, faulty_job
 from tests.gangs import RankEnd, RunningGang
 from tests.training.conftest import MakeJob
 from tests.waiting import wait_until
-from training.link import Broken, Joined, RankHello
 
 LAST_STEP = 12
 FAULT_TIMEOUT_SECONDS = 60.0
@@ -90,7 +90,7 @@ def test_a_generation_that_never_stood_is_skipped(make_job: MakeJob, tmp_path: P
     gang = make_job(faulty_job(tmp_path / "code", Fault(rank=1, step=4), nodes=3)).start(3)
     for rank in (0, 2):
         gang.agent.until(1, rank, Broken)
-    gang.close_up(0, 2, untold=(2,))
+    gang.close_up(0, 2, unnotified=(2,))
     gang.agent.until(2, 0, RankHello)  # it waits there for one that will not come
     gang.close_up(0, 2)
     ends = gang.wait()

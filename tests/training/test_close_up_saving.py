@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from distributed.process_group import SoloGroup
+from paceline.distributed.process_group import SoloGroup
+from paceline.training.link import Broken
+from paceline.training.saving import checkpoint
 from tests.faults import Fault, Moment, faulty_job
 from tests.gangs import Job, RunningGang
 from tests.training.conftest import MakeJob
 from tests.waiting import wait_until
-from training.link import Broken
-from training.saving import checkpoint
 
 LAST_STEP = 12
 EVERY = 4
@@ -85,7 +85,7 @@ def test_no_checkpoint_is_ahead_of_the_curve_that_led_to_it(make_job: MakeJob, t
 
 
 #: gloo forgets now and then to wake a call whose sockets are closed; here it is never woken.
-DEAF = "\nimport distributed.abort\ndistributed.abort.shut_down = lambda socket: None\n"
+DEAF = "\nimport paceline.distributed.abort\npaceline.distributed.abort.shut_down = lambda socket: None\n"
 
 
 def test_ranks_that_wait_in_a_save_for_a_silent_one_are_freed_without_the_help_of_gloo(make_job: MakeJob, tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from paceline.training.link import Broken
 from tests.compilers import COMPILE_TIMEOUT_SECONDS, needs_compiler
 from tests.faults import Fault, faulty_job
 from tests.gangs import Job
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.training.test_reproducible import run, uneven_gpt
-from training.link import Broken
 
 pytestmark = [needs_compiler, pytest.mark.timeout(4 * COMPILE_TIMEOUT_SECONDS)]
 
@@ -24,7 +24,7 @@ RELATIVE = 1e-4
 WITNESS = """
 from torch._dynamo.callback import on_compile_start
 
-from training import trainer
+from paceline.training import trainer
 
 
 @on_compile_start

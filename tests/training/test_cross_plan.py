@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 import torch
 
-from distributed.abort import Fence
-from distributed.process_group import SoloGroup, join
-from parallelism import mesh
-from parallelism.plan import Coordinates
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import SoloGroup, join
+from paceline.parallelism import mesh
+from paceline.parallelism.plan import Coordinates
+from paceline.training.build import make_ready
+from paceline.training.elastic import first_assignment
+from paceline.training.link import World
+from paceline.training.saving import checkpoint
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.saving.shards import tensors_of
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import new_state, rebuild_optimizer
 from tests.gangs import Job
 from tests.ranks import run_ranks
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.build import make_ready
-from training.elastic import first_deal
-from training.link import World
-from training.saving import checkpoint
-from training.saving import manifest as manifests
-from training.saving.shards import tensors_of
-from training.saving.vault import Vault
-from training.spec.job import JobSpec
-from training.state import follow_model, new_state
 
 CPU = torch.device("cpu")
 PLANS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -65,18 +65,18 @@ def saved(world: World, plan: str, source: str | None, folder: str) -> str:
     """Two steps under `plan`, or what `source` holds, saved; its fingerprint."""
     spec = JobSpec.model_validate(under(plan))
     state, sizes = new_state(spec, CPU, Path(folder)), spec.parallelism.degrees(world.world_size)
-    group = join(world, Fence(), mesh.lines(sizes))
+    group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
     coordinates = Coordinates(sizes, group.rank)
     steps_from = make_ready(spec, state, group, coordinates)
-    follow_model(state, spec)
+    rebuild_optimizer(state, spec)
     if source is None:
-        stepper = steps_from(spec, first_deal(spec.micro_batches, coordinates, None))
+        step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
         for _ in range(2):
-            stepper.run(NothingAsked())
+            step_runner.run(NothingAsked())
     else:
         checkpoint.load(group, state, Path(source), checkpoint.verify(group, Path(source)))
-    vault = Vault(Path(folder), "job", 1, spec, group)
-    return checkpoint.save(vault, state, {}).manifest.parameters_sha256 or ""
+    checkpoints = CheckpointDirectory(Path(folder), "job", 1, spec, group)
+    return checkpoint.save(checkpoints, state, {}).manifest.parameters_sha256 or ""
 
 
 def everything(folder: Path) -> dict[str, torch.Tensor]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from paceline.training.link import Broken
+from paceline.training.saving import manifest as manifests
 from tests.gangs import Job, RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.data.token_sets import make
 from tests.training.specs import tiny_gpt
 from tests.training.test_reproducible import digest, run
-from training.link import Broken
-from training.saving import manifest as manifests
 
 pytestmark = pytest.mark.timeout(400)  # on a machine that is busy with other things
 STEPS = 12
@@ -23,7 +23,7 @@ SOURCE = '''
 """A stream of numbers that writes down which of them each process used in which step, and a slow table."""
 import itertools, os, pathlib, signal, threading
 import torch
-from training.task import Task
+from paceline.training.task import Task
 
 FOLDER = pathlib.Path(__file__).parent
 SLOW_SECONDS = 0.1

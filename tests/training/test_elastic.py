@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from distributed.abort import Fence
-from distributed.process_group import join
-from parallelism.plan import Coordinates, Degrees
-from parallelism.tree import Node
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import join
+from paceline.parallelism.plan import Coordinates, Degrees
+from paceline.parallelism.tree import TreeNode
+from paceline.training import elastic
+from paceline.training.elastic import RankStateSummary, StateTransfer, agree
+from paceline.training.link import World
+from paceline.training.optim.loss_guard import LossGuard
+from paceline.training.optim.loss_scale import LossScale
+from paceline.training.saving.shards import tensors_of
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import StepReport, TrainState, new_state
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt
-from training import elastic
-from training.elastic import Standing, Transfer, agree
-from training.link import World
-from training.saving.shards import tensors_of
-from training.spec.job import JobSpec
-from training.state import StepReport, TrainState, new_state
-from training.steps.loss_scale import LossScale
 
 
 def report(step: int, time: float = 0.0) -> StepReport:
@@ -39,92 +40,109 @@ def report(step: int, time: float = 0.0) -> StepReport:
     )
 
 
-def at(step: int, *, begun: bool = True, led: bool = False, unsettled: StepReport | None = None, kept: tuple[Node, ...] = ()) -> Standing:
-    return Standing(begun, step, None, LossScale(2.0**step), unsettled, tuple(report(each) for each in range(1, step + 1)), led, kept)
+def at(
+    step: int,
+    *,
+    started: bool = True,
+    was_leader: bool = False,
+    pending_step: StepReport | None = None,
+    computed_nodes: tuple[TreeNode, ...] = (),
+) -> RankStateSummary:
+    return RankStateSummary(
+        started,
+        step,
+        None,
+        LossScale(2.0**step),
+        LossGuard(skipped_updates=step),
+        pending_step,
+        tuple(report(each) for each in range(1, step + 1)),
+        was_leader,
+        computed_nodes,
+    )
 
 
 def test_where_nobody_has_begun_there_is_nothing_to_agree_on() -> None:
-    assert agree([at(0, begun=False), at(0, begun=False)]) is None
+    assert agree([at(0, started=False), at(0, started=False)]) is None
 
 
 @pytest.mark.parametrize(
-    ("standings", "step", "transfers"),
+    ("summaries", "step", "transfers"),
     [
         ([at(7), at(7)], 7, ()),
-        ([at(7), at(8)], 8, (Transfer(1, 0),)),
-        ([at(7), at(8), at(7), at(8)], 8, (Transfer(1, 0), Transfer(3, 2))),  # shared out over who has it
-        ([at(0, begun=False), at(3)], 3, (Transfer(1, 0),)),
-        ([at(9, begun=False), at(3)], 3, (Transfer(1, 0),)),  # what was not begun counts for nothing
-        ([at(0, begun=False), at(0)], 0, ()),  # built from the seed alone, with an optimizer that has seen nothing
+        ([at(7), at(8)], 8, (StateTransfer(1, 0),)),
+        ([at(7), at(8), at(7), at(8)], 8, (StateTransfer(1, 0), StateTransfer(3, 2))),  # shared out over who has it
+        ([at(0, started=False), at(3)], 3, (StateTransfer(1, 0),)),
+        ([at(9, started=False), at(3)], 3, (StateTransfer(1, 0),)),  # what was not begun counts for nothing
+        ([at(0, started=False), at(0)], 0, ()),  # built from the seed alone, with an optimizer that has seen nothing
     ],
 )
-def test_the_most_advanced_state_is_the_truth(standings: list[Standing], step: int, transfers: tuple[Transfer, ...]) -> None:
-    agreement = agree(standings)
+def test_the_most_advanced_state_is_the_truth(summaries: list[RankStateSummary], step: int, transfers: tuple[StateTransfer, ...]) -> None:
+    agreement = agree(summaries)
     assert agreement is not None
     assert (agreement.step, agreement.transfers) == (step, transfers)
-    assert agreement.scale == LossScale(2.0**step)
+    assert (agreement.scale, agreement.guard) == (LossScale(2.0**step), LossGuard(skipped_updates=step))
 
 
-PAIR, LAST = (Node(1, 0),), (Node(0, 3),)
+PAIR, LAST = (TreeNode(1, 0),), (TreeNode(0, 3),)
 
 
 @pytest.mark.parametrize(
-    ("standings", "kept", "shares"),
+    ("summaries", "computed_nodes", "shares"),
     [
-        ([at(7, kept=PAIR), at(7, kept=LAST)], (PAIR, LAST), ((0, 1), (2, 3))),  # to the one with less
-        ([at(7, kept=PAIR), at(7), at(0, begun=False)], (PAIR, (), ()), ((0, 1), (2,), (3,))),
-        ([at(7, kept=PAIR), at(8), at(8)], ((), (), ()), ((0, 1), (2,), (3,))),  # that step is committed
-        ([at(7, kept=PAIR), at(7, kept=(Node(0, 1),))], (PAIR, ()), ((0, 1, 2), (3,))),
-        ([at(7, kept=PAIR), at(9, begun=False, kept=LAST)], (PAIR, ()), ((0, 1, 2), (3,))),
+        ([at(7, computed_nodes=PAIR), at(7, computed_nodes=LAST)], (PAIR, LAST), ((0, 1), (2, 3))),  # to the one with less
+        ([at(7, computed_nodes=PAIR), at(7), at(0, started=False)], (PAIR, (), ()), ((0, 1), (2,), (3,))),
+        ([at(7, computed_nodes=PAIR), at(8), at(8)], ((), (), ()), ((0, 1), (2,), (3,))),  # that step is committed
+        ([at(7, computed_nodes=PAIR), at(7, computed_nodes=(TreeNode(0, 1),))], (PAIR, ()), ((0, 1, 2), (3,))),
+        ([at(7, computed_nodes=PAIR), at(9, started=False, computed_nodes=LAST)], (PAIR, ()), ((0, 1, 2), (3,))),
     ],
 )
 def test_what_is_computed_of_the_next_step_stays_where_it_is(
-    standings: list[Standing], kept: tuple[tuple[Node, ...], ...], shares: tuple[tuple[int, ...], ...]
+    summaries: list[RankStateSummary], computed_nodes: tuple[tuple[TreeNode, ...], ...], shares: tuple[tuple[int, ...], ...]
 ) -> None:
-    agreement = agree(standings)
+    agreement = agree(summaries)
     assert agreement is not None
-    assert agreement.kept == kept
-    deals = [elastic.first_deal(4, Coordinates(Degrees(replicate=len(standings)), rank), agreement) for rank in range(len(standings))]
-    assert {deal.shares for deal in deals} == {shares}
-    assert [deal.own for deal in deals] == list(shares)
+    assert agreement.computed_nodes == computed_nodes
+    deals = [elastic.first_assignment(4, Coordinates(Degrees(replicate=len(summaries)), rank), agreement) for rank in range(len(summaries))]
+    assert {assignment.shares for assignment in deals} == {shares}
+    assert [assignment.own for assignment in deals] == list(shares)
 
 
 def test_a_partial_step_is_dropped_with_what_is_not_wanted_of_it(tmp_path: Path) -> None:
     state = new_state(JobSpec.model_validate(tiny_gpt()), torch.device("cpu"), tmp_path)
     partial = state.begin_step()
-    for node in (Node(1, 0), Node(0, 3)):
+    for node in (TreeNode(1, 0), TreeNode(0, 3)):
         partial.sums[node] = [torch.zeros(1)]
     partial.losses.update({0: torch.tensor(0.0), 1: torch.tensor(1.0), 3: torch.tensor(3.0)})
     state.rewind()
-    assert elastic.standing(state, led=False).kept == (Node(1, 0), Node(0, 3))
-    state.keep(0, [Node(1, 0)])
+    assert elastic.summarize_state(state, was_leader=False).computed_nodes == (TreeNode(1, 0), TreeNode(0, 3))
+    state.keep_partial(0, [TreeNode(1, 0)])
     again = state.begin_step()
-    assert (again.step, list(again.sums), list(again.losses)) == (1, [Node(1, 0)], [0, 1])
-    state.keep(1, [Node(1, 0)])  # the agreed state is a step further
+    assert (again.step, list(again.sums), list(again.losses)) == (1, [TreeNode(1, 0)], [0, 1])
+    state.keep_partial(1, [TreeNode(1, 0)])  # the agreed state is a step further
     assert state.partial is None
     state.begin_step()
-    state.commit(report(1))
+    state.commit(report(1), LossGuard())
     assert state.partial is None
 
 
 def test_a_save_that_broke_off_on_one_rank_is_done_again_by_all() -> None:
-    agreement = agree([at(5), at(5, unsettled=report(5))])
+    agreement = agree([at(5), at(5, pending_step=report(5))])
     assert agreement is not None
-    assert agreement.unsettled == report(5)
+    assert agreement.pending_step == report(5)
 
 
 @pytest.mark.parametrize(
-    ("standings", "untold"),
+    ("summaries", "unreported"),
     [
-        ([at(5, led=True), at(5)], []),
-        ([at(4, led=True), at(5)], [5]),  # it was behind, and gets a step that it never wrote down
+        ([at(5, was_leader=True), at(5)], []),
+        ([at(4, was_leader=True), at(5)], [5]),  # it was behind, and gets a step that it never wrote down
         ([at(9), at(9)], [5, 6, 7, 8, 9]),  # the leader is gone; reports are a second apart
     ],
 )
-def test_a_successor_tells_what_the_leader_may_not_have(standings: list[Standing], untold: list[int]) -> None:
-    agreement = agree(standings)
+def test_a_successor_tells_what_the_leader_may_not_have(summaries: list[RankStateSummary], unreported: list[int]) -> None:
+    agreement = agree(summaries)
     assert agreement is not None
-    assert [each.step for each in agreement.untold] == untold
+    assert [each.step for each in agreement.unreported] == unreported
 
 
 def steps(state: TrainState, count: int) -> None:
@@ -134,8 +152,8 @@ def steps(state: TrainState, count: int) -> None:
             parameter.grad = torch.full_like(parameter, 0.1 * (number + 1))
         state.optimizer.step()
         state.optimizer.zero_grad()
-        state.commit(report(state.step + 1))
-    state.begun = True
+        state.commit(report(state.step + 1), LossGuard())
+    state.started = True
 
 
 def recover(world: World, cache: Path) -> tuple[int, dict[str, bytes]]:
@@ -144,10 +162,10 @@ def recover(world: World, cache: Path) -> tuple[int, dict[str, bytes]]:
     state = new_state(JobSpec.model_validate(tiny_gpt(world.world_size, global_batch_size=12)), torch.device("cpu"), cache)
     if world.rank > 0:
         steps(state, 1 + world.rank)
-    group = join(world, Fence())
-    agreement = agree(group.gather(elastic.standing(state, led=False)))
+    group = join(world, GroupAborter())
+    agreement = agree(group.gather(elastic.summarize_state(state, was_leader=False)))
     assert agreement is not None
-    elastic.take(state, group, agreement)
+    elastic.apply_agreement(state, group, agreement)
     tensors = tensors_of(state)
     everything = {f"{part}.{name}": value for part in tensors for name, value in tensors[part].items() if isinstance(value, torch.Tensor)}
     return state.step, {name: value.numpy().tobytes() for name, value in everything.items()}

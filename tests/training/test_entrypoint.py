@@ -11,17 +11,18 @@ import pytest
 import torch
 import yaml
 
+from paceline.training.entrypoint import load_entrypoint, own_optimizer
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.job import JobSpec
+from paceline.training.task import Task
+from paceline.training.warm_start import leave_checkout
 from tests.training.conftest import MakeJob
-from training.entrypoint import load_entrypoint, own_optimizer
-from training.errors import InvalidInputError
-from training.spec.job import JobSpec
-from training.task import Task
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BEGINNING = """
 import torch
 from torch.optim import SGD
-from training.task import Task
+from paceline.training.task import Task
 
 class Numbers:
     size = 8
@@ -90,7 +91,7 @@ def load(folder: Path, body: str, name: str = "make") -> Task:
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ("linear(), Numbers(), loss", r"it returned tuple; return a training.task.Task\(model=..., train=..., loss=...\)"),
+        ("linear(), Numbers(), loss", r"it returned tuple; return a paceline.Task\(model=..., train=..., loss=...\)"),
         ("None", "it returned NoneType"),
         ("task(model=[1])", "Task.model is of type list; give a torch.nn.Module"),
         ("task(model=frozen())", "nothing to train: no parameter with requires_grad=True; unfreeze at least one"),
@@ -209,16 +210,23 @@ def test_the_example_learns_digits_with_its_own_optimizer_and_a_frozen_layer(mak
     assert max(first.curve("learning_rate").values()) == 2e-3
 
 
-def test_a_folder_with_packages_of_our_names_is_warned_of_and_blamed_where_an_import_fails(
+def test_a_folder_with_a_module_of_our_name_is_warned_of_and_blamed_where_an_import_fails(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was an ImportError from our own package, met again in each of three restarts."""
-    (folder / "training").mkdir()
-    (folder / "training" / "__init__.py").write_text("")
-    (folder / "db.py").write_text("")
-    clash = f"{folder} has db, training, which are names of Paceline's own: an entrypoint imports Paceline's; rename them, or run it as a script"
+    (folder / "paceline.py").write_text("Net = 1")
+    clash = f"{folder}/paceline.py has Paceline's name: an entrypoint imports Paceline's; rename it, or run it as a script"
     with pytest.raises(InvalidInputError) as refusal:
-        load(folder, "from training.models import Net\n")
-    assert "cannot import name 'Net' from 'training.models'" in str(refusal.value)
+        load(folder, "from paceline import Net\n")
+    assert "cannot import name 'Net' from 'paceline'" in str(refusal.value)
     assert str(refusal.value).endswith(clash)
     assert f"WARNING {clash}" in capsys.readouterr().out
+
+
+def test_an_import_of_paceline_under_its_former_name_leads_to_the_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    leave_checkout()  # as every rank does
+    with pytest.raises(
+        InvalidInputError, match=r"no module 'training' on the node.*as paceline\.training now, and 'from paceline import Task'"
+    ):
+        load(folder, "from training.task import Task\n")

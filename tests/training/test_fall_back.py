@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from distributed.process_group import SoloGroup
+from paceline.distributed.process_group import SoloGroup
+from paceline.training.link import Broken, Joined, Parked, Progress, RankHello
+from paceline.training.saving import checkpoint
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.shards import tensors_of
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import new_state
 from tests.faults import Fault, Moment, faulty_job, states
 from tests.gangs import Job, RankEnd, RunningGang
 from tests.ranks import RANK_TIMEOUT_SECONDS
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.link import Broken, Joined, Parked, Progress, RankHello
-from training.saving import checkpoint
-from training.saving import manifest as manifests
-from training.saving.shards import tensors_of
-from training.spec.job import JobSpec
-from training.state import new_state
 
 LAST_STEP = 12
 SAVED_EVERY = 4
@@ -183,7 +183,7 @@ def test_what_is_held_outlives_a_generation_that_never_stood(make_job: MakeJob, 
     gang = make_job(sharded_job(tmp_path / "code", Fault(3, step=7, moment="backward"), plan="hsdp", nodes=4)).start(4)
     await_end(gang, 3)
     gang.release(2)
-    gang.close_up(0, 1, untold=(1,))
+    gang.close_up(0, 1, unnotified=(1,))
     gang.agent.until(2, 0, RankHello)  # it waits there for one that will not come
     gang.close_up(0, 1)
     ends, after = gang.wait(), gang.left(3, 0)

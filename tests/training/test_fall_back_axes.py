@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.training.link import Progress
 from tests.gangs import Job, RunningGang
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.training.test_fall_back import assert_same_processes, replica_carries_on, saved_tensors, survive
-from training.link import Progress
 
 pytestmark = pytest.mark.timeout(240)  # a step over a tensor axis takes a fifth of a second on a CPU
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from paceline.training.link import Broken
+from paceline.training.optim.loss_scale import INITIAL, LossScale
+from paceline.training.saving import manifest
 from tests.faults import Fault, Moment, faulty_job
 from tests.gangs import Job, RankEnd
 from tests.parallelism.overflow import IN_THE_FIRST_LAYER, STEP, overflowing
 from tests.parallelism.parity import STEPS
 from tests.training.conftest import MakeJob
 from tests.training.states import final_state
-from training.link import Broken
-from training.saving import manifest
-from training.steps.loss_scale import INITIAL, LossScale
 
 CURVES = ("loss", "loss_scale", "skipped_updates")
 #: Added to a copy of the task that breaks where it is told: the fifth step overflows.

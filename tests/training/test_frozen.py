@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.training.optim.optimizers import set_learning_rates
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import new_state
 from tests.gangs import Job
 from tests.training.conftest import MakeJob
 from tests.training.states import final_state
-from training.spec.job import JobSpec
-from training.state import new_state
-from training.steps.optim import set_learning_rates
 
 SOURCE = """
 import torch
 from torch.nn import functional as F
-from training.task import Task
+from paceline.training.task import Task
 
 class Points:
     def __init__(self):

@@ -10,19 +10,19 @@ import msgspec
 import pytest
 import torch
 
+from paceline.monitoring.sealed import File
+from paceline.training.link import Broken, Parked, PauseRequest, Progress, RankHello, Release, ToRank
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import SIGN
+from paceline.training.saving.shards import tensors_of
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import new_state
+from paceline.training.warm_up import warm_up_step
 from tests.faults import Fault, faulty_job
 from tests.gangs import Job, RunningGang
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_resnet, write_batches
 from tests.waiting import wait_until
-from training.link import Broken, Parked, PauseRequest, Progress, RankHello, Release, ToRank
-from training.rehearsal import rehearse
-from training.saving import manifest as manifests
-from training.saving.manifest import File
-from training.saving.shards import tensors_of
-from training.saving.vault import SIGN
-from training.spec.job import JobSpec
-from training.state import new_state
 
 STEPS = 60
 HOLD_TIMEOUT_SECONDS = 60.0
@@ -103,7 +103,7 @@ def test_nobody_leaves_before_all_are_told_and_told_twice_is_told_once(make_job:
     held = Held(make_job, tmp_path / "code", 5, 30)
     gang = held.gang
     held.until(5)
-    gang.resize(0, 1, untold=(1,))
+    gang.resize(0, 1, unnotified=(1,))
     held.go_on()
     held.until(30)  # in the first generation, far from where rank 0 heard of the second
     assert gang.agent.heard.get((2, 0)) is None
@@ -150,7 +150,7 @@ def test_a_joiner_that_never_comes_costs_its_gang_nothing(make_job: MakeJob, tmp
     gang.until(new, Parked)
     held.until(5)
     gang.kill(new)
-    gang.resize(0, 1, new, untold=(new,))
+    gang.resize(0, 1, new, unnotified=(new,))
     held.go_on()
     for rank in (0, 1):
         gang.agent.until(2, rank, RankHello)
@@ -182,7 +182,7 @@ def test_a_rank_that_dies_while_a_change_is_pending_does_not_stop_the_others(mak
     new = gang.park()
     gang.until(new, Parked)
     held.until(5)
-    gang.resize(0, 1, new, untold=(1,))  # so that it stays pending
+    gang.resize(0, 1, new, unnotified=(1,))  # so that it stays pending
     held.go_on()
     gang.agent.until(2, 0, RankHello)  # it goes to the order that is there
     gang.close_up(0, new)
@@ -196,7 +196,7 @@ def test_a_released_rank_whose_peer_dies_first_is_gone_all_the_same(make_job: Ma
     held = Held(make_job, tmp_path / "code", 5, faults=(Fault(rank=1, step=20),), nodes=3)
     gang = held.gang
     held.until(5)
-    gang.resize(0, 1, untold=(0, 1))
+    gang.resize(0, 1, unnotified=(0, 1))
     gang.release(2)
     held.go_on()
     gang.agent.until(1, 0, Broken)
@@ -265,10 +265,10 @@ def test_a_rehearsal_leaves_the_state_as_it_was_built(tmp_path: Path) -> None:
     write_batches(tmp_path)
     spec = JobSpec.model_validate(tiny_resnet(tmp_path))
     state, fresh = (new_state(spec, torch.device("cpu"), tmp_path) for _ in range(2))
-    rehearse(spec, state)
+    warm_up_step(spec, state)
     assert not state.optimizer.state
     assert all(parameter.grad is None for parameter in state.task.model.parameters())
-    assert (state.step, state.begun, state.buffers_before) == (0, False, ())
+    assert (state.step, state.started, state.buffers_before) == (0, False, ())
     mine, expected = tensors_of(state), tensors_of(fresh)
     assert mine.keys() == expected.keys()
     for part in expected:
@@ -282,7 +282,7 @@ def test_a_rank_that_does_not_see_the_checkpoints_ends_before_it_joins(make_job:
     blind = gang.park(checkpoint_directory=str(tmp_path / "elsewhere"))
     ends = gang.wait()
     assert [end.exit_code for end in ends] == [0, 0, 1]
-    failure = gang.left(1, 2).result.failure if gang.left(1, 2).result else None
+    failure = gang.left(1, 2).result.failure if gang.left(1, 2).result else None  # type: ignore[union-attr]
     assert failure is not None
     assert (failure.kind, blind) == ("invalid_input", 2)
     assert "elsewhere is not the same on every node: rank 2 does not see what rank 0 wrote" in failure.message
@@ -298,7 +298,7 @@ def test_a_rank_that_sees_other_checkpoints_is_left_behind(make_job: MakeJob, tm
     new = gang.park(checkpoint_directory=str(elsewhere))
     gang.until(new, Parked)
     held.until(5)
-    gang.resize(0, 1, new, untold=(new,))
+    gang.resize(0, 1, new, unnotified=(new,))
     order = gang.orders[new]
     gang.orders[new] = msgspec.structs.replace(order, world=msgspec.structs.replace(order.world, checkpoint_directory=str(elsewhere)))
     gang.tell(new)

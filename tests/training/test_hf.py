@@ -11,17 +11,17 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from paceline.training.builtin import builtin_task
+from paceline.training.errors import InvalidInputError
+from paceline.training.models.hf import model as hf
+from paceline.training.planning.flops import flops_of
+from paceline.training.saving.shards import tensors_of
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import HfModel, StdlibText
+from paceline.training.state import new_state
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.training.states import final_state
-from training.builtin import builtin_task
-from training.errors import InvalidInputError
-from training.models.hf import model as hf
-from training.planning.flops import flops_of
-from training.saving.shards import tensors_of
-from training.spec.job import JobSpec
-from training.spec.workload import HfModel, StdlibText
-from training.state import new_state
 
 WITHOUT = "transformers is not installed"
 LLAMA = {

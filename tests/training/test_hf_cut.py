@@ -1,5 +1,5 @@
 """Models of transformers over the tensor axis: what is refused where, and jobs of them. That they train as one process does:
-`parallelism/cut/test_parity_hf.py`."""
+`parallelism/tensor_context/test_parity_hf.py`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from parallelism.cut.cut_model import CannotCutError
+from paceline.parallelism.tensor_context.shard_model import CannotShardError
+from paceline.training.models.hf import model as hf
+from paceline.training.models.hf.limits import WITHOUT_PLAN, why_not_cut
+from paceline.training.models.hf.shard import tensor_plan
+from paceline.training.spec.workload import HfModel
 from tests import factories
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.models.hf import model as hf
-from training.models.hf.limits import WITHOUT_PLAN, why_not_cut
-from training.models.hf.shard import tensor_plan
-from training.spec.workload import HfModel
 
 WITHOUT = "transformers is not installed"
 SIZES = {"vocab_size": 256, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4}
@@ -83,7 +83,7 @@ def on_meta(config: dict[str, Any]) -> torch.nn.Module:
     ],
 )
 def test_what_only_a_rank_can_tell_it_says(config: dict[str, Any], tensor: int, reason: str) -> None:
-    with pytest.raises(CannotCutError, match=reason):
+    with pytest.raises(CannotShardError, match=reason):
         tensor_plan(on_meta(config), tensor)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.training.link import Broken
 from tests.faults import Fault, Moment, computed, faulty_job, states
 from tests.gangs import RankEnd, RunningGang
 from tests.training.conftest import MakeJob
-from training.link import Broken
 
 pytestmark = pytest.mark.timeout(400)  # on a machine that is busy with other things
 RANKS, MICRO_BATCHES = 3, 6

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.training.link import Joined
 from tests import parity_table
 from tests.gangs import Job, RankEnd
 from tests.ranks import RANK_TIMEOUT_SECONDS
@@ -17,7 +18,6 @@ from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
 from tests.training.states import final_state
 from tests.waiting import wait_until
-from training.link import Joined
 
 STEPS = 20
 RELATIVE = 1e-5
@@ -163,7 +163,7 @@ def test_running_statistics_of_replicas_are_their_mean(make_job: MakeJob, tmp_pa
 SEQUENTIAL = """
 import torch
 from torch import nn
-from training.task import Task
+from paceline.training.task import Task
 
 class Numbers:
     def __len__(self):

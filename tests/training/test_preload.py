@@ -8,16 +8,16 @@ import sys
 PROGRAM = """
 import os, sys, threading
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's library starts a thread pool at import, and forks it properly
-from training import main
+from paceline.training import main
 main.preload()
 import torch
 print(threading.active_count(), len(os.listdir("/proc/self/task")), torch.cuda.is_initialized(), torch.get_num_threads())
 pid = os.fork()
 if pid == 0:
     modules = set(sys.modules)
-    from parallelism.pipelines.stage import Stage
-    from training.steps.optim import build_optimizer, clip_gradients
-    from training.spec.workload import AdamW
+    from paceline.parallelism.pipelines.stage import Stage
+    from paceline.training.optim.optimizers import build_optimizer, clip_gradients
+    from paceline.training.spec.workload import AdamW
     model = torch.nn.Linear(2, 2)
     model(torch.ones(1, 2)).sum().backward()
     clip_gradients(model.parameters(), 1.0)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from training.models.gpt import model as gpt
-from training.models.gpt import presets as gpt_presets
-from training.models.mlp import presets as mlp_presets
-from training.models.resnet import presets as resnet_presets
-from training.planning.sizes import parameter_count
-from training.spec.workload import GptModel, MlpModel, Model, ResnetModel
+from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt import presets as gpt_presets
+from paceline.training.models.mlp import presets as mlp_presets
+from paceline.training.models.resnet import presets as resnet_presets
+from paceline.training.planning.sizes import parameter_count
+from paceline.training.spec.workload import GptModel, MlpModel, Model, ResnetModel
 
 MODELS: TypeAdapter[Any] = TypeAdapter(Model)
 MAX_PLANNING_SECONDS = 5.0  # of this process's own time, whatever else the machine does

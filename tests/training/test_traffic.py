@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from distributed.abort import Fence
-from distributed.process_group import join
-from distributed.traffic import WORLD
-from monitoring.points import SENT_METRICS
-from parallelism import mesh
-from parallelism.plan import AXES, Coordinates
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import join
+from paceline.distributed.traffic import WORLD
+from paceline.monitoring.points import SENT_METRICS
+from paceline.parallelism import mesh
+from paceline.parallelism.plan import AXES, Coordinates
+from paceline.training.build import make_ready
+from paceline.training.elastic import first_assignment
+from paceline.training.link import World
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import building, new_state, rebuild_optimizer
 from tests.parallelism.parity import NothingAsked
 from tests.ranks import run_ranks
 from tests.sockets import bytes_sent
 from tests.training.specs import tiny_gpt
-from training.build import make_ready
-from training.elastic import first_deal
-from training.link import World
-from training.spec.job import JobSpec
-from training.state import building, follow_model, new_state
 
 CPU = torch.device("cpu")
 WIDTH, TIME, VOCABULARY = 16, 16, 256
@@ -48,19 +48,19 @@ def step(world: World, document: dict[str, Any], cache: str) -> Sent:
     spec = JobSpec.model_validate(document)
     state = new_state(spec, CPU, Path(cache), building(spec))
     parameters = sum(parameter.nbytes for parameter in state.task.model.parameters())
-    sizes, fence = spec.parallelism.degrees(world.world_size), Fence()
-    group = join(world, fence, mesh.lines(sizes))
+    sizes, aborter = spec.parallelism.degrees(world.world_size), GroupAborter()
+    group = join(world, aborter, mesh.axis_group_ranks(sizes))
     coordinates = Coordinates(sizes, group.rank)
     steps_from = make_ready(spec, state, group, coordinates)
-    follow_model(state, spec)
-    stepper = steps_from(spec, first_deal(spec.micro_batches, coordinates, None))
-    stepper.run(NothingAsked())
-    group.part()
-    before = bytes_sent(fence)
-    report = stepper.run(NothingAsked())
-    group.part()
-    carried = bytes_sent(fence) - before
-    group.part()  # who ends before the others have read closes their sockets
+    rebuild_optimizer(state, spec)
+    step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
+    step_runner.run(NothingAsked())
+    group.barrier_and_leave()
+    before = bytes_sent(aborter)
+    report = step_runner.run(NothingAsked())
+    group.barrier_and_leave()
+    carried = bytes_sent(aborter) - before
+    group.barrier_and_leave()  # who ends before the others have read closes their sockets
     return Sent(parameters, report.sent.by_axis, report.sent.overlapped, report.seconds, carried)
 
 

@@ -5,32 +5,32 @@ import re
 import pytest
 import torch
 
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import StepReport, make_task
+from paceline.training.trainer import StepActions, due
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.spec.job import JobSpec
-from training.state import StepReport, make_task
-from training.trainer import Due, due
 
 
 def report(step: int, *, pause: bool = False, checkpoint: bool = False) -> StepReport:
     return StepReport(step, 1.0, 1.0, 0.1, 0, 8, 0.1, {}, pause=pause, checkpoint=checkpoint, leave=False, time=0.0)
 
 
-NOTHING = Due(evaluate=False, save=False, must_save=False, stop=False)
+NOTHING = StepActions(evaluate=False, save=False, must_save=False, stop=False)
 
 
 @pytest.mark.parametrize(
     ("report_", "expected"),
     [
         (report(1), NOTHING),
-        (report(5), Due(evaluate=False, save=True, must_save=False, stop=False)),
-        (report(4), Due(evaluate=True, save=False, must_save=False, stop=False)),
-        (report(3, checkpoint=True), Due(evaluate=False, save=True, must_save=False, stop=False)),
-        (report(3, pause=True), Due(evaluate=False, save=True, must_save=True, stop=True)),
-        (report(21), Due(evaluate=True, save=True, must_save=True, stop=True)),
+        (report(5), StepActions(evaluate=False, save=True, must_save=False, stop=False)),
+        (report(4), StepActions(evaluate=True, save=False, must_save=False, stop=False)),
+        (report(3, checkpoint=True), StepActions(evaluate=False, save=True, must_save=False, stop=False)),
+        (report(3, pause=True), StepActions(evaluate=False, save=True, must_save=True, stop=True)),
+        (report(21), StepActions(evaluate=True, save=True, must_save=True, stop=True)),
     ],
 )
-def test_what_follows_a_step(report_: StepReport, expected: Due) -> None:
+def test_what_follows_a_step(report_: StepReport, expected: StepActions) -> None:
     spec = JobSpec.model_validate(tiny_gpt(steps=21, eval_every_steps=4) | {"checkpoint": {"every_steps": 5}})
     assert due(spec, report_, total_steps=21) == expected
 
@@ -38,7 +38,7 @@ def test_what_follows_a_step(report_: StepReport, expected: Due) -> None:
 def test_without_intervals_only_the_end_counts() -> None:
     spec = JobSpec.model_validate(tiny_gpt(steps=9, eval_every_steps=None))
     assert due(spec, report(6), total_steps=9) == NOTHING
-    assert due(spec, report(9), total_steps=9) == Due(evaluate=False, save=True, must_save=True, stop=True)
+    assert due(spec, report(9), total_steps=9) == StepActions(evaluate=False, save=True, must_save=True, stop=True)
 
 
 def test_a_sample_is_logged_at_the_end(make_job: MakeJob) -> None:

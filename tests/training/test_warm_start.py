@@ -13,17 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.agent.launch import keep
-from cluster.agent.spawner_link import ExitStatus
+from paceline.cluster.agent.ranks.launch import keep
+from paceline.cluster.agent.spawner_link import ExitStatus
+from paceline.location import ROOT
+from paceline.training.link import FailureReport, RankFolder, RankOrder, Result
+from paceline.training.warm_start import UserProgram, acts_at_start, exit_code_of, leave
 from tests.cluster.agent.conftest import training_job, world
 from tests.cluster.agent.spawners import Node
-from training.link import FailureReport, RankFolder, RankOrder, Result
-from training.spec.clashes import OURS
-from training.warm_start import ROOT, Program, acts_at_start
 
 pytestmark = pytest.mark.timeout(120)
 
 
+#: Folders of a checkout of Paceline, and names that users give to packages of theirs.
+ROOMS = ("api", "cli", "cluster", "db", "distributed", "monitoring", "parallelism", "scripts", "tests", "training")
 #: One spawner runs them all.
 JOBS = itertools.count()
 
@@ -71,7 +73,7 @@ class Programs:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    node = Node(tmp_path_factory.mktemp("node") / "agent", trainer="training.main")
+    node = Node(tmp_path_factory.mktemp("node") / "agent", trainer="paceline.training.main")
     yield node
     node.end()
 
@@ -118,7 +120,7 @@ def test_random_numbers_that_nobody_seeds_differ_from_rank_to_rank(programs: Pro
 
 
 def test_packages_of_the_user_win_over_those_of_paceline(programs: Programs) -> None:
-    names = sorted(OURS - {"paceline", "tests"})
+    names = ROOMS
     for name in names:
         programs.write(f"{name}/__init__.py", "mine = True")
     programs.write(
@@ -165,6 +167,43 @@ def test_workers_of_a_dataloader_and_threads_end_with_it(programs: Programs) -> 
     programs.write("work.py", "\n".join(line[4:] for line in source.splitlines()))
     ran = programs.run("work.py")
     assert (ran.told, ran.status.exit_code, ran.failure) == ([0, 1, 2, 3, "thread"], 0, None)
+
+
+LAST_LINES = """
+import os, socket, sys, torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    port = probe.getsockname()[1]
+child = os.fork()
+os.environ.update(RANK=str(int(child == 0)), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+dist.init_process_group("gloo")
+
+def train():
+    group = dist.new_group()
+    model = DistributedDataParallel(nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)]), process_group=group)
+    for _ in range(2):
+        model(torch.ones(2, 256)).sum().backward()
+    dist.destroy_process_group(group)
+
+sys.setswitchinterval(1000)  # a thread of gloo's that wants the interpreter waits as long as it would behind other processes
+for _ in range(30):
+    train()
+dist.destroy_process_group()
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_script_that_destroys_its_group_right_after_a_backward_pass_ends(programs: Programs) -> None:
+    """One run in ten stood still in the last line of its function; with this switch interval, the third pass of this loop."""
+    programs.write("last.py", LAST_LINES)
+    ran = programs.run("last.py")
+    assert (ran.told, ran.status.exit_code) == (0, 0), ran.output
 
 
 @pytest.mark.parametrize(
@@ -224,6 +263,19 @@ def test_variables_that_act_at_the_start_of_an_interpreter(variable: str, at_sta
 
 
 def test_a_command_of_another_form_is_no_python_program() -> None:
-    assert Program.parse(("python", "-u", "-m", "a.b", "-c")) == Program("a.b", ("-c",), is_module=True)
+    assert UserProgram.parse(("python", "-u", "-m", "a.b", "-c")) == UserProgram("a.b", ("-c",), is_module=True)
     with pytest.raises(ValueError, match="not the command line of a Python program"):
-        Program.parse(("bash",))
+        UserProgram.parse(("bash",))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(SystemExit(), 0), (SystemExit(3), 3), (SystemExit(-1), 255), (SystemExit("no data"), 1), (SystemExit([1]), 1), (ValueError("x"), 1)],
+)
+def test_exit_codes_are_the_interpreters(error: BaseException, code: int) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_what_is_said_instead_of_a_code_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (leave(SystemExit("no data")), leave(SystemExit(2)), leave(SystemExit(None))) == (1, 2, 0)
+    assert capsys.readouterr().err == "no data\n"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.training.link import Joined, Moving, Stalled
 from tests.faults import Fault, faulty_job, go_on
 from tests.gangs import RunningGang
 from tests.training.conftest import MakeJob
-from training.link import Joined, Moving, Stalled
 
 FAULT_STEP = 20
 STEPS = 24

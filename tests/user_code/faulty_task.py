@@ -26,16 +26,16 @@ from torch.distributed import P2POp
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from distributed.process_group import WorldGroup
-from parallelism.mesh import local_part
-from training.builtin import next_token_loss
-from training.data.sampler import Portions, Sampler
-from training.models.gpt.model import build
-from training.models.gpt.stages import units
-from training.saving import manifest
-from training.spec.job import JobSpec, TrainingLength
-from training.spec.workload import GptModel
-from training.task import Batch, Loss, Task
+from paceline.distributed.process_group import WorldGroup
+from paceline.parallelism.mesh import local_tensor
+from paceline.training.builtin import next_token_loss
+from paceline.training.data.sampler import Portions, Sampler
+from paceline.training.models.gpt.model import build
+from paceline.training.models.gpt.stages import units
+from paceline.training.saving import manifest, uncommitted
+from paceline.training.spec.job import JobSpec, TrainingLength
+from paceline.training.spec.workload import GptModel
+from paceline.training.task import Batch, Loss, Task
 
 if TYPE_CHECKING:
     from tests.faults import Moment
@@ -211,7 +211,7 @@ def places(spec: JobSpec) -> dict[tuple[int, ...], tuple[int, int]]:
 def watch_saves(progress: Progress) -> None:
     strike_around(progress, FileSystemWriter, "set_up_storage_writer", "plan")
     strike_around(progress, FileSystemWriter, "write_data", "write")
-    strike_around(progress, manifest, "describe", "hash")
+    strike_around(progress, uncommitted, "describe", "hash")
     strike_around(progress, manifest, "publish", "publish", "published")
 
 
@@ -253,7 +253,7 @@ def watch_updates(progress: Progress, model: nn.Module) -> None:
 def digest(model: nn.Module) -> str:
     found = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode() + local_part(value).contiguous().numpy().tobytes())
+        found.update(name.encode() + local_tensor(value).contiguous().numpy().tobytes())
     return found.hexdigest()
 
 

@@ -8,8 +8,8 @@ import os
 import torch
 from torch import Tensor, nn
 
-from training.spec.job import JobSpec
-from training.task import Batch, Loss, Task
+from paceline.training.spec.job import JobSpec
+from paceline.training.task import Batch, Loss, Task
 
 FEATURES = 4
 

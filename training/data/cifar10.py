@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.data.digits import Images
-from training.errors import InvalidInputError
-from training.spec.workload import Cifar10
-from training.task import Batch
+from paceline.training.data.digits import Images
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.workload import Cifar10
+from paceline.training.task import Batch
 
 TRAIN_FILES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_FILES = ("test_batch",)
@@ -119,7 +119,7 @@ def to_tensors(pixels: np.ndarray[Any, np.dtype[np.uint8]], labels: list[int]) -
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image mirrored with probability 1/2 and cropped at random from a border of PADDING zeros."""
+    """Mirror each image with probability 1/2, and crop it at random from a border of PADDING zeros."""
     count, _, height, width = images.shape
     padded = torch.nn.functional.pad(images, (PADDING,) * 4)
     top, left = torch.randint(0, 2 * PADDING + 1, (2, count), generator=generator)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.data import stdlib_text, tokens
-from training.data.token_set import TokenSet
-from training.data.tokenizer import ByteTokenizer, tokenizer_of
-from training.errors import InvalidInputError
-from training.spec.workload import StdlibText, Tokens
-from training.task import Dataset
+from paceline.training.data import stdlib_text, tokens
+from paceline.training.data.token_set import TokenSet
+from paceline.training.data.tokenizer import ByteTokenizer, tokenizer_of
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.workload import StdlibText, Tokens
+from paceline.training.task import Dataset
 
 BYTES = 256
 
@@ -41,7 +41,7 @@ def open_corpus(data: StdlibText | Tokens, context: int, vocab_size: int, cache:
 
 
 def decode_with(folder: Path, made: TokenSet, ids: Sequence[int]) -> str:
-    """Where the tokenizer's package is not installed, the ids and the way out: a sample is not worth a job."""
+    """Decode tokens. Where the tokenizer's package is not installed, return the ids and the way out: a sample is not worth a job."""
     try:
         return tokenizer_of(folder, made).decode(ids)
     except InvalidInputError as error:

@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from training.errors import InvalidInputError
+from paceline.training.errors import InvalidInputError
 
 LINES = (".jsonl", ".ndjson")
 
@@ -21,7 +21,7 @@ class Document(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class DocumentSource:
     """A file: all of it, or of a JSONL file the lines that begin at a byte in [start, end)."""
 
     path: Path
@@ -33,7 +33,7 @@ class Source:
         return self.end - self.start
 
 
-Portion = tuple[Source, ...]
+Portion = tuple[DocumentSource, ...]
 
 
 def find(inputs: Sequence[Path], match: str) -> list[Path]:
@@ -50,7 +50,7 @@ def find(inputs: Sequence[Path], match: str) -> list[Path]:
 
 
 def walk(root: Path, match: str) -> Iterator[Path]:
-    """In the order of their names, the same on every machine."""
+    """Yield the files in the order of their names, the same on every machine."""
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(folder, name) for name in sorted(names) if fnmatch(name, match) and not name.startswith("."))
@@ -58,7 +58,7 @@ def walk(root: Path, match: str) -> Iterator[Path]:
 
 def cut(files: Iterable[Path], portion_bytes: int) -> list[Portion]:
     """Whole documents, in their order: about `portion_bytes` of them to a portion."""
-    portions: list[list[Source]] = []
+    portions: list[list[DocumentSource]] = []
     room = 0
     for source in (part for file in files for part in parts(file, portion_bytes)):
         if not portions or source.bytes > room:
@@ -69,19 +69,19 @@ def cut(files: Iterable[Path], portion_bytes: int) -> list[Portion]:
     return [tuple(portion) for portion in portions]
 
 
-def parts(file: Path, most: int) -> Iterator[Source]:
+def parts(file: Path, most: int) -> Iterator[DocumentSource]:
     size = file.stat().st_size
     step = most if file.suffix in LINES else max(size, 1)
-    return (Source(file, start, min(start + step, size)) for start in range(0, size, step))
+    return (DocumentSource(file, start, min(start + step, size)) for start in range(0, size, step))
 
 
-def documents(source: Source, field: str) -> Iterator[Document]:
+def documents(source: DocumentSource, field: str) -> Iterator[Document]:
     """Empty ones are left out; `field` is what JSONL files keep the text in. Raises InvalidInputError."""
     found = lines(source, field) if source.path.suffix in LINES else [Document(str(source.path), source.path.read_bytes())]
     return (document for document in found if document.text)
 
 
-def lines(source: Source, field: str) -> Iterator[Document]:
+def lines(source: DocumentSource, field: str) -> Iterator[Document]:
     with open(source.path, "rb") as file:
         file.seek(max(0, source.start - 1))
         if source.start:

@@ -1,28 +1,32 @@
-"""Where a step's micro-batches come from: a pure function of (seed, step, micro-batch), whoever asks, in whatever order."""
+"""Where a step's micro-batches come from: a pure function of (seed, step, micro-batch), whichever rank asks, in whatever order."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from training.data.sampler import Portions, Sampler, data_generator
-from training.data.streaming import StreamFeed
-from training.spec.job import JobSpec
-from training.task import Batch, Dataset, Stream
+from paceline.training.data.sampler import Portions, Sampler, data_generator
+from paceline.training.data.streaming import StreamFeed
+from paceline.training.spec.job import JobSpec
+from paceline.training.task import Batch, Dataset, Stream
 
 
 class Feed(Protocol):
     @property
     def epoch_samples(self) -> int | None:
-        """None: nobody knows."""
+        """Samples in an epoch; None if unknown."""
         ...
 
     def micro_batch(self, step: int, index: int) -> Batch:
         """Micro-batch `index` of step `step` (from 1). Threads may ask at the same time."""
         ...
 
+    def sample_ids(self, step: int, index: int) -> list[int]:
+        """The numbers of the samples in that micro-batch; none where samples have no numbers."""
+        ...
+
 
 class DatasetFeed:
-    """Of samples that can be had in any order."""
+    """Micro-batches of a dataset whose samples can be read in any order."""
 
     def __init__(self, dataset: Dataset, seed: int, portions: Portions) -> None:
         self.dataset, self.seed = dataset, seed
@@ -34,6 +38,10 @@ class DatasetFeed:
 
     def micro_batch(self, step: int, index: int) -> Batch:
         return self.dataset.batch(self.sampler.micro_batch(step, index), data_generator(self.seed, step, index))
+
+    def sample_ids(self, step: int, index: int) -> list[int]:
+        ids: list[int] = self.sampler.micro_batch(step, index).tolist()
+        return ids
 
 
 def open_feed(train: Dataset | Stream, spec: JobSpec) -> Feed:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.errors import InvalidInputError
-from training.spec.job import TrainingLength
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.job import TrainingLength
 
 _MASK = (1 << 64) - 1
 
@@ -37,13 +37,13 @@ def epoch_order(seed: int, epoch: int, samples: int) -> Tensor:
 
 
 def data_generator(seed: int, step: int, index: int) -> torch.Generator:
-    """All the randomness that the samples of micro-batch `index` of step `step` may have."""
+    """Return the generator for micro-batch `index` of step `step`: the only randomness that its samples may use."""
     return torch.Generator().manual_seed(derive_seed(derive_seed(seed, step, index + 1)))
 
 
 @dataclass(frozen=True)
 class Portions:
-    """How each step's global batch is cut into micro-batches."""
+    """Split of each step's global batch into micro-batches."""
 
     global_batch_size: int
     micro_batch_size: int
@@ -61,7 +61,7 @@ class Portions:
         return min(self.micro_batch_size, self.global_batch_size - index * self.micro_batch_size)
 
     def weight(self, index: int) -> float:
-        """Of micro-batch `index` in the mean over the global batch."""
+        """Return the weight of micro-batch `index` in the mean over the global batch."""
         return self.size(index) / self.global_batch_size
 
 
@@ -87,7 +87,7 @@ class Sampler:
 
 
 def total_steps(length: TrainingLength, samples: int | None) -> int:
-    """Steps of the run; the last one is filled up from the epoch that would follow. `samples`: in an epoch; None: nobody knows."""
+    """Return the steps of the run; the last one is filled up from the epoch that would follow. `samples` in an epoch; None if unknown."""
     if length.steps is not None:
         return length.steps
     assert length.epochs is not None
@@ -97,6 +97,6 @@ def total_steps(length: TrainingLength, samples: int | None) -> int:
 
 
 def evaluation_indices(samples: int, limit: int | None) -> Tensor:
-    """The same held-out samples each time, spread evenly over the set."""
+    """Return the indices of the held-out samples, at most `limit`, spread evenly over the set; always the same."""
     count = min(samples, limit or samples)
     return torch.arange(count, dtype=torch.int64) * samples // count

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.data.sampler import derive_seed
-from training.errors import InvalidInputError
-from training.spec.workload import StdlibText
-from training.task import Batch
+from paceline.training.data.sampler import derive_seed
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.workload import StdlibText
+from paceline.training.task import Batch
 
 EXCLUDED = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 FORMAT = b"1"
 
 
-class Windows:
+class TextWindows:
     """Consecutive windows of context + 1 bytes over a memory-mapped file."""
 
     def __init__(self, path: Path, context: int) -> None:
@@ -44,14 +44,14 @@ class Windows:
         return (torch.from_numpy(self.text[starts[:, None] + self.offsets].astype(np.int64)),)
 
 
-def load(data: StdlibText, context: int, cache: Path) -> tuple[Windows, Windows]:
+def load(data: StdlibText, context: int, cache: Path) -> tuple[TextWindows, TextWindows]:
     """Training and held-out windows."""
     root = Path(sysconfig.get_path("stdlib"))
     files = source_files(root)
     held_out = {file for file in files if is_held_out(file.relative_to(root), data.holdout)}
     train = [file for file in files if file not in held_out]
     parts = [("train", train), ("heldout", [file for file in files if file in held_out])]
-    first, second = (Windows(cached(name, chosen, cache), context) for name, chosen in parts)
+    first, second = (TextWindows(cached(name, chosen, cache), context) for name, chosen in parts)
     return first, second
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from training.data.sampler import Portions, data_generator, derive_seed
-from training.errors import InvalidInputError
-from training.task import Batch, Stream
+from paceline.training.data.sampler import Portions, data_generator, derive_seed
+from paceline.training.errors import InvalidInputError
+from paceline.training.task import Batch, Stream
 
 
 class StreamFeed:
@@ -37,6 +37,9 @@ class StreamFeed:
         count = self._portions.size(index)
         samples = self._lanes[index].take((step - 1) * count, count)
         return self._stream.batch(samples, data_generator(self._seed, step, index))
+
+    def sample_ids(self, step: int, index: int) -> list[int]:
+        return []  # a stream's samples are told from each other by its shards alone
 
 
 class Lane:

@@ -15,16 +15,16 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from monitoring.files import write_durably
-from training.errors import InvalidInputError
-from training.saving.manifest import File, describe, is_sealed, sealed
+from paceline.monitoring.files import write_durably
+from paceline.monitoring.sealed import File, describe, is_sealed, sealed
+from paceline.training.errors import InvalidInputError
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 FORMAT = 1
 
 
-class Shard(msgspec.Struct, frozen=True, kw_only=True):
+class TokenShard(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     tokens: int
     tokens_file: str
@@ -33,14 +33,14 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenSet(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifest."""
+    """Manifest of a tokenized data set."""
 
     format: int = FORMAT
     tokenizer: Literal["bytes", "file"]  # "file": of Hugging Face, in TOKENIZER
     vocabulary: int  # ids are less than this
     end: int  # the id that ends each document
     tokenizer_files: dict[str, File]
-    shards: tuple[Shard, ...]
+    shards: tuple[TokenShard, ...]
 
     @property
     def tokens(self) -> int:
@@ -59,7 +59,7 @@ class TokenSet(msgspec.Struct, frozen=True, kw_only=True):
         return {name: file for files in (self.tokenizer_files, *(shard.files for shard in self.shards)) for name, file in files.items()}
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _FormatVersion(msgspec.Struct, frozen=True):
     format: int
 
 
@@ -68,7 +68,7 @@ def dtype_of(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
 
 
 def shard_names(number: int) -> tuple[str, str]:
-    """(tokens, ends)"""
+    """Return the names of a shard's two files: tokens, and ends of documents."""
     return f"{number:05}.tokens", f"{number:05}.ends"
 
 
@@ -78,10 +78,10 @@ def write(folder: Path, manifest: TokenSet) -> None:
 
 
 def read(folder: Path) -> TokenSet:
-    """Raises InvalidInputError if there is none, or if it is not, to the last bit, what was written."""
+    """Read the manifest. Raises InvalidInputError if there is none, or if any bit of it has changed."""
     try:
         content = (folder / MANIFEST).read_bytes()
-        made = msgspec.json.decode(content, type=_Made).format
+        made = msgspec.json.decode(content, type=_FormatVersion).format
         if made != FORMAT:
             raise InvalidInputError(f"{folder / MANIFEST} has format {made}; this version reads {FORMAT}: make the token set again")
         if not is_sealed(content):
@@ -98,12 +98,12 @@ def _way_out(folder: Path) -> str:
 
 
 def digest(folder: Path) -> str:
-    """Of the manifest, and so of all that it names."""
+    """Return the SHA-256 of the manifest, and so of all files that it names."""
     return describe(folder / MANIFEST).sha256
 
 
 def require(folder: Path, sha256: str | None) -> None:
-    """Raises InvalidInputError if it is another set than the one that is wanted."""
+    """Check that this is the wanted token set. Raises InvalidInputError for another."""
     if sha256 is not None and (found := digest(folder)) != sha256:
         raise InvalidInputError(
             f"{folder} on this machine has SHA-256 {found}, not data.sha256={sha256}: copy the same token set to every node, or correct the job"

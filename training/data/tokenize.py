@@ -25,20 +25,20 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from monitoring.files import make_folders, write_durably
-from training.data import token_set
-from training.data.documents import Portion, documents
-from training.data.token_set import TOKENIZER, Shard, TokenSet, dtype_of, shard_names
-from training.data.tokenizer import BYTES, Tokenizer, open_tokenizer
-from training.errors import InvalidInputError, TokenSetExistsError, WorkerLostError
-from training.saving.manifest import File, describe
+from paceline.monitoring.files import make_folders, write_durably
+from paceline.monitoring.sealed import File, describe
+from paceline.training.data import token_set
+from paceline.training.data.documents import Portion, documents
+from paceline.training.data.token_set import TOKENIZER, TokenSet, TokenShard, dtype_of, shard_names
+from paceline.training.data.tokenizer import BYTES, Tokenizer, open_tokenizer
+from paceline.training.errors import InvalidInputError, TokenSetExistsError, WorkerLostError
 
 PLAN = "unfinished.json"
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What shards are made by."""
+class TokenizeRecipe:
+    """Options that decide how shards are made."""
 
     tokenizer: str  # "bytes", or the path of a tokenizer.json
     end_token: str | None
@@ -46,7 +46,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TokenizeProgress:
     shards: int
     of_shards: int
     bytes: int  # of input
@@ -54,12 +54,14 @@ class Progress:
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """Kept in an unfinished folder: whoever goes on must want the same."""
+    """Options kept in an unfinished folder: a run that goes on there must have the same."""
 
     sha256: str
 
 
-def tokenize(folder: Path, portions: Sequence[Portion], recipe: Recipe, workers: int, tell: Callable[[Progress], None]) -> TokenSet:
+def tokenize(
+    folder: Path, portions: Sequence[Portion], recipe: TokenizeRecipe, workers: int, tell: Callable[[TokenizeProgress], None]
+) -> TokenSet:
     """Make `folder` the token set of these portions, or finish it. Raises TrainingError, and OSError where the disk refuses."""
     tokenizer = open_tokenizer(recipe.tokenizer, recipe.end_token)
     make_folders(folder)
@@ -77,9 +79,9 @@ def tokenize(folder: Path, portions: Sequence[Portion], recipe: Recipe, workers:
         return finish(folder, len(portions), tokenizer, recipe)
 
 
-def progress(portions: Sequence[Portion], done: Collection[int]) -> Progress:
+def progress(portions: Sequence[Portion], done: Collection[int]) -> TokenizeProgress:
     sizes = [sum(source.bytes for source in portion) for portion in portions]
-    return Progress(len(done), len(portions), sum(sizes[number] for number in done), sum(sizes))
+    return TokenizeProgress(len(done), len(portions), sum(sizes[number] for number in done), sum(sizes))
 
 
 @contextlib.contextmanager
@@ -109,8 +111,8 @@ def begin(folder: Path, sha256: str) -> None:
     write_durably(folder / PLAN, msgspec.json.encode(_Plan(sha256)))
 
 
-def fingerprint(portions: Sequence[Portion], recipe: Recipe) -> str:
-    """Of everything that decides what the shards hold."""
+def fingerprint(portions: Sequence[Portion], recipe: TokenizeRecipe) -> str:
+    """Return a hash of everything that decides the content of the shards."""
     digest = hashlib.sha256(repr(recipe).encode())
     if recipe.tokenizer != BYTES:
         digest.update(describe(Path(recipe.tokenizer)).sha256.encode())
@@ -128,7 +130,10 @@ def record_of(folder: Path, number: int) -> Path:
 
 @contextlib.contextmanager
 def processes(count: int) -> Iterator[Executor]:
-    """They end with this block, however it is left, and with this process, however it ends: then the kernel closes the pipe."""
+    """Yield a pool of `count` processes.
+
+    The processes end with the block, however it is left, and with this process, however it ends: then the kernel closes the pipe.
+    """
     context = multiprocessing.get_context("spawn")
     leash, hand = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(count, context, initializer=end_with, initargs=(leash,))
@@ -143,7 +148,7 @@ def processes(count: int) -> Iterator[Executor]:
 
 
 def end_with(leash: Connection) -> None:
-    """In a new process: what is pressed at the terminal is for its parent, and it ends when the other end of `leash` is closed."""
+    """Prepare a new worker process: keys pressed at the terminal are its parent's, and it ends when the other end of `leash` is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_wait_and_end, args=(leash,), daemon=True).start()
 
@@ -153,15 +158,15 @@ def _wait_and_end(leash: Connection) -> None:
     os._exit(1)
 
 
-def make_shard(folder: Path, number: int, portion: Portion, recipe: Recipe) -> None:
-    """Done when its record is on disk."""
+def make_shard(folder: Path, number: int, portion: Portion, recipe: TokenizeRecipe) -> None:
+    """Make a shard, which counts once its record is on disk."""
     tokenizer = open_tokenizer(recipe.tokenizer, recipe.end_token)
     names = tokens_file, ends_file = shard_names(number)
     with durable(folder / tokens_file) as file:
         ends = np.array(list(write_documents(file, tokenizer, portion, recipe.field)), dtype="<u8")
     with durable(folder / ends_file) as file:
         file.write(ends.tobytes())
-    shard = Shard(
+    shard = TokenShard(
         documents=len(ends),
         tokens=int(ends[-1]) if len(ends) else 0,
         tokens_file=tokens_file,
@@ -195,10 +200,10 @@ def write_documents(file: BinaryIO, tokenizer: Tokenizer, portion: Portion, fiel
         yield total
 
 
-def finish(folder: Path, portions: int, tokenizer: Tokenizer, recipe: Recipe) -> TokenSet:
-    """All shards are done: name them in the manifest, and only then forget what an unfinished run needs."""
+def finish(folder: Path, portions: int, tokenizer: Tokenizer, recipe: TokenizeRecipe) -> TokenSet:
+    """Name all shards in the manifest, and only then delete what an unfinished run needs."""
     records = [record_of(folder, number) for number in range(portions)]
-    shards = tuple(shard for record in records if (shard := msgspec.json.decode(record.read_bytes(), type=Shard)).documents)
+    shards = tuple(shard for record in records if (shard := msgspec.json.decode(record.read_bytes(), type=TokenShard)).documents)
     if not shards:
         raise InvalidInputError("the inputs hold no text")
     made = TokenSet(

@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.token_set import TOKENIZER, TokenSet
-from training.errors import InvalidInputError
+from paceline.training.data.token_set import TOKENIZER, TokenSet
+from paceline.training.errors import InvalidInputError
 
 BYTES = "bytes"
 #: What widely used tokenizers call the token that ends a document.
@@ -26,7 +26,7 @@ class Tokenizer(Protocol):
     end: int
 
     def encode(self, text: bytes) -> NDArray[Any]:
-        """Raises UnicodeDecodeError where it takes UTF-8 only, and `text` is none."""
+        """Return the token ids of `text`. Raises UnicodeDecodeError if the tokenizer takes only UTF-8 and `text` is not."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str: ...

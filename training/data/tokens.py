@@ -16,15 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data import token_set
-from training.data.token_set import Shard, TokenSet
-from training.errors import InvalidInputError
-from training.spec.workload import Tokens
-from training.task import Batch
+from paceline.training.data import token_set
+from paceline.training.data.token_set import TokenSet, TokenShard
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.workload import Tokens
+from paceline.training.task import Batch
 
 
 @dataclass(frozen=True)
-class Runs:
+class TokenRuns:
     """Documents that follow each other in their shard: where each run begins in the text that they form together, and where it lies."""
 
     begins: NDArray[np.int64]  # one more than runs: the last is the length of the text
@@ -36,10 +36,10 @@ class Runs:
         return int(self.begins[-1])
 
 
-class Windows:
+class TokenWindows:
     """Consecutive windows of context + 1 tokens over `runs`."""
 
-    def __init__(self, tokens: Sequence[NDArray[Any]], runs: Runs, context: int) -> None:
+    def __init__(self, tokens: Sequence[NDArray[Any]], runs: TokenRuns, context: int) -> None:
         self.tokens, self.runs, self.context = tokens, runs, context
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Windows:
             place, filled, run = place + count, filled + count, run + 1
 
 
-def load(data: Tokens, context: int, vocab_size: int) -> tuple[Windows, Windows | None, TokenSet]:
+def load(data: Tokens, context: int, vocab_size: int) -> tuple[TokenWindows, TokenWindows | None, TokenSet]:
     """Training and held-out windows (None: nothing is held out), and the manifest. Raises InvalidInputError."""
     folder = Path(data.path)
     made = token_set.read(folder)
@@ -72,7 +72,7 @@ def load(data: Tokens, context: int, vocab_size: int) -> tuple[Windows, Windows 
     for _ in token_set.check_hashes(folder, made) if data.verify else ():
         pass
     tokens = [np.memmap(folder / shard.tokens_file, dtype=made.dtype, mode="r") for shard in made.shards]
-    train, held_out = (Windows(tokens, runs, context) for runs in split(folder, made.shards, data.holdout))
+    train, held_out = (TokenWindows(tokens, runs, context) for runs in split(folder, made.shards, data.holdout))
     require_windows(folder, made, data, train, held_out)
     return train, held_out if data.holdout else None, made
 
@@ -85,7 +85,7 @@ def require_vocabulary(folder: Path, made: TokenSet, vocab_size: int) -> None:
         )
 
 
-def require_windows(folder: Path, made: TokenSet, data: Tokens, train: Windows, held_out: Windows) -> None:
+def require_windows(folder: Path, made: TokenSet, data: Tokens, train: TokenWindows, held_out: TokenWindows) -> None:
     if not len(train):
         raise InvalidInputError(
             f"{folder} leaves {train.runs.tokens} tokens to train on, fewer than one window of context={train.context} and a target; "
@@ -98,9 +98,9 @@ def require_windows(folder: Path, made: TokenSet, data: Tokens, train: Windows, 
         )
 
 
-def split(folder: Path, shards: Sequence[Shard], holdout: float) -> tuple[Runs, Runs]:
-    """Of training and of held-out documents; which is which depends on a document's number alone."""
-    sides: tuple[list[Piece], list[Piece]] = ([], [])
+def split(folder: Path, shards: Sequence[TokenShard], holdout: float) -> tuple[TokenRuns, TokenRuns]:
+    """Return the runs of training documents and of held-out documents. A document's number alone decides which it belongs to."""
+    sides: tuple[list[TokenPiece], list[TokenPiece]] = ([], [])
     first = 0
     for number, shard in enumerate(shards):
         ends = np.fromfile(folder / shard.ends_file, dtype="<u8").astype(np.int64)
@@ -112,7 +112,7 @@ def split(folder: Path, shards: Sequence[Shard], holdout: float) -> tuple[Runs, 
 
 
 @dataclass(frozen=True)
-class Piece:
+class TokenPiece:
     """The runs of one shard."""
 
     shard: int
@@ -120,18 +120,18 @@ class Piece:
     lengths: NDArray[np.int64]
 
 
-def pieces(shard: int, ends: NDArray[np.int64], held: NDArray[np.bool_]) -> tuple[Piece, Piece]:
+def pieces(shard: int, ends: NDArray[np.int64], held: NDArray[np.bool_]) -> tuple[TokenPiece, TokenPiece]:
     """Neighbours on the same side become one run."""
     firsts = np.flatnonzero(np.diff(held, prepend=~held[:1]))
     begins = np.concatenate(([0], ends[:-1]))[firsts]
     lengths = np.diff(np.append(begins, ends[-1]))
     is_held = held[firsts]
-    return Piece(shard, begins[~is_held], lengths[~is_held]), Piece(shard, begins[is_held], lengths[is_held])
+    return TokenPiece(shard, begins[~is_held], lengths[~is_held]), TokenPiece(shard, begins[is_held], lengths[is_held])
 
 
-def joined(found: Sequence[Piece]) -> Runs:
+def joined(found: Sequence[TokenPiece]) -> TokenRuns:
     lengths = np.concatenate([piece.lengths for piece in found])
-    return Runs(
+    return TokenRuns(
         begins=np.concatenate(([0], np.cumsum(lengths))),
         shards=np.repeat([piece.shard for piece in found], [len(piece.lengths) for piece in found]),
         offsets=np.concatenate([piece.offsets for piece in found]),

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parallelism.planning.shape import MASTER_BYTES, Layer, Numbers, Shape
+from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, Numbers
 
 TOKEN_ID_BYTES = 8
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Its sizes."""
+    """Sizes of a decoder-only transformer."""
 
     context: int
     vocabulary: int
@@ -36,12 +36,12 @@ class Decoder:
 
     @property
     def matrices(self) -> int:
-        """Of a block: elements."""
+        """Number of elements in the matrices of one block."""
         return 2 * self.dim * (self.queries + self.keys) + 3 * self.dim * self.width
 
-    def shape(self, numbers: Numbers) -> Shape:
+    def shape(self, numbers: Numbers) -> ModelShape:
         layers = (self._embedding(numbers), *[self._block(numbers)] * self.layers, self._head(numbers), self._loss(numbers))
-        return Shape(layers, heads=self.heads, sequence=self.context)
+        return ModelShape(layers, heads=self.heads, sequence=self.context)
 
     def _embedding(self, numbers: Numbers) -> Layer:
         table = self.vocabulary * self.dim
@@ -72,7 +72,7 @@ class Decoder:
             saved=tokens * (norms + inputs + attention + self._head_norms(numbers) + feed_forward + dropped),
             gathered=tokens * (inputs + (norms if self.parts_have_sequences else 0)),
             working=tokens * (MASTER_BYTES * dim + 2 * size * width),  # gradients of the residual stream, of silu and of up
-            put_off=tokens * (inputs + size * (queries + width) + results),
+            deferred=tokens * (inputs + size * (queries + width) + results),
             input=tokens * MASTER_BYTES * dim,
             checkpoint=tokens * MASTER_BYTES * dim,
             products=tokens * (size * (2 * queries + 2 * keys + 2 * dim + 2 * width) + sums),
@@ -102,7 +102,7 @@ class Decoder:
             saved=tokens * (norm + inputs),
             gathered=tokens * (inputs + (norm if self.parts_have_sequences else 0)),
             working=tokens * (numbers.compute * (self.vocabulary + self.dim) + cast),  # gradients of the logits and of their input
-            put_off=tokens * (inputs + numbers.compute * self.vocabulary),
+            deferred=tokens * (inputs + numbers.compute * self.vocabulary),
             input=tokens * MASTER_BYTES * self.dim,
             flops=2 * tokens * table,
             whole_input=self.parts_have_sequences,
@@ -113,7 +113,9 @@ class Decoder:
         (over a tensor axis) the softmax too."""
         logits = self.context * self.vocabulary * MASTER_BYTES
         cast = numbers.compute * self.context * self.vocabulary if numbers.casts else 0  # the logits before they are made fp32
-        return Layer(name="the loss", saved=logits, working=2 * logits, working_if_cut=logits, forward_working=logits + cast, input=logits)
+        return Layer(
+            name="the loss", saved=logits, working=2 * logits, working_if_sharded=logits, forward_working=logits + cast, input=logits
+        )
 
 
 def _inputs(products: int, dim: int, numbers: Numbers) -> int:

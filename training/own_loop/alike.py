@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from distributed.process_group import Group
-from training.errors import InvalidInputError
+from paceline.distributed.process_group import Group
+from paceline.training.errors import InvalidInputError
 
 Signature = dict[str, tuple[tuple[int, ...], str]]
 
 
 @torch.no_grad()
-def begin_alike(model: nn.Module, group: Group) -> None:
-    """In place, before the model is wrapped. Raises InvalidInputError on every rank where models differ in more than their numbers."""
+def broadcast_model(model: nn.Module, group: Group) -> None:
+    """Copy rank 0's parameters and buffers to all ranks, in place, before the model is wrapped. Raises InvalidInputError on every rank
+    if the models differ in names, shapes or dtypes."""
     tensors = dict(named_tensors(model))
     require_same([dict(each) for each in group.gather(signature(tensors))])
     passes = [each for each in spread(group.world_size) if group.rank in each]
@@ -54,7 +55,7 @@ def spelled(found: tuple[tuple[int, ...], str] | None) -> str:
 
 
 def spread(ranks: int) -> Iterator[tuple[int, int]]:
-    """(source, target): from rank 0 to all, twice as many in each round; who sends has received before."""
+    """Yield (source, target) from rank 0 to all ranks, twice as many in each round; a rank sends after it has received."""
     reached = 1
     while reached < ranks:
         yield from ((rank, rank + reached) for rank in range(min(reached, ranks - reached)))

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.errors import InvalidInputError
+from paceline.training.errors import InvalidInputError
 
 #: Scalar mean over the batch from (outputs, targets); None: the outputs have it as `loss`, as those of transformers' models do.
 Criterion = Callable[[Any, Any], Tensor]
 
 
 def parts_of(batch: Any) -> tuple[Any, Any]:
-    """(inputs, targets)"""
+    """Split a batch into (inputs, targets); a batch that is no pair is both."""
     return (batch[0], batch[1]) if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, batch)
 
 
@@ -30,7 +30,7 @@ def outputs_of(model: nn.Module, inputs: Any) -> Any:
 
 
 def loss_of(model: nn.Module, batch: Any, criterion: Criterion | None) -> Tensor:
-    """Raises InvalidInputError where it is no scalar that gradients can be computed of."""
+    """Compute the loss of a batch. Raises InvalidInputError if it is not a scalar with gradients."""
     inputs, targets = parts_of(batch)
     outputs = outputs_of(model, inputs)
     loss: object = getattr(outputs, "loss", None) if criterion is None else criterion(outputs, targets)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import torch
 
-from training.data.sampler import derive_seed
+from paceline.training.data.sampler import derive_seed
 
 
 @contextlib.contextmanager
 def seeded(device: torch.device, *place: int) -> Iterator[None]:
-    """What torch draws in here depends on `place` alone; the caller's generators are left as they were."""
+    """Make torch's random numbers within the block depend on `place` alone. The caller's generators are left as they were."""
     with torch.random.fork_rng([] if device.type == "cpu" else [device]):
         torch.default_generator.manual_seed(derive_seed(*place))
         if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""What the updates of an own loop came to: said to whoever listens, and summed up for whoever asks."""
+"""Measurements of an own loop's updates: recorded as curves, and summarized."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import torch
 
-from distributed.env import Position
-from distributed.traffic import Sent
-from monitoring.devices import model_flops_utilization
-from monitoring.points import OWN_LOOP_NAMES, communication
-from monitoring.recorder import Recorder
-from training.reporting.telemetry import memory_bytes, peak_memory_bytes, peak_of_device
-from training.steps.loss_scale import Unscaled
+from paceline.distributed.env import Position
+from paceline.distributed.traffic import Sent
+from paceline.monitoring.devices import model_flops_utilization
+from paceline.monitoring.points import OWN_LOOP_NAMES, communication
+from paceline.monitoring.recorder import Recorder
+from paceline.training.optim.loss_scale import Unscaled
+from paceline.training.reporting.telemetry import memory_bytes, peak_memory_bytes, peak_of_device
 
 #: Updates that `Meter.summary` looks back on.
 WINDOW = 100
@@ -23,7 +23,7 @@ WINDOW = 100
 
 @dataclass(frozen=True)
 class Update:
-    """One step of the optimizer, the same on every rank but for the times."""
+    """Result of one step of the optimizer, the same on every rank except for times."""
 
     step: int  # batches that each rank has trained on by now: what curves and checkpoints go by
     loss: float  # mean over the batches of all ranks in this update
@@ -37,15 +37,15 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """What a sample is, as far as the user says."""
+class SampleSize:
+    """Tokens and floating-point operations of one sample, as far as the user gives them."""
 
     tokens: int | None
     flops: float | None  # forward and backward
 
 
 class Meter:
-    def __init__(self, place: Position, device: torch.device, precision: str, sample: Arithmetic, recorders: Sequence[Recorder]) -> None:
+    def __init__(self, place: Position, device: torch.device, precision: str, sample: SampleSize, recorders: Sequence[Recorder]) -> None:
         self._place, self._device, self._sample = place, device, sample
         self._recorders = recorders
         for recorder in recorders:
@@ -57,22 +57,23 @@ class Meter:
         self._newest.append(update)
         values = {**update.parts, "step_seconds": update.seconds, **self._memory(), **communication(*update.sent)}
         if self._place.rank == 0:
-            values |= told_by_one(update) | self._rates(update.samples / update.seconds)
+            values |= job_values(update) | self._rates(update.samples / update.seconds)
         for recorder in self._recorders:
             recorder.record(update.step, dict(values))
 
     def summary(self) -> dict[str, float]:
-        """Of the newest WINDOW updates: medians of times, rates over all of them; loss and norm are the newest's. Empty before the first."""
+        """Summarize the newest WINDOW updates: medians of times, rates over all, the newest loss and norm. Empty before the first
+        update."""
         if not self._newest:
             return {}
         seconds = sum(update.seconds for update in self._newest)
         times = [{"step_seconds": update.seconds, **update.parts} for update in self._newest]
         medians = {name: statistics.median(each[name] for each in times) for name in times[0]}
         rates = self._rates(sum(update.samples for update in self._newest) / seconds)
-        return told_by_one(self._newest[-1]) | rates | medians | self._memory()
+        return job_values(self._newest[-1]) | rates | medians | self._memory()
 
     def _rates(self, samples_per_second: float) -> dict[str, float]:
-        """What is not known is left out: MFU of a model whose arithmetic nobody says, or on a device whose peak is not listed."""
+        """Rates as far as they are known: there is no MFU of a model of unknown arithmetic, or on a device whose peak is not listed."""
         rates = {"samples_per_second": samples_per_second}
         if self._sample.tokens is not None:
             rates["tokens_per_second"] = samples_per_second * self._sample.tokens
@@ -89,5 +90,5 @@ class Meter:
             recorder.flush()
 
 
-def told_by_one(update: Update) -> dict[str, float]:
+def job_values(update: Update) -> dict[str, float]:
     return {"loss": update.loss, "gradient_norm": update.gradient_norm, "learning_rate": update.learning_rate, **update.scale.metrics}

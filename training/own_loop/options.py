@@ -11,9 +11,10 @@ from typing import Literal, get_args
 
 from pydantic import ValidationError
 
-from parallelism.plan import Choices, Degrees, WorldSizeMismatchError
-from training.errors import InvalidInputError
-from training.spec.strategy import Parallelism
+from paceline.parallelism.plan import Degrees, ParallelizeOptions, WorldSizeMismatchError
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.refusals import in_words
+from paceline.training.spec.strategy import Parallelism
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Recomputed = Literal["none", "selective", "full"]
@@ -32,8 +33,8 @@ class Options:
     seed: int
 
     @property
-    def choices(self) -> Choices:
-        return Choices(
+    def choices(self) -> ParallelizeOptions:
+        return ParallelizeOptions(
             precision=self.precision,
             activation_checkpointing=self.parallelism.activation_checkpointing,
             reshard_after_forward=self.parallelism.reshard_after_forward,
@@ -66,7 +67,7 @@ def read_options(
     cpu_offload: bool,
     seed: int,
 ) -> Options:
-    """Raises InvalidInputError."""
+    """Check a Trainer's arguments and return them as `Options`. Raises InvalidInputError."""
     return Options(
         parallelism=read_parallelism(strategy, activation_checkpointing, cpu_offload=cpu_offload),
         precision=read_precision(mixed_precision),
@@ -94,11 +95,13 @@ def read_parallelism(strategy: str | Mapping[str, object], activation_checkpoint
     try:
         return Parallelism.model_validate(given)
     except ValidationError as error:
-        raise InvalidInputError("; ".join(told(each) for each in error.errors())) from error
+        raise InvalidInputError("; ".join(describe_error(each) for each in error.errors())) from error
 
 
-def told(error: Mapping[str, object]) -> str:
-    """One finding of pydantic; ours name the field themselves."""
+def describe_error(error: Mapping[str, object]) -> str:
+    """Describe one validation error of `parallelism`."""
+    if words := in_words(error, Parallelism):
+        return words
     where = error["loc"]
     assert isinstance(where, tuple)
     return f"{'.'.join(map(str, where))}={error['input']!r}: {error['msg']}" if where else str(error["msg"])

@@ -6,35 +6,41 @@ import atexit
 import functools
 from pathlib import Path
 
-from distributed.env import Position, rank_folder
-from monitoring.event_file import EventFile
-from monitoring.recorder import Recorder, recorder_at
-from monitoring.sinks import events_at
-from training.link import RankFolder
+from paceline.distributed.env import Position, rank_folder
+from paceline.monitoring.event_file import EventFileWriter
+from paceline.monitoring.recorder import Recorder, recorder_at
+from paceline.monitoring.sinks import events_at
+from paceline.training.link import RankFolder
 
 
 @functools.cache
 def job_recorder() -> Recorder | None:
-    """Of the job that this process is a rank of; None outside one. What it was given is written when the process ends."""
-    path = rank_folder()
-    if path is None:
+    """Return the recorder of the job that this process is a rank of; None outside a job. Queued records are written when the process
+    ends."""
+    folder = job_folder()
+    if folder is None:
         return None
-    folder = RankFolder.at(path)
     recorder = recorder_at(folder.metrics)
-    recorder.tell = lambda dropped: events_at(folder.events).tell_dropped(dropped)  # opened when there is something to tell
+    recorder.on_dropped = lambda dropped: events_at(folder.events).emit_dropped(dropped)  # opened when there is something to tell
     return kept_to_the_end(recorder)
 
 
+def job_folder() -> RankFolder | None:
+    """The folder of this process, which is a rank of a job; None outside one."""
+    path = rank_folder()
+    return None if path is None else RankFolder.at(path)
+
+
 def recorders_for(place: Position, log_folder: Path | None) -> list[Recorder]:
-    """Of every rank in a job; TensorBoard's files are written by rank 0 alone."""
+    """Return the recorders of a Trainer: in a job every rank has one; rank 0 alone writes TensorBoard's files to `log_folder`."""
     job = job_recorder()
     found = [] if job is None else [job]
     if log_folder is not None and place.rank == 0:
-        found.append(kept_to_the_end(Recorder(EventFile(log_folder))))
+        found.append(kept_to_the_end(Recorder(EventFileWriter(log_folder))))
     return found
 
 
 def kept_to_the_end(recorder: Recorder) -> Recorder:
-    """Its thread ends with the process, whatever is queued."""
+    """Close the recorder when the process ends, whatever is queued, and return it."""
     atexit.register(recorder.close)
     return recorder

@@ -1,4 +1,4 @@
-"""Checkpoints of an own loop: the same transactions as a job's, found by looking into their folder, since nobody keeps a record of them."""
+"""Checkpoints of an own loop: the same transactions as a job's, found by looking into their folder, since no coordinator keeps a record of them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from distributed.process_group import Group
-from monitoring.sinks import on_the_wire
-from training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
-from training.own_loop.options import Options
-from training.saving import checkpoint, shards
-from training.saving import manifest as manifests
-from training.saving.draft import draft_of
-from training.saving.manifest import Manifest
-from training.saving.parts import Division
-from training.saving.together import together
-from training.saving.vault import open_vault
-from training.saving.writers import AtOnce
-from training.steps.loss_scale import Unscaled
+from paceline.distributed.process_group import Group
+from paceline.monitoring.sinks import on_the_wire
+from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
+from paceline.training.optim.loss_scale import Unscaled
+from paceline.training.own_loop.options import Options
+from paceline.training.saving import checkpoint, shards
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import open_directory
+from paceline.training.saving.collective_work import run_on_all_ranks
+from paceline.training.saving.manifest import Manifest
+from paceline.training.saving.parts import SavePlanner
+from paceline.training.saving.uncommitted import draft_of
+from paceline.training.saving.writers import BlockingWriter
 
 #: In place of a job's id.
 OWN_LOOP = "own-loop"
@@ -38,8 +38,8 @@ class Stateful(Protocol):
 
 
 @dataclass(frozen=True)
-class Training:
-    """What a checkpoint of an own loop holds."""
+class TrainingObjects:
+    """Model, optimizer and scheduler of an own loop: the content of its checkpoints."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -55,27 +55,31 @@ class Training:
             self.scheduler.load_state_dict(tensors["scheduler"])
 
 
-class OwnVault:
-    """One directory that all ranks see, and one generation of what is saved there: nothing is ever overwritten."""
+class OwnCheckpointDirectory:
+    """Directory that all ranks see, with one generation of saves in it: nothing is ever overwritten."""
 
     def __init__(self, directory: Path, group: Group, options: Options) -> None:
         self.directory, self.group, self._options = directory, group, options
-        taken = together(group, lambda: generations(directory) if group.rank == 0 else [], CheckpointSaveError)[0]
-        self._division = Division()
-        self.generation = 1 + max(taken, default=0)
-        open_vault(self, ())
+        snapshots = run_on_all_ranks(group, lambda: generations(directory) if group.rank == 0 else [], CheckpointSaveError)[0]
+        self._planner = SavePlanner()
+        self.generation = 1 + max(snapshots, default=0)
+        open_directory(self, ())
 
-    def save(self, training: Training, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Path:
-        """Raises CheckpointSaveError on every rank if any of them failed."""
+    def save(self, training: TrainingObjects, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Path:
+        """Save the training state, and return its folder. Raises CheckpointSaveError on every rank if any of them failed."""
         final = self.directory / manifests.directory_name(step, self.generation)
         if any(self.group.gather(final.exists())):
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
-        made = draft_of(self.group, self._division, final, training.tensors(), self._describe(step, scale, metrics), AtOnce().take)
+        made = draft_of(
+            self.group, self._planner, final, training.tensors(), self._describe(step, scale, metrics), BlockingWriter().snapshot
+        )
         return checkpoint.commit(self.group, made).directory
 
-    def load_newest(self, training: Training) -> Manifest | None:
-        """Of the newest that verifies; None where there is none at all. Raises NoUsableCheckpointError where all of them are damaged."""
-        found = together(self.group, lambda: newest_first(self.directory) if self.group.rank == 0 else [], CheckpointCorruptError)[0]
+    def load_newest(self, training: TrainingObjects) -> Manifest | None:
+        """Load the newest checkpoint that verifies; None if there is no checkpoint. Raises NoUsableCheckpointError if all are damaged."""
+        found = run_on_all_ranks(self.group, lambda: newest_first(self.directory) if self.group.rank == 0 else [], CheckpointCorruptError)[
+            0
+        ]
         for folder in found:
             try:
                 return load(training, folder, self.group)
@@ -105,17 +109,17 @@ class OwnVault:
         )
 
 
-def load(training: Training, folder: Path, group: Group) -> Manifest:
-    """What else is to be known of it. Raises CheckpointCorruptError on every rank."""
+def load(training: TrainingObjects, folder: Path, group: Group) -> Manifest:
+    """Load the checkpoint into `training`, and return its manifest. Collective. Raises CheckpointCorruptError on every rank."""
     manifest = checkpoint.verify(group, folder)
     tensors = training.tensors()
-    together(group, lambda: shards.read(tensors, folder), CheckpointCorruptError)
+    run_on_all_ranks(group, lambda: shards.read(tensors, folder), CheckpointCorruptError)
     training.put(tensors)
     return manifest
 
 
 def generations(directory: Path) -> list[int]:
-    """Of all saves in it, finished or not."""
+    """Return the generation of each save in `directory`, finished or not."""
     names = (manifests.NAME.fullmatch(folder.name) for folder in directory.glob("step-*"))
     return [int(name["generation"]) for name in names if name is not None]
 

@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from distributed.process_group import Group
-from parallelism.data_parallel import Wrapped
-from parallelism.plan import even_deal
-from parallelism.precision import autocast, scaled, unscale_gradients
-from training.own_loop.batches import Criterion, loss_of, samples_in, to_device
-from training.own_loop.chance import seeded
-from training.own_loop.meter import Update
-from training.own_loop.options import Options
-from training.steps.loss_scale import Unscaled, loss_scale_for
-from training.steps.optim import clip_gradients
-from training.steps.stepping import StepClock
+from paceline.distributed.process_group import Group
+from paceline.parallelism.data_parallel import Wrapped
+from paceline.parallelism.plan import assign_evenly
+from paceline.parallelism.precision import autocast, scaled, unscale_gradients
+from paceline.training.optim.loss_scale import Unscaled, loss_scale_for
+from paceline.training.optim.optimizers import clip_gradients
+from paceline.training.own_loop.batches import Criterion, loss_of, samples_in, to_device
+from paceline.training.own_loop.chance import seeded
+from paceline.training.own_loop.meter import Update
+from paceline.training.own_loop.options import Options
+from paceline.training.steps.stepping import StepClock
 
 
-class Stepper:
+class OwnLoopStepRunner:
     """`step`: batches that every rank has trained on so far; `pending`: those of the update under way."""
 
     def __init__(self, options: Options, model: nn.Module, wrapped: Wrapped, group: Group, device: torch.device) -> None:
@@ -31,7 +31,7 @@ class Stepper:
         self.scale = loss_scale_for(options.precision)
         self.wrapped = wrapped
         self._options, self._model, self._group, self._device = options, model, group, device
-        self._deal = even_deal(options.accumulation * group.world_size, group.world_size, group.rank)
+        self._assignment = assign_evenly(options.accumulation * group.world_size, group.world_size, group.rank)
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # of the update under way: mean loss, samples
         self._buffers: list[Tensor] = []  # as the update under way found them
         self._finish: Callable[[], Tensor] | None = None  # waits for those of all ranks
@@ -39,7 +39,7 @@ class Stepper:
         group.sent()  # forget how the ranks came to be alike
 
     def go_on_from(self, step: int, scale: Unscaled, optimizer: torch.optim.Optimizer) -> None:
-        """Whatever was under way."""
+        """Continue from `step`, dropping batches that are accumulated but not applied."""
         optimizer.zero_grad()
         self.step, self.scale, self.pending = step, scale, 0
 
@@ -47,7 +47,7 @@ class Stepper:
         """Gradients of one batch; whether it was an update's last one. Only with that do whole models speak to each other."""
         clock = self._clock = self._clock or StepClock()
         if self.pending == 0:
-            self.wrapped.begin_step(self._deal, {})
+            self.wrapped.begin_step(self._assignment, {})
             self._sums = torch.zeros_like(self._sums)
             self._buffers = [buffer.clone() for buffer in self._model.buffers()]
         batch = to_device(batch, self._device)
@@ -66,13 +66,13 @@ class Stepper:
     def _forward(self, batch: Any, criterion: Criterion | None) -> Tensor:
         """This batch's part of the mean over all batches of the update."""
         with seeded(self._device, self._options.seed, self.step, self._group.rank), autocast(self._options.precision, self._device):
-            loss = loss_of(self.wrapped.module, batch, criterion) / self._deal.micro_batches
+            loss = loss_of(self.wrapped.module, batch, criterion) / self._assignment.micro_batches
         self._sums[0] += loss.detach()
         self._sums[1] += samples_in(batch)
         return loss
 
     def update(self, optimizer: torch.optim.Optimizer) -> Update:
-        """One whose gradients overflowed in fp16 leaves nothing in the model."""
+        """Update the parameters from the accumulated gradients. An update that overflows in fp16 leaves nothing in the model."""
         assert self._clock is not None
         assert self._finish is not None
         clock = self._clock
@@ -90,7 +90,7 @@ class Stepper:
     def _apply(self, optimizer: torch.optim.Optimizer) -> float:
         """The norm of the gradients before they are cut."""
         unscale_gradients(self._model.parameters(), self.scale.value)
-        norm = clip_gradients(self._model.parameters(), self._options.clip, self._group.lines)
+        norm = clip_gradients(self._model.parameters(), self._options.clip, self._group.axis_groups)
         applied = self.scale.admits(norm)
         if applied:
             optimizer.step()
@@ -110,12 +110,12 @@ class Stepper:
     def standing_still(self) -> Iterator[None]:
         """Evaluations and saves lie between steps."""
         began = time.perf_counter()
-        with self._group.traffic.apart():
+        with self._group.traffic.uncounted():
             yield
         if self._clock is not None:
             self._clock.skip(time.perf_counter() - began)
 
     def _lap_pass(self, clock: StepClock, part: str) -> None:
-        """What this rank has only waited within the pass is communication."""
+        """Count the time since the last lap as a part, except the time that the rank waited for others: communication."""
         clock.lap(part)
         clock.move(self.wrapped.waited(), part, "communication_seconds")

@@ -22,25 +22,27 @@ from typing import Any
 import torch
 from torch import nn
 
-from distributed.env import intra_op_threads, position
-from distributed.launch import device_of, join_launched
-from parallelism import mesh
-from parallelism.apply import parallelize
-from parallelism.precision import autocast
-from training.entrypoint import unfit_model
-from training.errors import InvalidInputError
-from training.own_loop.alike import begin_alike
-from training.own_loop.batches import Criterion
-from training.own_loop.meter import Arithmetic, Meter, Update
-from training.own_loop.options import read_folder, read_options
-from training.own_loop.recorders import recorders_for
-from training.own_loop.saves import OwnVault, Stateful, Training, load, require_directory
-from training.own_loop.step import Stepper
+from paceline.distributed.env import intra_op_threads, position
+from paceline.distributed.launch import device_of, join_launched
+from paceline.parallelism import mesh
+from paceline.parallelism.apply import parallelize
+from paceline.parallelism.precision import autocast
+from paceline.training.entrypoint import unfit_model
+from paceline.training.errors import InvalidInputError
+from paceline.training.own_loop.alike import broadcast_model
+from paceline.training.own_loop.batches import Criterion
+from paceline.training.own_loop.meter import Meter, SampleSize, Update
+from paceline.training.own_loop.options import read_folder, read_options
+from paceline.training.own_loop.recorders import recorders_for
+from paceline.training.own_loop.saves import OwnCheckpointDirectory, Stateful, TrainingObjects, load, require_directory
+from paceline.training.own_loop.step import OwnLoopStepRunner
 
 
 class Trainer:
-    """`model` is a plain one on the CPU, built on every rank; all begin with rank 0's numbers. Afterwards `Trainer.model` is on `Trainer.device`:
-    make optimizers of its parameters.
+    """Trains a model in a loop of one's own, on one rank or many.
+
+    `model` is a plain module on the CPU, built on every rank; all ranks begin with rank 0's numbers. Afterwards `Trainer.model` is on
+    `Trainer.device`: make optimizers of its parameters.
 
     strategy: single, ddp or fsdp, or the `parallelism` part of a job spec: {"strategy": "fsdp", "replicate": 2}
     mixed_precision: fp32, bf16, or fp16 with a loss scale of its own: an update whose gradients overflow is skipped
@@ -53,7 +55,7 @@ class Trainer:
     tokens_per_sample, flops_per_sample (forward and backward): for tokens/s and MFU
     seed: random numbers of the model's forward pass depend on it, the step and the rank alone
 
-    Raises InvalidInputError for what cannot be, LaunchError for a place in the world that cannot be.
+    Raises InvalidInputError for invalid options, and LaunchError for an impossible place in the world.
     """
 
     def __init__(
@@ -87,47 +89,53 @@ class Trainer:
         self.device = device_of(place)
         if place.world_size > 1:  # ranks of one machine share its cores
             torch.set_num_threads(intra_op_threads())
-        self._group = join_launched(place, self.device, mesh.lines(sizes))
-        begin_alike(model, self._group)
+        self._group = join_launched(place, self.device, mesh.axis_group_ranks(sizes))
+        broadcast_model(model, self._group)
         self.model = model
         wrapped = parallelize(model, sizes, self.device, self._group, reproducible=False, choices=self._options.choices)
-        self._stepper = Stepper(self._options, model, wrapped, self._group, self.device)
+        self._step_runner = OwnLoopStepRunner(self._options, model, wrapped, self._group, self.device)
         self._known: torch.optim.Optimizer | None = None
-        self._vault: OwnVault | None = None
+        self._checkpoints: OwnCheckpointDirectory | None = None
         self._directory = read_folder(checkpoint_dir)
-        sample = Arithmetic(tokens_per_sample, flops_per_sample)
+        sample = SampleSize(tokens_per_sample, flops_per_sample)
         recorders = recorders_for(place, read_folder(log_dir))
         self._meter = Meter(place, self.device, self._options.precision, sample, recorders)
         self._closed = False
 
     @property
     def next_step(self) -> int:
-        """That `train_step` wants: batches that every rank has trained on so far."""
-        return self._stepper.step
+        """Step that `train_step` expects next: the number of batches that every rank has trained on so far."""
+        return self._step_runner.step
 
     def train_step(self, batch: Any, optimizer: torch.optim.Optimizer, criterion: Criterion | None, step: int) -> Update | None:
-        """One batch of this rank's: its gradients are added up, and every `gradient_accumulation_steps`-th updates the parameters. What that
-        update came to; None for the batches before it, which wait for no other rank.
+        """Train on one batch of this rank.
 
-        `batch`: (inputs, targets), or anything else, which is both; inputs that are a mapping are the model's named arguments, a tuple
-        its positional ones. `criterion(outputs, targets)` returns the mean over the batch; None takes `outputs.loss`. `step` counts
-        calls from 0 over all epochs, in the order of `next_step`. Every rank must call this equally often.
+        Gradients are accumulated, and every `gradient_accumulation_steps`-th call updates the parameters and returns an `Update`. The calls
+        before it return None, and wait for no other rank.
+
+        `batch` is (inputs, targets), or any other object, which serves as both. Inputs that are a mapping are the model's named arguments,
+        a tuple its positional ones. `criterion(outputs, targets)` returns the mean over the batch; with None, `outputs.loss` is used.
+        `step` counts calls from 0 over all epochs, in the order of `next_step`. Every rank must call this equally often. Raises
+        InvalidInputError for another step, or for an optimizer with parameters that are not the model's.
         """
         self._require_next(step)
         self._require_own(optimizer)
-        if not self._stepper.add(batch, criterion):
+        if not self._step_runner.add(batch, criterion):
             return None
-        update = self._stepper.update(optimizer)
+        update = self._step_runner.update(optimizer)
         self._meter.note(update)
         return update
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[nn.Module]:
-        """The model to evaluate with: in evaluation mode, without gradients, in this trainer's precision, its running statistics the mean of
-        all ranks'. Every rank must enter it, and with fsdp make as many passes as the others."""
+        """Yield the model to evaluate with, in evaluation mode, without gradients and in this trainer's precision.
+
+        Running statistics are the mean over all ranks. Every rank must enter the block, and with fsdp make as many forward passes as the
+        others.
+        """
         modes = [(module, module.training) for module in self.model.modules()]
-        with self._stepper.standing_still():
-            self._stepper.wrapped.settle_buffers()
+        with self._step_runner.standing_still():
+            self._step_runner.wrapped.sync_buffers()
             self.model.eval()
             try:
                 with torch.no_grad(), autocast(self._options.precision, self.device):
@@ -139,61 +147,69 @@ class Trainer:
     def save_checkpoint(
         self, optimizer: torch.optim.Optimizer, *, metrics: Mapping[str, float] | None = None, scheduler: Stateful | None = None
     ) -> Path:
-        """All ranks together, between updates. The new folder in `checkpoint_dir`: written, hashed and published as a whole, or not at all
-        (CheckpointSaveError). Any strategy on any number of ranks can load it."""
+        """Save a checkpoint, and return its new folder in `checkpoint_dir`.
+
+        Collective, between updates. The checkpoint is written, hashed and published as a whole or not at all (CheckpointSaveError). It can
+        be loaded under any strategy, by any number of ranks. Raises InvalidInputError where no update has just been made.
+        """
         self._require_own(optimizer)
-        if self.next_step == 0 or self._stepper.pending:
+        if self.next_step == 0 or self._step_runner.pending:
             every = self._options.accumulation
             raise InvalidInputError(f"after {self.next_step} batches nothing can be saved, only after an update: every {every} of them")
-        with self._stepper.standing_still():
+        with self._step_runner.standing_still():
             self._meter.flush()
-            self._stepper.wrapped.settle_buffers()
-            training = Training(self.model, optimizer, scheduler)
-            return self._open_vault().save(training, self.next_step, self._stepper.scale, metrics or {})
+            self._step_runner.wrapped.sync_buffers()
+            training = TrainingObjects(self.model, optimizer, scheduler)
+            return self._open_checkpoints().save(training, self.next_step, self._step_runner.scale, metrics or {})
 
     def load_checkpoint(
         self, optimizer: torch.optim.Optimizer, path: str | Path | None = None, *, scheduler: Stateful | None = None
     ) -> int:
-        """All ranks together: `path`, or the newest checkpoint in `checkpoint_dir` whose every hash verifies; an empty directory changes
-        nothing. The step to go on with, `next_step`. Raises CheckpointCorruptError for a damaged `path`, NoUsableCheckpointError where
-        all are damaged."""
+        """Load `path`, or the newest checkpoint in `checkpoint_dir` that verifies, and return the step to go on with (`next_step`).
+
+        Collective. An empty directory changes nothing. Raises CheckpointCorruptError for a damaged `path`, and NoUsableCheckpointError if
+        all checkpoints of the directory are damaged.
+        """
         self._require_own(optimizer)
-        training = Training(self.model, optimizer, scheduler)
-        with self._stepper.standing_still():
-            found = self._open_vault().load_newest(training) if path is None else load(training, Path(path), self._group)
-        self._vault = None  # what is saved from now on is of another generation
+        training = TrainingObjects(self.model, optimizer, scheduler)
+        with self._step_runner.standing_still():
+            found = self._open_checkpoints().load_newest(training) if path is None else load(training, Path(path), self._group)
+        self._checkpoints = None  # what is saved from now on is of another generation
         step, scale = (0, None) if found is None else (found.step, found.loss_scale)
-        self._stepper.go_on_from(step, self._stepper.scale.resumed(scale), optimizer)
+        self._step_runner.go_on_from(step, self._step_runner.scale.resumed(scale), optimizer)
         return self.next_step
 
     def performance_metrics(self) -> dict[str, float]:
-        """Of the newest hundred updates, by the names that a job's curves have: loss, gradient_norm, samples_per_second, step_seconds and
-        its parts (medians), memory_bytes, peak_memory_bytes; tokens_per_second and mfu where they can be known. Empty before the first."""
+        """Return metrics of the newest hundred updates, by the names of a job's curves; empty before the first update.
+
+        loss, gradient_norm, samples_per_second, step_seconds and its parts (medians), memory_bytes and peak_memory_bytes; tokens_per_second
+        and mfu where they are known.
+        """
         return self._meter.summary()
 
     def close(self) -> None:
-        """Once every rank is done: leave the group. What was recorded is written. Harmless the second time."""
+        """Leave the group once every rank is done, with everything recorded written. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
         self._meter.flush()
-        self._group.part()
-        del self._stepper
+        self._group.barrier_and_leave()
+        del self._step_runner
         self._group.close()
 
     def __enter__(self) -> Trainer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """A rank that fails leaves its group standing: closing its sockets, as it ends, is what frees its peers."""
+        """Close after success. A rank that fails leaves its group standing: closing its sockets, as it ends, is what frees its peers."""
         if kind is None:
             self.close()
 
-    def _open_vault(self) -> OwnVault:
+    def _open_checkpoints(self) -> OwnCheckpointDirectory:
         """Not before it is used: a script that neither saves nor loads writes nothing."""
-        if self._vault is None:
-            self._vault = OwnVault(require_directory(self._directory), self._group, self._options)
-        return self._vault
+        if self._checkpoints is None:
+            self._checkpoints = OwnCheckpointDirectory(require_directory(self._directory), self._group, self._options)
+        return self._checkpoints
 
     def _require_next(self, step: int) -> None:
         if step != self.next_step:
@@ -215,6 +231,7 @@ class Trainer:
 
 
 def require_fit(model: object) -> None:
+    """Raise InvalidInputError if `model` cannot be trained: it is no module, has no parameters to train, or lies on the meta device."""
     problem = next(unfit_model(model), None)
     if problem is not None:
         raise InvalidInputError(problem.replace("Task.model", "the model"))

@@ -10,23 +10,26 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from parallelism.plan import AXES
-from parallelism.planning.auto import Choice, Supported, Wanted, choose
-from parallelism.planning.memory import Checkpointing, Setup
-from parallelism.planning.shape import Kernels, Numbers
-from parallelism.planning.step_time import Machines
-from training.planning.estimates import shape_of
-from training.spec.job import JobSpec
+from paceline.parallelism.model_shape import Kernels, Numbers
+from paceline.parallelism.plan import AXES
+from paceline.parallelism.planning.auto import Choice, PlanRequest, Supported, choose
+from paceline.parallelism.planning.memory import Checkpointing, Setup
+from paceline.parallelism.planning.step_time import Machines
+from paceline.training.planning.estimates import shape_of
+from paceline.training.spec.job import JobSpec
 
 
 def chosen(spec: JobSpec, machines: Machines, kernels: Kernels, most_told: int) -> tuple[Choice, int]:
-    """(the choice, with the first `most_told` of the plans that were rejected; how many those are). Raises ValueError where there is none."""
+    """Return (the choice with the first `most_told` rejected plans, the number of rejected plans). Raises ValueError where no plan fits."""
     choice = choose(wanted_of(spec, kernels), machines, supported_of(spec))
     return replace(choice, rejected=choice.rejected[:most_told]), len(choice.rejected)
 
 
-def wanted_of(spec: JobSpec, kernels: Kernels) -> Wanted:
-    """Only for specs with `strategy: auto`. What the spec gives by name is settled; the defaults of what it does not mention are not."""
+def wanted_of(spec: JobSpec, kernels: Kernels) -> PlanRequest:
+    """Return the request for a plan of a spec with `strategy: auto`.
+
+    Options that the spec gives by name are fixed; the defaults of options that it does not mention are not.
+    """
     assert spec.training is not None
     assert spec.model is not None
     shape = shape_of(spec.model, spec.data, Numbers(spec.precision, kernels))
@@ -34,7 +37,7 @@ def wanted_of(spec: JobSpec, kernels: Kernels) -> Wanted:
     parallelism, resources = spec.parallelism, spec.resources
     given = spec.training.micro_batch_size
     elastic = (spec.min_ranks, resources.most_ranks) if resources.is_elastic else ()
-    return Wanted(
+    return PlanRequest(
         shape=shape,
         global_batch_size=spec.training.global_batch_size,
         optimizer=spec.optimizer.kind,
@@ -78,7 +81,7 @@ def written(spec: JobSpec, setup: Setup) -> JobSpec:
 
 
 def with_micro_batch(spec: JobSpec, size: int) -> JobSpec:
-    """Raises ValidationError where the world has no use for it."""
+    """Return the spec with this micro-batch size. Raises ValidationError where the world has no use for it."""
     document = spec.model_dump(exclude_unset=True)
     return JobSpec.model_validate(document | {"training": document["training"] | {"micro_batch_size": size}})
 
@@ -98,7 +101,7 @@ def _axes(setup: Setup) -> dict[str, Any]:
 
 
 def asked(spec: JobSpec) -> list[str]:
-    """What the user wrote of it, as in `strategy: auto`."""
+    """Return the options of the plan that the user wrote, one a line, for example `parallelism.strategy: auto`."""
     given = spec.parallelism.model_dump(exclude_unset=True)
     micro_batch = spec.training.micro_batch_size if spec.training else None
     lines = [f"parallelism.{name}: {value}" for name, value in given.items() if value is not None]

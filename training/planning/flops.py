@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.planning.hf_sizes import hf_sizes
-from training.planning.sizes import CLASSIFICATION_SHAPES, gpt_parameters, mlp_parameters
-from training.spec.job import JobSpec
-from training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
+from paceline.training.planning.hf_sizes import hf_sizes
+from paceline.training.planning.sizes import CLASSIFICATION_SHAPES, gpt_parameters, mlp_parameters
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
 
 #: CIFAR's images; each later stage has half the height and width.
 _IMAGE = 32
@@ -27,7 +27,7 @@ class ModelFlops:
 
 
 def model_flops(spec: JobSpec) -> ModelFlops | None:
-    """None: the spec does not tell what a user's own model or script computes, nor some of transformers (`hf_sizes.py`)."""
+    """Return the model's arithmetic; None for a user's own model or script, and for some of transformers (`hf_sizes.py`)."""
     return flops_of(spec.model, spec.data) if spec.model is not None else None
 
 

@@ -65,7 +65,7 @@ class LlamaLike:
         return biases + 2 * self.hidden_size + (2 * self.head_dim if self.query_key_norm else 0)
 
     def of(self, config: Config) -> LlamaLike:
-        """With what `config` gives, and every size settled."""
+        """Return the sizes with the values that `config` gives, and every default filled in."""
         heads = number(config, self.num_attention_heads, "num_attention_heads")
         hidden = number(config, self.hidden_size, "hidden_size")
         return replace(
@@ -92,7 +92,7 @@ LLAMA_LIKE: Mapping[str, LlamaLike] = {
 
 
 def hf_sizes(config: Config) -> HfSizes | None:
-    """None for families, or values, that are not known here."""
+    """Return the sizes of a model of transformers; None for unknown families or values."""
     count = FAMILIES.get(str(config.get("model_type")))
     try:
         return count(config) if count is not None else None
@@ -101,7 +101,7 @@ def hf_sizes(config: Config) -> HfSizes | None:
 
 
 def llama_like(config: Config) -> LlamaLike | None:
-    """None: another family, or values that are not known here."""
+    """Return the sizes of a Llama-like model; None for another family, or values that are unknown."""
     family = LLAMA_LIKE.get(str(config.get("model_type")))
     try:
         return family.of(config) if family is not None else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from training.planning.hf_sizes import hf_sizes
-from training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
+from paceline.training.planning.hf_sizes import hf_sizes
+from paceline.training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
 
 #: (input features, classes) of the classification data sets, as an MLP sees them.
 CLASSIFICATION_SHAPES = {"digits": (64, 10), "cifar10": (3 * 32 * 32, 10)}

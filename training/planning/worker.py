@@ -1,4 +1,4 @@
-"""One calculation in a process of its own: `python -m training.planning.worker` reads it from its input, writes the result, and ends.
+"""One calculation in a process of its own: `python -m paceline.training.planning.worker` reads it from its input, writes the result, and ends.
 
 Whatever a spec asks for, the caller goes on: it kills this process when its time is over, and memory is limited here. Both ends are the same
 program on the same machine, so they speak pickle.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import socket
 import sys
 import threading
@@ -16,8 +15,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from distributed.abort import Fence
-from training.link import (
+from paceline.distributed.abort import GroupAborter
+from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.lines import LineBuffer, encode_line
+from paceline.training.link import (
     Broken,
     CheckpointRequest,
     FromRank,
@@ -25,7 +26,6 @@ from training.link import (
     Moving,
     Parked,
     PauseRequest,
-    ProfileRequest,
     Progress,
     RankHello,
     RankOrder,
@@ -33,6 +33,7 @@ from training.link import (
     Release,
     Stalled,
     ToRank,
+    TraceRequest,
     World,
 )
 
@@ -45,24 +46,27 @@ RENDEZVOUS_RELEASE_SECONDS = 5.0
 RELEASE_SECONDS = 60.0
 READ_BYTES = 1 << 16
 
-_encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 
 
 class AgentLink:
-    """What the agent asks for (`pause_wanted`, `checkpoint_wanted`, `profile_wanted`, `leave_wanted`, `next_order`), and where news go."""
+    """A rank's connection to its agent.
+
+    Holds the agent's requests (`pause_wanted`, `checkpoint_wanted`, `profile_wanted`, `leave_wanted`, `next_order`), and sends the rank's
+    messages.
+    """
 
     def __init__(self, path: str, world: World) -> None:
         self.pause_wanted = False
         self.checkpoint_wanted = False
-        self.profile_wanted: ProfileRequest | None = None  # the last one; it stays when it has been obeyed
+        self.profile_wanted: TraceRequest | None = None  # the last one; it stays when it has been obeyed
         self._path, self._hello = path, hello_of(world)
         self._last_word: Parked | Joined | Broken | None = None
         self._stalled: Stalled | None = None
         self._released = False
         self._order: RankOrder | None = None
         self._ordered = threading.Condition()
-        self._fence: Fence | None = None
+        self._aborter: GroupAborter | None = None
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         self._stop = threading.Event()
@@ -70,22 +74,22 @@ class AgentLink:
         self._thread.start()
 
     def enter(self, world: World) -> None:
-        """From now on this rank is that one; whatever it left of its earlier place is complete."""
+        """Take another place in the world; everything written at the earlier place is complete."""
         hello = hello_of(world)
         if hello != self._hello:
             self._hello, self._last_word, self._stalled = hello, None, None
             self._send(hello)
 
-    def guard(self, fence: Fence) -> None:
-        """The fence to strike once this rank is ordered elsewhere; at once if it already is."""
+    def guard(self, aborter: GroupAborter) -> None:
+        """The aborter to use once this rank is ordered elsewhere; at once if it already is."""
         with self._ordered:
-            self._fence = fence
+            self._aborter = aborter
             order = self._newer_order()
         if order is not None and not order.world.at_boundary:
-            fence.strike()
+            aborter.abort()
 
-    def say(self, message: Parked | Joined | Broken) -> None:
-        """Said again to every new agent, until this rank takes another place."""
+    def send(self, message: Parked | Joined | Broken) -> None:
+        """Send a message to the agent, and again to every new agent, until this rank takes another place."""
         self._last_word = message
         self._send(message)
 
@@ -101,16 +105,16 @@ class AgentLink:
 
     @property
     def leave_wanted(self) -> bool:
-        """Whether this rank has its order for what comes after this generation."""
+        """True if this rank has its order for the time after this generation."""
         return self._released or self._newer_order() is not None
 
     @property
     def released(self) -> bool:
-        """Nobody needs this rank any more: it was told so, or has no place and nothing to save when its job pauses."""
+        """True if the job needs this rank no more: the agent said so, or the rank is parked and its job pauses."""
         return self._released or (self.pause_wanted and isinstance(self._last_word, Parked))
 
     def next_order(self, timeout: float | None) -> RankOrder | None:
-        """This rank's place in a newer generation; None once it is released, or after `timeout` seconds."""
+        """Wait for this rank's place in a newer generation. Returns None once it is released, or after `timeout` seconds."""
         with self._ordered:
             self._ordered.wait_for(lambda: self.released or self._newer_order(), timeout)
             return self._newer_order()
@@ -125,15 +129,13 @@ class AgentLink:
         self._thread.join(CLOSE_TIMEOUT_SECONDS)
 
     def _run(self) -> None:
-        pause = FIRST_RETRY_SECONDS
+        backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         while not self._stop.is_set():
-            try:
+            with contextlib.suppress(OSError, msgspec.DecodeError):  # the agent is away or new: the next connection will tell
                 for request in self._conversation():
                     self._obey(request)
-                    pause = FIRST_RETRY_SECONDS
-            except (OSError, msgspec.DecodeError):
-                pause = min(2 * pause, LONGEST_RETRY_SECONDS)  # the agent is away or new: the next connection will tell
-            self._stop.wait(pause * random.uniform(0.5, 1.0))
+                    backoff.reset()
+            self._stop.wait(backoff.next_seconds())
 
     def _conversation(self) -> Iterator[ToRank]:
         """Connect, introduce this rank, yield what the agent asks until it hangs up."""
@@ -149,10 +151,10 @@ class AgentLink:
 
     def _introduce(self, connection: socket.socket) -> None:
         with self._sending:
-            connection.sendall(frame(self._hello))
+            connection.sendall(encode_line(self._hello))
             for word in (self._last_word, self._stalled):
                 if word is not None:
-                    connection.sendall(frame(word))
+                    connection.sendall(encode_line(word))
             self._socket = connection
 
     def _obey(self, request: ToRank) -> None:
@@ -165,7 +167,7 @@ class AgentLink:
                 self._wake()
             case CheckpointRequest():
                 self.checkpoint_wanted = True
-            case ProfileRequest():
+            case TraceRequest():
                 self.profile_wanted = request
             case Reform(order=order):
                 self._reform(order)
@@ -180,14 +182,14 @@ class AgentLink:
             newest = self._newer_order()
             if order.world.generation <= (newest.world.generation if newest else self._hello.generation):
                 return  # obeyed already, known, or overtaken
-            self._order, fence = order, self._fence
+            self._order, aborter = order, self._aborter
             self._ordered.notify_all()
-        if fence is not None and not fence.struck.is_set() and not order.world.at_boundary:
-            fence.strike()
-            threading.Thread(target=end_unless_released, args=(fence,), name="release", daemon=True).start()
+        if aborter is not None and not aborter.aborted.is_set() and not order.world.at_boundary:
+            aborter.abort()
+            threading.Thread(target=end_unless_released, args=(aborter,), name="release", daemon=True).start()
 
     def _send(self, message: FromRank) -> None:
-        data = frame(message)
+        data = encode_line(message)
         with self._sending:
             connection = self._socket
             if connection is None:
@@ -211,10 +213,13 @@ def hello_of(world: World) -> RankHello:
     return RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid(), birth=world.born)
 
 
-def end_unless_released(fence: Fence) -> None:
+def end_unless_released(aborter: GroupAborter) -> None:
     """A peer that dies in the middle of torch's rendezvous leaves others in it for ever, and nothing there can be broken off; so
     may user code that waits for its own reasons. Such a rank is lost to its job, and says so by ending."""
-    limits = ((fence.built, RENDEZVOUS_RELEASE_SECONDS, "a rendezvous"), (fence.left, RELEASE_SECONDS, "its step, evaluation or save"))
+    limits = (
+        (aborter.rendezvous_done, RENDEZVOUS_RELEASE_SECONDS, "a rendezvous"),
+        (aborter.exited, RELEASE_SECONDS, "its step, evaluation or save"),
+    )
     for event, seconds, place in limits:
         if not event.wait(seconds):
             print(f"ERROR still inside {place} {seconds:g} s after being ordered out of it", file=sys.stderr, flush=True)
@@ -222,12 +227,7 @@ def end_unless_released(fence: Fence) -> None:
 
 
 def read_lines(connection: socket.socket) -> Iterator[ToRank]:
-    buffered = b""
+    lines = LineBuffer()
     while data := connection.recv(READ_BYTES):
-        *lines, buffered = (buffered + data).split(b"\n")
-        for line in lines:
+        for line in lines.take(data):
             yield _decoder.decode(line)
-
-
-def frame(message: FromRank) -> bytes:
-    return _encoder.encode(message) + b"\n"

@@ -1,4 +1,4 @@
-"""Whatever ends a rank, as one `FailureReport`: what kind it is, and in words that help."""
+"""Failures of a rank as a `FailureReport`: their kind, and a message that helps."""
 
 from __future__ import annotations
 
@@ -10,31 +10,36 @@ from typing import Literal
 import torch
 from pydantic import ValidationError
 
-from distributed.errors import DistributedError
-from parallelism.compiled import CompilerError
-from parallelism.cut.cut_model import CannotCutError
-from parallelism.pipelines.chain import UncuttableModelError
-from parallelism.pipelines.stages import TooFewUnitsError
-from parallelism.pipelines.step import BoundaryMismatchError
-from parallelism.plan import WorldSizeMismatchError
-from training.errors import AbandonedError, CheckpointError, CheckpointUnreachableError, InvalidInputError
-from training.link import FailureReport
-from training.reporting.telltales import (
+from paceline.distributed.errors import DistributedError
+from paceline.parallelism.compiled import CompilerError
+from paceline.parallelism.pipelines.chain import UnsplittableModelError
+from paceline.parallelism.pipelines.stages import TooFewUnitsError
+from paceline.parallelism.pipelines.step import BoundaryMismatchError
+from paceline.parallelism.plan import WorldSizeMismatchError
+from paceline.parallelism.tensor_context.shard_model import CannotShardError
+from paceline.training.errors import AbandonedError, CheckpointError, CheckpointUnreachableError, InvalidInputError
+from paceline.training.link import FailureReport
+from paceline.training.optim.bad_loss import LossNotFiniteError, LossSpikeError, RollBackError
+from paceline.training.reporting.telltales import (
     MAX_TRACEBACK_CHARACTERS,
     OUT_OF_MEMORY,
     PEER_LOST,
     encodable,
     in_words,
     kind_of_words,
+    original,
     shortened,
     without_middle,
 )
-from training.reporting.users_code import innermost
+from paceline.training.reporting.users_code import innermost
+from paceline.training.warm_start import exit_code_of
 
-Kind = Literal["exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit"]
+Kind = Literal[
+    "exception", "out_of_memory", "peer_lost", "invalid_input", "checkpoint_failed", "exit", "loss_not_finite", "loss_spike", "rolled_back"
+]
 
 #: What does not fit the plan, and would not on any other rank either.
-UNFIT = WorldSizeMismatchError | CannotCutError | UncuttableModelError | TooFewUnitsError | BoundaryMismatchError
+UNFIT = WorldSizeMismatchError | CannotShardError | UnsplittableModelError | TooFewUnitsError | BoundaryMismatchError
 
 
 def describe(error: BaseException, rank: int, step: int) -> FailureReport:
@@ -72,6 +77,12 @@ def kind_of(error: BaseException) -> Kind:
             return "exception"  # another node may read it, or this one later: worth a restart
         case CheckpointError():
             return "checkpoint_failed"
+        case LossNotFiniteError():
+            return "loss_not_finite"
+        case LossSpikeError():
+            return "loss_spike"
+        case RollBackError():
+            return "rolled_back"
         case SystemExit() | KeyboardInterrupt():
             return "exit"
         case DistributedError() | AbandonedError():
@@ -83,13 +94,6 @@ def kind_of(error: BaseException) -> Kind:
     if isinstance(error, RuntimeError | ConnectionError) and PEER_LOST.search(text):
         return "peer_lost"
     return "exception"
-
-
-def exit_code_of(error: BaseException) -> int:
-    """The interpreter's own: sys.exit decides, and anything else is 1."""
-    if not isinstance(error, SystemExit) or isinstance(error.code, str):
-        return 1
-    return 0 if error.code is None else int(error.code) & 0xFF
 
 
 def runs_out_of_memory(error: BaseException, text: str) -> bool:
@@ -104,9 +108,16 @@ def message_of(error: BaseException, kind: Kind) -> str:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return f"sys.exit with code {exit_code_of(error)} before it had finished"
-    return in_words(kind, text)
+    if isinstance(error, BaseExceptionGroup):
+        text = f"{text}: {'; '.join(one_line(member) for member in error.exceptions)}"
+    return in_words(kind, original(type(error).__name__, text))
+
+
+def one_line(error: BaseException) -> str:
+    """The class and message of an exception, as the last line of its traceback has them."""
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def is_the_users(report: FailureReport) -> bool:
-    """Nobody needs a traceback to see what to change."""
-    return report.kind == "invalid_input"
+    """Return whether the message alone shows a user what to change, so that no traceback is needed."""
+    return report.kind in ("invalid_input", "loss_not_finite", "loss_spike", "rolled_back")

@@ -19,10 +19,10 @@ from typing import Protocol
 import msgspec
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from monitoring.artifacts import MAX_ARTIFACT_BYTES, Artifact, note_of
-from monitoring.files import write_durably
-from training.link import ProfileRequest, World
-from training.spec.profile_window import ProfileWindow
+from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, TraceArtifact, note_of
+from paceline.monitoring.files import write_durably
+from paceline.training.link import TraceRequest, World
+from paceline.training.spec.profile_window import ProfileWindow
 
 WARM_UP_STEPS = 1
 #: How long a rank that has done its work waits for a trace that is being written.
@@ -31,7 +31,7 @@ _COMPRESSION_LEVEL = 5
 
 
 @dataclass(frozen=True)
-class Window:
+class TraceWindow:
     first_step: int
     steps: int
     request: str | None  # None: the spec's
@@ -45,26 +45,26 @@ class Window:
         return f"trace-{self.request or 'spec'}-steps-{self.first_step}-{self.last_step}.json.gz"
 
 
-class Rank(Protocol):
-    """Whose steps are traced."""
+class TracedRank(Protocol):
+    """Interface of the rank whose steps are traced."""
 
     @property
-    def profile_wanted(self) -> ProfileRequest | None:
-        """What was asked for last while the job runs."""
+    def profile_wanted(self) -> TraceRequest | None:
+        """The latest request for a trace made while the job runs."""
 
-    def step_aside(self) -> None:
+    def leave_step(self) -> None:
         """Called before something that takes a while."""
 
 
 class Profiling:
-    """Of one rank in one generation."""
+    """Traces the steps of one rank in one generation, on request."""
 
-    def __init__(self, spec: ProfileWindow | None, world: World, folder: Path, rank: Rank) -> None:
+    def __init__(self, spec: ProfileWindow | None, world: World, folder: Path, rank: TracedRank) -> None:
         self._spec = spec if spec is not None and world.rank in spec.ranks else None
         self._device, self._folder, self._rank = world.device, folder, rank
         heard = rank.profile_wanted
         self._served = heard.id if heard is not None else None  # what was asked of an earlier generation ended with it
-        self._window: Window | None = None
+        self._window: TraceWindow | None = None
         self._profiler: profile | None = None
         self._writing: list[threading.Thread] = []
 
@@ -79,12 +79,12 @@ class Profiling:
             self._give_up(f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """The generation ends: an unfinished trace is given up. Nobody waits for one that is being written: others wait for this rank."""
+        """End the generation's tracing: an unfinished trace is given up. A trace being written is not waited for: others wait for this rank."""
         if self._window is not None:
             self._give_up(f"training ended, or its ranks went apart, before step {self._window.last_step} was done; ask again")
 
     def wait(self) -> None:
-        """Until what was traced is on disk. The process ends next, and with it the threads that write."""
+        """Wait until traces are on disk: the process ends next, and with it the threads that write."""
         deadline = time.monotonic() + WRITE_TIMEOUT_SECONDS
         for thread in self._writing:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -94,29 +94,29 @@ class Profiling:
         if window is None:
             return
         self._window, self._served = window, window.request or self._served
-        self._rank.step_aside()
+        self._rank.leave_step()
         activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self._device == "cuda" else [])
         self._profiler = profile(activities=activities, schedule=schedule(wait=0, warmup=WARM_UP_STEPS, active=window.steps, repeat=1))
         self._profiler.start()
 
-    def _advance(self, window: Window, profiler: profile, step: int) -> None:
+    def _advance(self, window: TraceWindow, profiler: profile, step: int) -> None:
         if step < window.last_step:
             profiler.step()
             return
-        self._rank.step_aside()
+        self._rank.leave_step()
         profiler.step()  # takes in what was collected
         self._finish(window, profiler)
 
-    def _wanted(self, step: int) -> Window | None:
+    def _wanted(self, step: int) -> TraceWindow | None:
         first = step + 1 + WARM_UP_STEPS
         if self._spec is not None and self._spec.first_step == first:
-            return Window(first, self._spec.steps, None)
+            return TraceWindow(first, self._spec.steps, None)
         request = self._rank.profile_wanted
         if request is None or request.id == self._served:
             return None
-        return Window(first, request.steps, request.id)
+        return TraceWindow(first, request.steps, request.id)
 
-    def _finish(self, window: Window, profiler: profile) -> None:
+    def _finish(self, window: TraceWindow, profiler: profile) -> None:
         profiler.stop()
         self._window = self._profiler = None
         thread = threading.Thread(target=write_trace, args=(window, profiler, self._folder), name="trace-writer", daemon=True)
@@ -135,8 +135,8 @@ class Profiling:
             leave_error(window, self._folder, why)
 
 
-def write_trace(window: Window, profiler: profile, folder: Path) -> None:
-    """In a thread of its own: the trace as Chrome reads it, compressed, and the note that offers it."""
+def write_trace(window: TraceWindow, profiler: profile, folder: Path) -> None:
+    """Write the trace, compressed, in Chrome's format, and the note that offers it; runs in a thread of its own."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / window.name
@@ -166,8 +166,8 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def note_for(window: Window, size: int = 0, sha256: str = "", error: str | None = None) -> Artifact:
-    return Artifact(
+def note_for(window: TraceWindow, size: int = 0, sha256: str = "", error: str | None = None) -> TraceArtifact:
+    return TraceArtifact(
         name=window.name,
         kind="trace",
         first_step=window.first_step,
@@ -180,13 +180,13 @@ def note_for(window: Window, size: int = 0, sha256: str = "", error: str | None 
     )
 
 
-def leave(folder: Path, artifact: Artifact) -> None:
+def leave(folder: Path, artifact: TraceArtifact) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_durably(note_of(folder / artifact.name), msgspec.json.encode(artifact))
 
 
-def leave_error(window: Window, folder: Path, why: str) -> None:
-    """Said in the rank's output and, where the disk allows it, to whoever asked for the trace."""
+def leave_error(window: TraceWindow, folder: Path, why: str) -> None:
+    """Report in the rank's output and, where the disk allows it, to the user who asked for the trace."""
     print(f"WARNING no trace of steps {window.first_step} to {window.last_step}: {why}", file=sys.stderr, flush=True)
     try:
         leave(folder, note_for(window, error=why))

@@ -5,26 +5,28 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from monitoring.checks import checked_values
-from monitoring.devices import Peak, model_flops_utilization, peak_of
-from monitoring.points import TRAINER_NAMES, EventKind, communication
-from monitoring.recorder import recorder_at
-from monitoring.sinks import events_at, on_the_wire
-from training.elastic import Agreement, Rebuilt
-from training.link import Joined, ProfileRequest, RankFolder, World
-from training.planning.flops import model_flops
-from training.reporting.activity import Activity
-from training.reporting.agent_link import AgentLink
-from training.reporting.pace import Pace
-from training.reporting.profiling import Profiling
-from training.spec.job import JobSpec
-from training.state import StepReport, training_of
-from training.task import Task
+from paceline.monitoring.checks import checked_values
+from paceline.monitoring.devices import Peak, model_flops_utilization, peak_of
+from paceline.monitoring.points import TRAINER_NAMES, EventKind, communication
+from paceline.monitoring.recorder import recorder_at
+from paceline.monitoring.sinks import events_at, on_the_wire
+from paceline.training.elastic import Agreement, RecoveryReport
+from paceline.training.link import Joined, RankFolder, TraceRequest, World
+from paceline.training.optim.bad_loss import BadLossVerdict
+from paceline.training.planning.flops import model_flops
+from paceline.training.reporting.agent_link import AgentLink
+from paceline.training.reporting.profiling import Profiling
+from paceline.training.spec.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, what_is_bad, what_is_done
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import StepReport, training_of
+from paceline.training.task import Task
+from paceline.training.timing.activity import Activity
+from paceline.training.timing.pace import Pace
 
 LINE_SECONDS = 1.0  # between progress lines
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -32,7 +34,10 @@ KIBIBYTE = 1024
 
 
 class Telemetry:
-    """Of one rank in one generation. Rank 0 speaks for the job; `led_before`: this process did so in the last generation too."""
+    """Metrics, events and log lines of one rank in one generation.
+
+    Rank 0 reports for the whole job. `was_leader`: this process was rank 0 in the previous generation too.
+    """
 
     def __init__(
         self,
@@ -42,41 +47,41 @@ class Telemetry:
         link: AgentLink,
         activity: Activity | None = None,
         *,
-        led_before: bool = False,
+        was_leader: bool = False,
     ) -> None:
-        self.leads, self.led_before = world.rank == 0, led_before
+        self.leads, self.was_leader = world.rank == 0, was_leader
         self.link, self.activity = link, activity or Activity(Pace())
         self.recorder = recorder_at(folder.metrics)
         self.recorder.after_write = self._nudge
         self._events = events_at(folder.events)
         self.recorder.reserve(TRAINER_NAMES)
-        self.recorder.tell = self._events.tell_dropped
+        self.recorder.on_dropped = self._events.emit_dropped
         self._profiling = Profiling(spec.profile, world, folder.artifacts, self)
         self._samples = training_of(spec).global_batch_size
         self._world, self._precision = world, spec.precision
         self._formula = model_flops(spec)
         self._peak: Peak | None = None
         self._tokens_per_sample: int | None = None
-        self._told_flops: float | None = None  # of a sample, where no formula is known
+        self._task_flops: float | None = None  # of a sample, where no formula is known
         self._epoch_samples: int | None = None
         self._step = 0
-        self._spoke = 0.0
+        self._last_line_at = 0.0
 
     def joined(self, step: int, total_steps: int, task: Task, epoch_samples: int | None) -> None:
         self._step, self._total, self._tokens_per_sample = step, total_steps, task.tokens_per_sample
-        self._told_flops = task.flops_per_sample if self._formula is None else None
+        self._task_flops = task.flops_per_sample if self._formula is None else None
         self._epoch_samples = epoch_samples
         self._peak = peak_of_device(torch.device(self._world.device, self._world.slot), self._precision)
-        self.link.say(Joined(step=step, total_steps=total_steps))
-        self.say(f"training from step {step + 1} to {total_steps}")
+        self.link.send(Joined(step=step, total_steps=total_steps))
+        self.log(f"training from step {step + 1} to {total_steps}")
         self._profiling.between(step)
 
-    def tell_again(self, agreement: Agreement | None) -> None:
-        """What an earlier rank 0 may not have written down."""
-        for report in agreement.untold if agreement and self.leads else ():
-            self.recorder.record(report.step, self.of_the_job(report))
+    def record_unreported(self, agreement: Agreement | None) -> None:
+        """Record the steps that an earlier rank 0 may not have written down."""
+        for report in agreement.unreported if agreement and self.leads else ():
+            self.recorder.record(report.step, self.job_values(report))
 
-    def carried_on(self, rebuilt: Rebuilt, first_step_at: float | None) -> None:
+    def recovered(self, rebuilt: RecoveryReport, first_step_at: float | None) -> None:
         self.event(
             "carried_on",
             step=rebuilt.step,
@@ -94,47 +99,67 @@ class Telemetry:
         values["dropped_records"] = float(self.recorder.dropped)
         values |= communication(*report.sent)
         if self.leads:
-            values |= self.of_the_job(report) | self.efficiency(report)
+            values |= self.job_values(report) | self.efficiency(report)
         self._step = report.step
         self.recorder.record(report.step, values)
-        if not report.applied:
-            self.say(
+        if not report.applied and not (report.bad and report.bad.holds_back):
+            self.log(
                 f"step {report.step}: gradients overflowed in fp16, and the update was skipped; the loss scale is now {report.scale.value:g}"
             )
-        if time.monotonic() - self._spoke >= LINE_SECONDS:
-            self._spoke = time.monotonic()
-            self.say(self.progress_line(report))
+        if time.monotonic() - self._last_line_at >= LINE_SECONDS:
+            self._last_line_at = time.monotonic()
+            self.log(self.progress_line(report))
         self._profiling.between(report.step)
 
-    def of_the_job(self, report: StepReport) -> dict[str, float]:
+    def bad_loss(self, step: int, bad: BadLossVerdict, sample_ids: Sequence[int]) -> None:
+        """Log and record a bad loss. `sample_ids` are those of the bad micro-batches."""
+        what = what_is_bad(bad.kind, step, bad.loss, bad.limit)
+        self.log(f"WARNING {what}: {what_is_done(bad.kind, bad.act, again=bad.again)}")
+        self.event(
+            "bad_loss",
+            step=step,
+            what=bad.kind,
+            act=bad.act,
+            again=bad.again,
+            loss=on_the_wire(bad.loss),
+            gradient_norm=on_the_wire(bad.gradient_norm),
+            limit=bad.limit,
+            micro_batches=bad.micro_batches[:MOST_MICRO_BATCHES],
+            sample_ids=sample_ids[:MOST_SAMPLE_IDS],
+            samples=len(sample_ids),
+        )
+
+    def job_values(self, report: StepReport) -> dict[str, float]:
         values = {"loss": report.loss, "learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
         values |= report.scale.metrics
+        if report.skipped_updates:
+            values["skipped_updates"] = float(report.skipped_updates)
         values |= {"first_sample": float(report.first_sample), "samples": float(report.samples)}
         values["samples_per_second"] = self._samples / report.seconds
         if self._tokens_per_sample is not None:
             values["tokens_per_second"] = values["samples_per_second"] * self._tokens_per_sample
         if report.bubble is not None:
             values["pipeline_bubble"] = report.bubble
-        if self._told_flops is not None:
-            values["flops_per_sample"] = self._told_flops
+        if self._task_flops is not None:
+            values["flops_per_sample"] = self._task_flops
         if self._epoch_samples is not None:
             values["epoch_samples"] = float(self._epoch_samples)
         return values
 
     def efficiency(self, report: StepReport) -> dict[str, float]:
-        """Of this generation's ranks; nothing where the model's arithmetic or the device's peak is not known."""
-        flops = self._formula.per_sample if self._formula is not None else self._told_flops
+        """Return the MFU over this generation's ranks; empty if the model's arithmetic or the device's peak is unknown."""
+        flops = self._formula.per_sample if self._formula is not None else self._task_flops
         if flops is None or self._peak is None:
             return {}
         rate, peak = self._samples / report.seconds, self._peak.flops * self._world.world_size
         return {"mfu": model_flops_utilization(rate, flops, peak)}
 
     @property
-    def profile_wanted(self) -> ProfileRequest | None:
+    def profile_wanted(self) -> TraceRequest | None:
         return self.link.profile_wanted
 
-    def step_aside(self) -> None:
-        """What follows is no part of a step, which the watchdog times."""
+    def leave_step(self) -> None:
+        """Mark the end of the step for the watchdog, which times steps only."""
         self.activity.enter("rest", self._step)
 
     def progress_line(self, report: StepReport) -> str:
@@ -147,20 +172,20 @@ class Telemetry:
         )
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Raises TypeError or ValueError where a task's own metric is no number, or has no name that can be printed."""
+        """Record an evaluation's metrics. Raises TypeError or ValueError if one is no number, or has an invalid name."""
         if not self.leads:
             return
         values = checked_values(metrics, set())
         self.recorder.record(step, values)
         self.event("evaluated", step=step, metrics={name: on_the_wire(value) for name, value in values.items()})
-        self.say(f"step {step}/{self._total} " + " ".join(f"{name} {value:.4f}" for name, value in values.items()))
+        self.log(f"step {step}/{self._total} " + " ".join(f"{name} {value:.4f}" for name, value in values.items()))
 
     def event(self, kind: EventKind, **data: Any) -> None:
         if self.leads:
             self._events.emit(kind, data)
 
-    def say(self, text: str) -> None:
-        """A line of the rank's output, which its agent ships as a log line."""
+    def log(self, text: str) -> None:
+        """Print a line to the rank's output, which the agent ships as a log line. Only rank 0 prints."""
         if self.leads:
             print(text, flush=True)
 
@@ -179,7 +204,7 @@ class Telemetry:
 
 
 def memory_bytes(device: str) -> float:
-    """Allocated on the GPU, or resident in memory."""
+    """Return the bytes allocated on the GPU, or resident in memory on a CPU."""
     if device == "cuda":
         return float(allocated_on_gpu()["current"])
     with open("/proc/self/statm", "rb") as file:
@@ -187,18 +212,19 @@ def memory_bytes(device: str) -> float:
 
 
 def peak_memory_bytes(device: str) -> float:
-    """The most that was allocated on the GPU, or was resident, since this process began; on a CPU what its spawner had, it has too."""
+    """Return the peak of bytes allocated on the GPU, or resident in memory, since this process began. On a CPU this includes its
+    spawner's peak."""
     if device == "cuda":
         return float(allocated_on_gpu()["peak"])
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE)
 
 
 def allocated_on_gpu() -> dict[str, int]:
-    """Bytes, `current` and `peak`. Straight from the allocator: torch's own functions make a flat table of all its numbers for one of them."""
+    """Return `current` and `peak` bytes, straight from the allocator: torch's own functions flatten all its statistics to read one."""
     found: dict[str, int] = torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]
     return found
 
 
 def peak_of_device(device: torch.device, precision: str) -> Peak | None:
-    """Every rank of a gang has the same kind of device."""
+    """Return the device's peak; None on a CPU or an unlisted device. All ranks of a gang have the same kind of device."""
     return peak_of(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None

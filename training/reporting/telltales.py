@@ -21,6 +21,12 @@ _OF_CONNECTIONS = frozenset(
     | {"DistError", "DistBackendError", "DistNetworkError", "DistStoreError"}
 )
 
+#: How torch words an exception that another process or thread has raised (`torch._utils.ExceptionWrapper.reraise`).
+_CARRIED = re.compile(
+    r"Caught (?P<exception>\w+) (?P<where>in .+)\.\nOriginal Traceback \(most recent call last\):\n(?P<rest>.*)", re.DOTALL
+)
+_FRAME = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
+
 Kind = Literal["exception", "out_of_memory", "peer_lost"]
 
 MAX_MESSAGE_CHARACTERS = 4_000
@@ -39,7 +45,7 @@ def kind_of_words(exception: str, message: str) -> Kind:
 
 def in_words(kind: str, message: str) -> str:
     """The message of a failure of this kind."""
-    first = next(iter(message.splitlines()), "")
+    first = first_line(message)
     if kind == "peer_lost":
         return f"lost the connection to another rank: {first}"
     if kind == "out_of_memory":
@@ -47,8 +53,32 @@ def in_words(kind: str, message: str) -> str:
     return message
 
 
+def original(exception: str, message: str) -> str:
+    """The message of what a DataLoader's worker has raised, and where, instead of the traceback that torch puts into the message of the `exception`
+    that it raises for it; any other message as it is."""
+    carried = _CARRIED.fullmatch(message)
+    if carried is None:
+        return message
+    name = carried["exception"]
+    frames = list(_FRAME.finditer(carried["rest"]))
+    line = re.compile(rf"^(?:[\w.<>]+\.)?{re.escape(name)}(?:: (?P<said>.*))?$", re.MULTILINE)
+    found = line.search(carried["rest"], frames[-1].end() if frames else 0)
+    if found is None:
+        return message
+    said = carried["rest"][found.start("said") :].strip() if found["said"] else ""
+    first, *more = (said or name).splitlines()
+    named = first if name == exception.rpartition(".")[2] or not said else f"{name}: {first}"
+    return "\n".join([f"{named} ({carried['where']})", *more])
+
+
+def first_line(text: str) -> str:
+    """The first line of a text, and … where there are more, for places that hold one line."""
+    first, *more = text.strip().splitlines() or [""]
+    return f"{first} …" if more else first
+
+
 def shortened(message: str) -> str:
-    """Its first MAX_MESSAGE_CHARACTERS."""
+    """Cut a message to its first MAX_MESSAGE_CHARACTERS."""
     return message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]} …"
 
 
@@ -58,7 +88,7 @@ def encodable(text: str) -> str:
 
 
 def without_middle(text: str, limit: int) -> str:
-    """At most about `limit` characters: head and tail, with a line that says what is missing between them."""
+    """Shorten `text` to about `limit` characters: head and tail, with a line about what is missing between them."""
     missing = len(text) - limit
     if missing <= 0:
         return text

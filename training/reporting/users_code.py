@@ -6,15 +6,17 @@ import re
 import sys
 from pathlib import Path
 
-_OURS = Path(__file__).parents[2]
-_OUR_FOLDERS = tuple(str(_OURS / name) + "/" for name in ("training", "parallelism", "distributed", "monitoring", "cluster"))
+from paceline.location import is_ours
+
 _LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(sys.base_prefix)}/lib/", "<frozen ")
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$', re.MULTILINE)
+#: The lines of an exception group stand behind `  | `.
+_FRAME = re.compile(r'^[\s|]*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$', re.MULTILINE)
+_SECOND_MEMBER = "+---------------- 2 ----------------"
 
 
 def is_users(file: str) -> bool:
-    """Whether the user brought the source file with this path."""
-    return not file.startswith(_OUR_FOLDERS) and not any(library in file for library in _LIBRARIES)
+    """Return whether the source file with this path is the user's own."""
+    return not is_ours(file) and not any(library in file for library in _LIBRARIES)
 
 
 def place(function: str, file: str, line: int) -> str:
@@ -24,8 +26,9 @@ def place(function: str, file: str, line: int) -> str:
 
 
 def innermost(traceback: str) -> str:
-    """The last line of the user's own code in a traceback's text, as `place` words it; empty where there is none."""
-    frames = [found for found in _FRAME.finditer(traceback) if is_users(found["file"])]
+    """The last line of the user's own code in a traceback's text, as `place` words it; empty where there is none. An exception group's is that of
+    its first member."""
+    frames = [found for found in _FRAME.finditer(traceback.partition(_SECOND_MEMBER)[0]) if is_users(found["file"])]
     return place(frames[-1]["function"], frames[-1]["file"], int(frames[-1]["line"])) if frames else ""
 
 

@@ -10,14 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from distributed.process_group import Group
-from parallelism.mesh import local_part
+from paceline.distributed.process_group import Group
+from paceline.distributed.torch_private import local_shape_and_offset
+from paceline.parallelism.mesh import local_tensor
 
 
-class Place(NamedTuple):
-    """Of a part in its whole."""
+class Region(NamedTuple):
+    """Offset and shape of a part within its whole tensor."""
 
     offset: tuple[int, ...]
     shape: tuple[int, ...]
@@ -28,26 +28,28 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One message: the same tag is the same tensor on both ends."""
+class TensorChunk:
+    """One message of a part of a tensor; equal tags mean the same tensor on both ends."""
 
     name: str
     tag: int
     source: int
     target: int
-    place: Place
+    place: Region
 
 
 @torch.no_grad()
 def whole_tensors(tensors: Mapping[str, Tensor], owners: Mapping[str, int], group: Group) -> dict[str, Tensor]:
-    """Those that this rank owns, whole. All ranks call this with what they hold of a model, in parts on all of them or on none; an owner holds a
-    part at least."""
+    """Return, whole, the tensors that this rank owns.
+
+    Collective: every rank passes what it holds of the model, in parts on all ranks or on none. An owner holds at least a part.
+    """
     places = {name: place_of(tensor) for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
     held = group.gather(places) if places else []
     found = {name: whole_like(tensor) for name, tensor in tensors.items() if owners[name] == group.rank}
     mine = [piece for piece in pieces(held, owners) if group.rank in (piece.source, piece.target)]
     sends = [
-        dist.P2POp(dist.isend, local_part(tensors[piece.name]).contiguous(), piece.target, tag=piece.tag)
+        dist.P2POp(dist.isend, local_tensor(tensors[piece.name]).contiguous(), piece.target, tag=piece.tag)
         for piece in mine
         if piece.target != group.rank
     ]
@@ -57,30 +59,31 @@ def whole_tensors(tensors: Mapping[str, Tensor], owners: Mapping[str, int], grou
         group.transfer(sends + receives)
     for piece in mine:
         if piece.target == group.rank:
-            found[piece.name][piece.place.slices] = received[piece] if piece in received else local_part(tensors[piece.name])
+            found[piece.name][piece.place.slices] = received[piece] if piece in received else local_tensor(tensors[piece.name])
     return found
 
 
-def pieces(held: Sequence[Mapping[str, Place]], owners: Mapping[str, int]) -> list[Piece]:
-    """What each owner needs, in one order for all; of replicas the owner's own part counts, then the first rank's."""
+def pieces(held: Sequence[Mapping[str, Region]], owners: Mapping[str, int]) -> list[TensorChunk]:
+    """Return the chunks that each owner needs, in one order for all ranks. Of replicas the owner's own part is used, then the first
+    rank's."""
     found = []
     for tag, name in enumerate(sorted(set().union(*held))):
         owner = owners[name]
         ranks = [owner, *(rank for rank in range(len(held)) if rank != owner)]
-        sources: dict[Place, int] = {}
+        sources: dict[Region, int] = {}
         for rank in ranks:
             place = held[rank].get(name)
             if place is not None and 0 not in place.shape:
                 sources.setdefault(place, rank)
-        found += [Piece(name, tag, source, owner, place) for place, source in sources.items()]
+        found += [TensorChunk(name, tag, source, owner, place) for place, source in sources.items()]
     return found
 
 
-def place_of(tensor: DTensor) -> Place:
-    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return Place(tuple(offset), tuple(shape))
+def place_of(tensor: DTensor) -> Region:
+    shape, offset = local_shape_and_offset(tensor)
+    return Region(offset, shape)
 
 
 def whole_like(tensor: Tensor) -> Tensor:
     """Room for all of it, where it is in parts."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=local_part(tensor).device) if isinstance(tensor, DTensor) else tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=local_tensor(tensor).device) if isinstance(tensor, DTensor) else tensor

@@ -1,4 +1,4 @@
-"""A checkpoint's model as safetensors: `python -m training.saving.export CHECKPOINT OUTPUT`, which `paceline export` runs.
+"""A checkpoint's model as safetensors: `python -m paceline.training.saving.export CHECKPOINT OUTPUT`, which `paceline export` runs.
 
 No job and no model is needed: names, shapes and types are the checkpoint's. Every hash is verified before, and what was written is read
 back and compared with the checkpoint's fingerprint of its parameters: an export is the same to the last bit, or an error.
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from monitoring.files import make_folders, sync_file, sync_folder
-from training.errors import CheckpointCorruptError, InvalidInputError, TrainingError, WeightsExistError
-from training.saving import fingerprint, shards, weights
-from training.saving import manifest as manifests
-from training.saving.manifest import Manifest
-from training.saving.safe_reading import SafeReader
+from paceline.monitoring.files import make_folders, sync_file, sync_folder
+from paceline.training.errors import CheckpointCorruptError, InvalidInputError, TrainingError, WeightsExistError
+from paceline.training.saving import fingerprint, shards, weights
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.manifest import Manifest
+from paceline.training.saving.safe_reading import SafeReader
 
 GIGABYTE = 1_000_000_000
 #: Bytes of tensors in a file, as Hugging Face cuts them.
@@ -44,7 +44,7 @@ class Exported:
 
 
 def export(checkpoint: Path, output: Path, limit: int = LIMIT) -> Exported:
-    """Into the new folder `output`, whole or not at all. Raises InvalidInputError, CheckpointCorruptError, OSError."""
+    """Export the weights into the new folder `output`, whole or not at all. Raises InvalidInputError, CheckpointCorruptError or OSError."""
     if output.exists():
         raise WeightsExistError(f"{output} is there already; give a folder that does not exist yet")
     manifest = manifests.read(checkpoint)
@@ -64,7 +64,7 @@ def export(checkpoint: Path, output: Path, limit: int = LIMIT) -> Exported:
 
 
 def tensors_in(checkpoint: Path) -> dict[str, TensorStorageMetadata]:
-    """Of the model, by name, in the order in which they were saved."""
+    """Return the model's tensors in a checkpoint, by name, in the order in which they were saved."""
     metadata = SafeReader(checkpoint).read_metadata()
     paths = metadata.planner_data or {}
     found = {}
@@ -104,7 +104,7 @@ def bytes_of(entry: TensorStorageMetadata) -> int:
 
 
 def notes_of(manifest: Manifest) -> dict[str, str]:
-    """Where the weights come from, in each file's header."""
+    """Return the origin of the weights, for each file's header."""
     return {
         "job_id": manifest.job_id,
         "step": str(manifest.step),
@@ -116,7 +116,7 @@ def notes_of(manifest: Manifest) -> dict[str, str]:
 def require_same(folder: Path, manifest: Manifest) -> str:
     """The fingerprint of what was written."""
     written = weights.find_weights(folder)
-    found = fingerprint.combined([{name: fingerprint.of_tensor(written.read(name)) for name in written.files}])
+    found = fingerprint.combine_hashes([{name: fingerprint.hash_tensor(written.read(name)) for name in written.files}])
     if manifest.parameters_sha256 not in (None, found):
         raise CheckpointCorruptError(
             f"{folder}: read back, the parameters are not those of the checkpoint (SHA-256 {found}); export it again"
@@ -134,12 +134,12 @@ def main() -> int:
         print(json.dumps(asdict(export(given.checkpoint, given.output, given.limit))))
     except (TrainingError, OSError) as error:
         print(error, file=sys.stderr)
-        return exit_code_of(error)
+        return command_exit_code(error)
     return 0
 
 
-def exit_code_of(error: Exception) -> int:
-    """Those of the command line."""
+def command_exit_code(error: Exception) -> int:
+    """Return the command line's exit code: 6 conflict, 2 refused input, 1 any other error."""
     if isinstance(error, WeightsExistError):
         return 6
     return 2 if isinstance(error, InvalidInputError) else 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator
@@ -14,9 +13,11 @@ from typing import Any
 
 import msgspec
 
-from monitoring.files import sync_folder, write_durably
-from training.errors import CheckpointCorruptError, CheckpointUnreachableError
-from training.steps.loss_scale import LossScale
+from paceline.monitoring.files import sync_folder, write_durably
+from paceline.monitoring.sealed import File, describe, is_sealed, sealed
+from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError
+from paceline.training.optim.loss_guard import LossGuard
+from paceline.training.optim.loss_scale import LossScale
 
 MANIFEST = "manifest.json"
 SCRATCH = ".tmp"
@@ -25,11 +26,6 @@ FORMAT = 2
 #: Of a file in a checkpoint: in it, and not in a folder of it.
 FILE = re.compile(r"(?!\.\.?$)[\w.-]+")
 NAME = re.compile(r"step-(?P<step>\d+)\.g(?P<generation>\d+)(?P<debris>(\.gone)?\.tmp)?")
-
-
-class File(msgspec.Struct, frozen=True):
-    bytes: int
-    sha256: str
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +39,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     best: float | None  # of the policy's metric so far
     loss_scale: LossScale | None = None  # of fp16
+    loss_guard: LossGuard = LossGuard()
     metrics: dict[str, float | str]  # numbers that JSON lacks by name, as in MetricRecord
     parameters_sha256: str | None = None  # `training.saving.fingerprint`: the same whatever world saved them
     files: dict[str, File]
@@ -53,7 +50,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Committed:
+class CommittedCheckpoint:
     """A checkpoint that is there."""
 
     directory: Path
@@ -62,7 +59,7 @@ class Committed:
 
     @property
     def announcement(self) -> dict[str, Any]:
-        """What the coordinator is to know of it."""
+        """Data of the event that announces this checkpoint to the coordinator."""
         return {
             "directory": str(self.directory),
             "step": self.manifest.step,
@@ -74,20 +71,12 @@ class Committed:
         }
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _FormatVersion(msgspec.Struct, frozen=True):
     format: int
-
-
-_SEALED = re.compile(rb'(?P<body>.+),\n  "sha256": "(?P<sha256>[0-9a-f]{64})"\n\}', re.DOTALL)
 
 
 def directory_name(step: int, generation: int) -> str:
     return f"step-{step}.g{generation}"
-
-
-def describe(path: Path) -> File:
-    with open(path, "rb") as file:
-        return File(bytes=os.fstat(file.fileno()).st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def write(folder: Path, manifest: Manifest) -> str:
@@ -97,22 +86,11 @@ def write(folder: Path, manifest: Manifest) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def sealed(document: bytes) -> bytes:
-    """A JSON object with one member more, the SHA-256 of all that stands before it: who vouches for others must be beyond doubt."""
-    body = document.removesuffix(b"\n}")
-    return b'%b,\n  "sha256": "%b"\n}' % (body, hashlib.sha256(body).hexdigest().encode())
-
-
-def is_sealed(content: bytes) -> bool:
-    found = _SEALED.fullmatch(content)
-    return found is not None and hashlib.sha256(found["body"]).hexdigest().encode() == found["sha256"]
-
-
 def read(folder: Path) -> Manifest:
-    """Raises CheckpointCorruptError if it is not, to the last bit, what was written for this very folder."""
+    """Read a checkpoint's manifest. Raises CheckpointCorruptError if any bit of it has changed, or it was made for another folder."""
     try:
         content = (folder / MANIFEST).read_bytes()
-        made = msgspec.json.decode(content, type=_Made).format
+        made = msgspec.json.decode(content, type=_FormatVersion).format
         if made == FORMAT and not is_sealed(content):
             raise CheckpointCorruptError(f"{folder}: {MANIFEST} is damaged (it does not match its own SHA-256)")
         if made != FORMAT:
@@ -137,7 +115,7 @@ def _not_read(folder: Path, what: str, error: OSError) -> CheckpointCorruptError
 
 
 def require_plain(folder: Path, name: str) -> None:
-    """Hashes say that a checkpoint is whole, not who made it: it may not send its reader to other folders."""
+    """Hashes show that a checkpoint is whole, not where it comes from: it may not send its reader to other folders."""
     if not FILE.fullmatch(name):
         raise CheckpointCorruptError(f"{folder}: {MANIFEST} lists {name!r}, which is not the name of a file in it")
 
@@ -164,11 +142,11 @@ def digest(folder: Path) -> str:
 
 
 def published(directory: Path, known: Collection[str]) -> Iterator[tuple[Path, Manifest]]:
-    """Of the checkpoints in `directory` those that are not `known`, as far as their manifests can be read."""
+    """Yield the checkpoints in `directory` that are not `known` and whose manifests can be read."""
     for folder in sorted(directory.glob("step-*")):
         name = NAME.fullmatch(folder.name)
         if name is not None and not name["debris"] and str(folder) not in known:
-            with contextlib.suppress(CheckpointCorruptError):  # it is of no use, and said to be damaged by whoever wants it
+            with contextlib.suppress(CheckpointCorruptError):  # it is of no use, and reported as damaged when it is to be restored
                 yield folder, read(folder)
 
 
@@ -186,7 +164,7 @@ def publish(scratch: Path, final: Path, manifest: Manifest) -> str:
 
 
 def withdraw(scratch: Path, final: Path) -> None:
-    """Of a save that failed, perhaps in its very last moment: it is debris again before any of it is deleted."""
+    """Turn a failed save back into debris by renaming it, then delete it. The failure may have come after its publication."""
     with contextlib.suppress(OSError):  # it never came so far
         final.rename(scratch)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -199,6 +177,6 @@ def remove_debris(directory: Path, generation: int) -> None:
         name = NAME.fullmatch(folder.name)
         if name is not None and int(name["generation"]) < generation:
             gone = directory / f"{directory_name(int(name['step']), int(name['generation']))}{GONE}"
-            with contextlib.suppress(OSError):  # a disk that refuses keeps its debris, which harms nobody
+            with contextlib.suppress(OSError):  # a disk that refuses keeps its debris, which does no harm
                 folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)

@@ -1,6 +1,6 @@
 """How ranks divide a state among them and write their parts: torch.distributed.checkpoint's files, planned over our own group.
 
-torch's own `save` waits in collectives that no fence frees: when a rank died in one, the others would sit there until they were
+torch's own `save` waits in collectives that no aborter frees: when a rank died in one, the others would sit there until they were
 ended. Here each rank plans and writes by itself, with torch's planner and writer, and what ranks must tell each other is
 gathered by the group of their generation.
 """
@@ -27,21 +27,21 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.checkpoint.utils import find_state_dict_object
 from torch.distributed.tensor import DTensor
 
-from distributed.process_group import Group
-from training.errors import CheckpointSaveError
-from training.saving import fingerprint
-from training.saving.manifest import make_scratch
-from training.saving.safe_reading import require_readable
-from training.saving.shards import Tensors
-from training.saving.together import together
+from paceline.distributed.process_group import Group
+from paceline.training.errors import CheckpointSaveError
+from paceline.training.saving import fingerprint
+from paceline.training.saving.collective_work import run_on_all_ranks
+from paceline.training.saving.manifest import make_scratch
+from paceline.training.saving.safe_reading import require_readable
+from paceline.training.saving.shards import Tensors
 
 #: Before the name of each of the model's tensors, in torch's name for it.
 MODEL = "model."
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one rank writes of a state. `data` may be replaced by copies: torch's writer asks for nothing else."""
+class RankPart:
+    """One rank's part of a state to be written. `data` may be replaced by copies: torch's writer asks for nothing else."""
 
     plan: SavePlan
     data: Mapping[MetadataIndex, Any]
@@ -49,14 +49,14 @@ class Part:
     writer: FileSystemWriter
 
     def write(self) -> list[WriteResult]:
-        """Each file fsynced. Raises CheckpointSaveError."""
-        with saying_why(self.folder):
-            results: list[WriteResult] = self.writer.write_data(self.plan, Given(self.data)).value()
+        """Write the part; each file is fsynced. Raises CheckpointSaveError."""
+        with explaining_errors(self.folder):
+            results: list[WriteResult] = self.writer.write_data(self.plan, ReadyDataPlanner(self.data)).value()
             return results
 
     def write_index(self, results: list[list[WriteResult]]) -> Path:
-        """By rank 0, of what all ranks have written. Raises CheckpointSaveError."""
-        with saying_why(self.folder):
+        """Write, on rank 0, the index of what all ranks have written. Raises CheckpointSaveError."""
+        with explaining_errors(self.folder):
             self.writer.finish(replace(self.index), results)
             return self.folder / ".metadata"
 
@@ -65,8 +65,8 @@ class Part:
         return Path(self.writer.checkpoint_id)
 
 
-class Given(DefaultSavePlanner):
-    """Has the data ready that torch's writer asks a planner for."""
+class ReadyDataPlanner(DefaultSavePlanner):
+    """A save planner for torch's writer whose data is at hand already."""
 
     def __init__(self, data: Mapping[MetadataIndex, Any]) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Given(DefaultSavePlanner):
 
 
 @dataclass(frozen=True)
-class Plan:
+class WritePlan:
     form: object  # of the tensors that it was made for
     mine: SavePlan
     index: Metadata
@@ -96,7 +96,7 @@ class Plan:
     owners: Mapping[str, int]  # by the model's name, the rank that hashes it
 
     def data(self, tensors: Tensors) -> dict[MetadataIndex, Any]:
-        """What this rank writes, as it is now."""
+        """Return the values that this rank writes, as they are now."""
         return {item.index: self._value(tensors, item.index) for item in self.mine.items}
 
     def _value(self, tensors: Tensors, index: MetadataIndex) -> Any:
@@ -104,23 +104,26 @@ class Plan:
         return find_state_dict_object({index.fqn: value}, index) if isinstance(value, DTensor) else value
 
 
-class Division:
-    """Of the states of one generation: worked out by all its ranks together, and again only where a state has another form than the last."""
+class SavePlanner:
+    """Plans which rank writes which part of a state. The ranks of a generation plan together, and again only when the layout of the
+    state changes."""
 
     def __init__(self) -> None:
-        self._plan: Plan | None = None
+        self._plan: WritePlan | None = None
 
     @property
     def owners(self) -> Mapping[str, int]:
-        """Of what is hashed, in the state that was divided last: by name, the rank whose share it is in."""
+        """Rank that hashes each tensor of the state planned last, by the tensor's name."""
         assert self._plan is not None, "divide a state first"
         return self._plan.owners
 
-    def part(self, group: Group, tensors: Tensors, folder: Path) -> Part:
-        """This rank's part of `tensors`, replicated ones dealt out, for a folder that rank 0 makes. By all ranks together; raises
-        CheckpointSaveError on all of them."""
+    def part(self, group: Group, tensors: Tensors, folder: Path) -> RankPart:
+        """Return this rank's part of `tensors`, with replicated ones dealt out, for a folder that rank 0 makes.
+
+        Collective; raises CheckpointSaveError on all ranks.
+        """
         # Nothing ahead: copies are on the host already, and torch would look for a GPU's stream in a thread that has chosen none.
-        writer, leads, form = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0), group.rank == 0, form_of(tensors)
+        writer, leads, form = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0), group.rank == 0, layout_of(tensors)
 
         def begin() -> bool:
             writer.set_up_storage_writer(leads)
@@ -129,41 +132,41 @@ class Division:
             return self._plan is not None and self._plan.form == form
 
         plan = self._plan
-        if not all(together(group, saying_why(folder)(begin), CheckpointSaveError)) or plan is None:
+        if not all(run_on_all_ranks(group, explaining_errors(folder)(begin), CheckpointSaveError)) or plan is None:
             plan = self._plan = work_out(group, tensors, writer, form)
-        return Part(plan.mine, plan.data(tensors), plan.index, writer)
+        return RankPart(plan.mine, plan.data(tensors), plan.index, writer)
 
 
-def work_out(group: Group, tensors: Tensors, writer: FileSystemWriter, form: object) -> Plan:
+def work_out(group: Group, tensors: Tensors, writer: FileSystemWriter, form: object) -> WritePlan:
     planner = DefaultSavePlanner()
 
     def own_plan() -> SavePlan:
         planner.set_up_planner(tensors, writer.storage_meta(), group.rank == 0)
         return planner.create_local_plan()
 
-    own_plans = together(group, saying_why(Path(writer.checkpoint_id))(own_plan), CheckpointSaveError)
-    plans, index = planner.create_global_plan(own_plans)  # everyone works out the same
+    own_plans = run_on_all_ranks(group, explaining_errors(Path(writer.checkpoint_id))(own_plan), CheckpointSaveError)
+    plans, index = planner.create_global_plan(own_plans)  # every rank computes the same
     mine = planner.finish_plan(writer.prepare_global_plan(plans)[group.rank])
     owners = fingerprint.owners([names_in(each) for each in plans])
-    return Plan(form, mine, index, planner.mappings, owners)
+    return WritePlan(form, mine, index, planner.mappings, owners)
 
 
 def names_in(plan: SavePlan) -> set[str]:
-    """Of the model's tensors that are written by this plan, the names."""
+    """Return the names of the model's tensors that `plan` writes."""
     return {item.index.fqn.removeprefix(MODEL) for item in plan.items if item.index.fqn.startswith(MODEL)}
 
 
-def form_of(value: Any) -> object:
-    """Whatever a plan depends on: two states of one form are divided alike."""
+def layout_of(value: Any) -> object:
+    """Return everything that a plan depends on: states with equal layouts are planned alike."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype
     if isinstance(value, dict):
-        return tuple((name, form_of(part)) for name, part in value.items())
-    return tuple(map(form_of, value)) if isinstance(value, list | tuple) else type(value)
+        return tuple((name, layout_of(part)) for name, part in value.items())
+    return tuple(map(layout_of, value)) if isinstance(value, list | tuple) else type(value)
 
 
 @contextlib.contextmanager
-def saying_why(folder: Path) -> Iterator[None]:
+def explaining_errors(folder: Path) -> Iterator[None]:
     """torch says in many types that a file could not be written, and never that the disk is full; any of them costs this save."""
     try:
         yield

@@ -18,15 +18,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import ReadItem
 
-from training.errors import CheckpointCorruptError, CheckpointSaveError
-from training.saving import manifest as manifests
-from training.saving.manifest import File
+from paceline.distributed.torch_private import set_element
+from paceline.monitoring.sealed import File
+from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError
+from paceline.training.saving import manifest as manifests
 
 INDEX = ".metadata"
 
@@ -83,7 +83,7 @@ class SafePlanner(DefaultLoadPlanner):
 
 
 def read_index(folder: Path, listed: Mapping[str, File]) -> Metadata:
-    """Which tensors there are, and where in which of the files `listed`. Raises CheckpointCorruptError."""
+    """Read the index of a checkpoint: its tensors, and their places in the files `listed`. Raises CheckpointCorruptError."""
     path = folder / INDEX
     require_listed(folder, INDEX, listed)
     try:
@@ -105,7 +105,7 @@ def require_listed(folder: Path, name: str, listed: Mapping[str, File]) -> None:
 
 
 def small_value(name: str, content: bytes) -> Any:
-    """What `torch.save` has made `content` of. Raises CheckpointCorruptError, naming the class, where that may not be built."""
+    """Unpickle a value that `torch.save` wrote. Raises CheckpointCorruptError, naming the class, for a class that may not be built."""
     allow_numbers_of_numpy()
     try:
         return torch.load(BytesIO(content), map_location="cpu", weights_only=True)
@@ -123,7 +123,7 @@ def refuse(name: str, content: bytes, cause: Exception) -> NoReturn:
 
 
 def require_readable(name: str, content: BytesIO) -> None:
-    """Before it is saved: a checkpoint that nobody could load would be no checkpoint. Raises CheckpointSaveError."""
+    """Check, before a value is saved, that it could be loaded again. Raises CheckpointSaveError."""
     try:
         small_value(name, content.getvalue())
     except CheckpointCorruptError as error:

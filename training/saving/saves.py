@@ -1,7 +1,7 @@
 """The saves of one generation: one at a time, begun after a step, written behind the steps that follow, and what is said of them.
 
 A save that is due while another is under way waits for it, and so does whatever ends the run or the generation well; all of that is its stall.
-What breaks off with its generation is made up for after the first step of the next (`TrainState.save_owed`): by then a step is not saved
+What breaks off with its generation is made up for after the first step of the next (`TrainState.save_unfinished`): by then a step is not saved
 that was committed while it was written, but the one that training has come to.
 """
 
@@ -13,15 +13,17 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from training.errors import CheckpointSaveError
-from training.reporting.telemetry import Telemetry
-from training.saving.draft import Draft, draft
-from training.saving.manifest import Committed
-from training.saving.under_way import UnderWay
-from training.saving.vault import Vault
-from training.saving.writers import Writer
-from training.state import StepReport, TrainState
+from paceline.monitoring.points import EventKind
+from paceline.training.errors import CheckpointSaveError
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.saving.manifest import CommittedCheckpoint
+from paceline.training.saving.pending_save import PendingSave
+from paceline.training.saving.uncommitted import UncommittedCheckpoint, draft
+from paceline.training.saving.writers import CheckpointWriter
+from paceline.training.state import StepReport, TrainState
+from paceline.training.timing.activity import Activity
 
 #: Steps with which those are compared that run while a save is written.
 COMPARED_STEPS = 32
@@ -30,8 +32,8 @@ ENOUGH_STEPS = 4
 
 
 @dataclass
-class Cost:
-    """Of one save to this rank's training thread. Seconds."""
+class SaveCost:
+    """Cost of one save to this rank's training thread, in seconds."""
 
     began: float  # monotonic
     usual: float | None = None  # of a step while nothing is written
@@ -41,50 +43,63 @@ class Cost:
 
     @property
     def slowdown(self) -> float | None:
-        """How many times as long steps take meanwhile; None where that cannot be told."""
+        """Duration of a step during the save over its usual duration; None if unknown."""
         return statistics.fmean(self.steps) / self.usual if self.steps and self.usual else None
 
 
+class Reporter(Protocol):
+    """Interface to which saves are reported; `Telemetry` has it."""
+
+    @property
+    def activity(self) -> Activity: ...
+
+    def event(self, kind: EventKind, **data: Any) -> None: ...
+
+    def log(self, text: str) -> None: ...
+
+
 class Saves:
-    def __init__(self, vault: Vault, state: TrainState, telemetry: Telemetry, writer: Writer) -> None:
-        self._vault, self._state, self._telemetry, self._writer = vault, state, telemetry, writer
+    def __init__(self, checkpoints: CheckpointDirectory, state: TrainState, telemetry: Reporter, writer: CheckpointWriter) -> None:
+        self._checkpoints, self._state, self._telemetry, self._writer = checkpoints, state, telemetry, writer
         self.saved: int | None = None  # the newest step of which this generation has a checkpoint
-        self._under_way: UnderWay | None = None
-        self._cost = Cost(0.0)
+        self._under_way: PendingSave | None = None
+        self._cost = SaveCost(0.0)
         self._usual: deque[float] = deque(maxlen=COMPARED_STEPS)
 
     @property
-    def owed(self) -> bool:
-        """One broke off with an earlier generation."""
-        return self._state.save_owed and self._under_way is None
+    def unfinished(self) -> bool:
+        """True if a save of an earlier generation broke off and has to be made up for."""
+        return self._state.save_unfinished and self._under_way is None
 
     @property
     def work_is_done(self) -> bool:
-        """This rank has done its part of what is under way: once all have, they `advance`."""
+        """True if this rank has finished its part of the pending save. Once all ranks have, the save advances."""
         return self._under_way is not None and self._under_way.work_is_done
 
     def begin(self, metrics: dict[str, float], *, required: bool, since: float) -> None:
-        """By all ranks together, while nothing is under way; training waits `since` then (monotonic). A save that fails is reported; it raises
-        CheckpointSaveError only where nothing would be left of the work."""
-        self._cost = Cost(since, statistics.median(self._usual) if len(self._usual) >= ENOUGH_STEPS else None)
+        """Begin a save. Collective, while none is pending; training has waited since `since` (monotonic seconds).
+
+        A failed save is reported. Raises CheckpointSaveError only if `required`: where work would be lost.
+        """
+        self._cost = SaveCost(since, statistics.median(self._usual) if len(self._usual) >= ENOUGH_STEPS else None)
         try:
             with self._stalling(since):
-                self._under_way = UnderWay(self._vault.group, self._draft(metrics), self._writer)
+                self._under_way = PendingSave(self._checkpoints.group, self._draft(metrics), self._writer)
         except CheckpointSaveError as error:
             self._failed(self._state.step, error)
             if required:
                 raise
             return
-        self._state.save_owed = True
+        self._state.save_unfinished = True
         if required or self._writer.waits:
             self.finish(required=required)
 
-    def _draft(self, metrics: dict[str, float]) -> Draft:
-        """Once it is made, training may go on."""
-        return draft(self._vault, self._state, metrics, self._writer.take)
+    def _draft(self, metrics: dict[str, float]) -> UncommittedCheckpoint:
+        """Snapshot the state. Once this returns, training may go on."""
+        return draft(self._checkpoints, self._state, metrics, self._writer.snapshot)
 
     def after_step(self, report: StepReport) -> None:
-        """By all ranks together, of one that all have committed."""
+        """Advance the pending save after a step that all ranks have committed. Collective."""
         if self._under_way is None:
             self._usual.append(report.seconds)
             return
@@ -93,17 +108,17 @@ class Saves:
         if report.written:
             self._advance(self._under_way)
         else:
-            self._complain(self._under_way)
+            self._warn_if_overdue(self._under_way)
 
     def close(self) -> None:
         self._writer.close()
 
     def finish(self, *, required: bool = False) -> None:
-        """By all ranks together: wait for what is under way."""
+        """Wait for the pending save. Collective. Raises CheckpointSaveError if it fails and is `required`."""
         while self._under_way is not None:
             self._advance(self._under_way, required=required)
 
-    def _advance(self, under_way: UnderWay, *, required: bool = False) -> None:
+    def _advance(self, under_way: PendingSave, *, required: bool = False) -> None:
         try:
             with self._stalling(time.monotonic()):
                 committed = under_way.advance()
@@ -115,7 +130,7 @@ class Saves:
             return
         if committed is not None:
             self._end(under_way)
-            self._tell(committed, under_way.write_seconds)
+            self._report(committed, under_way.write_seconds)
 
     @contextlib.contextmanager
     def _stalling(self, since: float) -> Iterator[None]:
@@ -125,31 +140,31 @@ class Saves:
         finally:
             self._cost.stall += time.monotonic() - since
 
-    def _end(self, under_way: UnderWay) -> None:
-        self._under_way, self._state.save_owed = None, False
+    def _end(self, under_way: PendingSave) -> None:
+        self._under_way, self._state.save_unfinished = None, False
         self._telemetry.activity.pace.saved(self._cost.stall + under_way.write_seconds)
 
-    def _tell(self, committed: Committed, write_seconds: float) -> None:
+    def _report(self, committed: CommittedCheckpoint, write_seconds: float) -> None:
         cost, self.saved = self._cost, committed.manifest.step
         seconds = {"stall_seconds": cost.stall, "write_seconds": write_seconds, "slowdown": cost.slowdown}
         self._telemetry.event("checkpoint_committed", **committed.announcement, **seconds)
         slower = f", steps meanwhile x {cost.slowdown:.2f}" if cost.slowdown is not None else ""
-        self._telemetry.say(
+        self._telemetry.log(
             f"checkpoint {committed.directory.name} committed, {committed.manifest.bytes / 1e6:.1f} MB: training waited {cost.stall:.3f} s, "
             f"written in {write_seconds:.3f} s{slower}"
         )
 
     def _failed(self, step: int, error: CheckpointSaveError) -> None:
         self._telemetry.event("checkpoint_failed", step=step, reason=str(error))
-        self._telemetry.say(f"ERROR checkpoint of step {step} failed: {error}")
+        self._telemetry.log(f"ERROR checkpoint of step {step} failed: {error}")
 
-    def _complain(self, under_way: UnderWay) -> None:
-        """A disk that hangs shows here first. Whoever waits for it later is watched as for any save."""
+    def _warn_if_overdue(self, under_way: PendingSave) -> None:
+        """Warn of a save that takes too long: a disk that hangs shows here first. A later wait for it is watched as any save is."""
         limits, seconds = self._telemetry.activity.pace.limits("save"), time.monotonic() - self._cost.began
         if limits is None or seconds < limits.stall or self._cost.is_overdue:
             return
         self._cost.is_overdue = True
-        self._telemetry.say(
+        self._telemetry.log(
             f"WARNING checkpoint of step {under_way.step} is not written by all ranks after {seconds:.0f} s, longer than the {limits.stall:.0f} s "
             "that it should take at most: a disk may hang. The next save will wait for it"
         )

@@ -20,9 +20,9 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 
-from training.errors import CheckpointCorruptError, InvalidInputError
-from training.saving.safe_reading import SafePlanner, SafeReader
-from training.saving.tied import with_aliases, without_aliases
+from paceline.training.errors import CheckpointCorruptError, InvalidInputError
+from paceline.training.saving.safe_reading import SafePlanner, SafeReader
+from paceline.training.saving.tied import with_aliases, without_aliases
 
 Tensors = dict[str, Any]
 
@@ -37,7 +37,7 @@ class Trained(Protocol):
 
 
 def read(tensors: Tensors, folder: Path) -> None:
-    """This rank's part of `tensors`, in place, whatever world wrote them. Where it fails, some of them are overwritten."""
+    """Read this rank's part of `tensors` in place, whatever world wrote them. A failure leaves some of them overwritten."""
     try:
         with quiet_when_alone():
             load_tensors(tensors, storage_reader=SafeReader(folder), planner=SafePlanner(), no_dist=True)
@@ -68,12 +68,13 @@ def tensors_of(state: Trained) -> Tensors:
 
 
 def learns(state: Trained) -> bool:
-    """Not so a stage of a pipeline whose parameters are all frozen, of which torch thinks that its optimizer's state was forgotten."""
+    """Return whether the optimizer has parameters. A pipeline stage may be all frozen; torch would report its optimizer's state as
+    missing."""
     return any(group["params"] for group in state.optimizer.param_groups)
 
 
 def put_tensors(state: Trained, tensors: Tensors) -> None:
-    """The other way round."""
+    """Load `tensors`, as `tensors_of` returns them, into the state."""
     if not learns(state):
         set_model_state_dict(state.model, with_aliases(tensors["model"], state.model), options=OPTIONS)
         return

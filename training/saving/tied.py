@@ -21,5 +21,5 @@ def without_aliases(tensors: dict[str, Any], model: nn.Module) -> dict[str, Any]
 
 
 def with_aliases(tensors: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """The other way round: what torch wants to load."""
+    """Add the aliases of tied parameters, which torch expects when loading."""
     return tensors | {name: tensors[first] for name, first in aliases(model).items() if first in tensors}

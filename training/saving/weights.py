@@ -16,21 +16,21 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from distributed.process_group import Group
-from monitoring.files import write_durably
-from parallelism.mesh import local_part
-from training.errors import InvalidInputError
-from training.saving.assembly import Place, place_of
-from training.saving.manifest import FILE
-from training.saving.tied import aliases
-from training.saving.together import together
+from paceline.distributed.process_group import Group
+from paceline.monitoring.files import write_durably
+from paceline.parallelism.mesh import local_tensor
+from paceline.training.errors import InvalidInputError
+from paceline.training.saving.assembly import Region, place_of
+from paceline.training.saving.collective_work import run_on_all_ranks
+from paceline.training.saving.manifest import FILE
+from paceline.training.saving.tied import aliases
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
 
 def file_name(number: int, files: int) -> str:
-    """Of file `number` (from 1)."""
+    """Return the name of file `number` (from 1) of `files`."""
     return SINGLE if files == 1 else f"model-{number:05}-of-{files:05}.safetensors"
 
 
@@ -60,14 +60,14 @@ def write_index(folder: Path, files: Mapping[str, str], total_bytes: int) -> Non
 
 @dataclass(frozen=True)
 class Weights:
-    """What there is to read, by name: the file it is in, and its shape."""
+    """Index of the weights in a folder: the file and the shape of each tensor, by name."""
 
     path: Path
     files: Mapping[str, Path]
     shapes: Mapping[str, tuple[int, ...]]
 
-    def read(self, name: str, part: Place | None = None) -> Tensor:
-        """All of it, or one part."""
+    def read(self, name: str, part: Region | None = None) -> Tensor:
+        """Read a tensor, whole or in part."""
         with opened(self.files[name]) as file:
             tensor: Tensor = file.get_tensor(name) if part is None or not part.shape else file.get_slice(name)[part.slices]
         return tensor
@@ -126,7 +126,7 @@ def load_initial(model: nn.Module, path: Path, group: Group) -> None:
         require_fit(weights, everyone, {name: sources.get(name) for name in own})
         put(own, weights, sources)
 
-    together(group, load, InvalidInputError)
+    run_on_all_ranks(group, load, InvalidInputError)
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -135,7 +135,8 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def sources_of(own: Iterable[str], first: Mapping[str, str], weights: Weights) -> dict[str, str]:
-    """Under which name the weights hold each tensor: its own, or another one of a tied one, whose first name `first` tells."""
+    """Return the name under which the weights hold each tensor: its own, or for a tied one another; `first` gives the first name of
+    each."""
     held = {first.get(name, name): name for name in weights.files}
     return {name: name if name in weights.files else held[first.get(name, name)] for name in own if first.get(name, name) in held}
 
@@ -163,4 +164,4 @@ def put(own: Mapping[str, Tensor], weights: Weights, sources: Mapping[str, str])
     for name, tensor in own.items():
         part = place_of(tensor) if isinstance(tensor, DTensor) else None
         if part is None or 0 not in part.shape:
-            local_part(tensor).copy_(weights.read(sources[name], part))
+            local_tensor(tensor).copy_(weights.read(sources[name], part))

@@ -1,4 +1,4 @@
-"""What a rank writes checkpoints with: at once, while training waits, or behind the steps that follow."""
+"""Writers of checkpoints: at once, while training waits, or in the background of the steps that follow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from monitoring.host import available_memory_bytes
+from paceline.monitoring.host import available_memory_bytes
 
 T = TypeVar("T")
 
@@ -28,53 +28,55 @@ NICER = 10
 NICEST = 19
 
 
-class Writer(Protocol):
+class CheckpointWriter(Protocol):
+    """Writes a rank's part of a checkpoint."""
+
     waits: bool  # training does, until a save is done
 
-    def take(self, values: Values) -> Values:
-        """What is to be written, safe from training until it is."""
+    def snapshot(self, values: Values) -> Values:
+        """Return the values to write, safe from changes by training until they are written."""
         ...
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Of what was taken last."""
+        """Write the latest snapshot; the future is done when it is written."""
         ...
 
     def close(self) -> None:
-        """Without waiting: what is still being written belongs to nobody then."""
+        """Stop without waiting. An unfinished write is abandoned."""
         ...
 
 
-class AtOnce:
-    """Nothing needs to be copied."""
+class BlockingWriter:
+    """Writes while training waits, so that nothing is copied."""
 
     waits = True
 
-    def take(self, values: Values) -> Values:
+    def snapshot(self, values: Values) -> Values:
         return values
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         return finished(work)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Nothing is left to do on closing."""
 
 
-class Behind:
-    """A thread of its own, and copies in the host's memory that the next save uses again: page-locked where they come from a GPU.
+class BackgroundWriter:
+    """Writes in a thread of its own, from copies in host memory that the next save reuses; page-locked if they come from a GPU.
 
-    Where there is no room for copies it writes at once, and says so. `ranks_here`: that share this machine's memory.
+    Where memory for copies is short, the writer logs that and writes at once. `ranks_here` ranks share this machine's memory.
     """
 
     waits = False
 
-    def __init__(self, ranks_here: int, say: Callable[[str], None]) -> None:
-        self._ranks_here, self._say = ranks_here, say
-        self._thread = ThreadPoolExecutor(1, "save", initializer=stand_back)
+    def __init__(self, ranks_here: int, log: Callable[[str], None]) -> None:
+        self._ranks_here, self._log = ranks_here, log
+        self._thread = ThreadPoolExecutor(1, "save", initializer=lower_priority)
         self._copies: dict[Any, Tensor] = {}
         self._has_copied = False
 
     @torch.no_grad()
-    def take(self, values: Values) -> Values:
+    def snapshot(self, values: Values) -> Values:
         tensors = dict[int, tuple[Any, Tensor]]()  # each once: one that is to be written and to be hashed has two keys
         for key, value in values.items():
             if isinstance(value, Tensor):
@@ -83,10 +85,10 @@ class Behind:
         if not self._has_copied:
             return values
         copies = {identity: self._copy(key, tensor) for identity, (key, tensor) in tensors.items()}
-        taken = {key: copies[id(value)] if isinstance(value, Tensor) else unchanging(value) for key, value in values.items()}
+        snapshots = {key: copies[id(value)] if isinstance(value, Tensor) else unchanging(value) for key, value in values.items()}
         if any(isinstance(value, Tensor) and value.is_cuda for value in values.values()):
             torch.cuda.current_stream().synchronize()
-        return taken
+        return snapshots
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         return self._thread.submit(work) if self._has_copied else finished(work)
@@ -101,7 +103,7 @@ class Behind:
         needed, available = new * self._ranks_here, available_memory_bytes()
         if needed <= ROOM * available:
             return True
-        self._say(
+        self._log(
             f"WARNING copies for an asynchronous save would take {needed / 1e6:,.0f} MB of this machine's memory, of which "
             f"{available / 1e6:,.0f} MB are available: training waits for this save. Set checkpoint.asynchronous to false, or use fewer ranks here"
         )
@@ -118,22 +120,23 @@ class Behind:
 
 
 def unchanging(value: Any) -> Any:
-    """The value itself, where nobody can change it, or a copy."""
+    """Return the value itself if it is immutable, else a copy."""
     return value if isinstance(value, UNCHANGING) else copy.deepcopy(value)
 
 
-def stand_back() -> None:
-    """Linux gives each thread a priority of its own. By as much as this one has: a rank may be nice already, or none that others may hold up."""
+def lower_priority() -> None:
+    """Lower the priority of this thread: Linux gives each thread its own. It becomes NICER than it was, since the rank may be nice
+    already."""
     thread = threading.get_native_id()
     os.setpriority(os.PRIO_PROCESS, thread, min(NICEST, os.getpriority(os.PRIO_PROCESS, thread) + NICER))
 
 
 def finished(work: Callable[[], T]) -> Future[T]:
-    """Done in this thread, well or not."""
+    """Run `work` in this thread; return a future with its result or error."""
     future: Future[T] = Future()
     try:
         future.set_result(work())
-    except Exception as error:  # noqa: BLE001 - raised by whoever asks for the result
+    except Exception as error:  # noqa: BLE001 - raised where the result is asked for
         future.set_exception(error)
     return future
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from training.spec.parts import MOST_SAMPLES, shown
+from paceline.training.spec.parts import MOST_SAMPLES, shown
 
 UNITS = {"": 1, "B": 1, "kB": 1000} | {
     f"{prefix}{suffix}": base**power for power, prefix in enumerate("KMGT", 1) for suffix, base in (("B", 1000), ("iB", 1024))
@@ -24,6 +24,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _TIME = r"[0-9]{1,9}(?:\.[0-9]{1,3})? *"
 TIME = rf"^{_TIME}(?:s|min|m|h|d|)(?: *{_TIME}(?:s|min|m|h|d))*$"
 LONGEST_GRACE_SECONDS = 3600
+LONGEST_TIME_LIMIT_SECONDS = 366 * 86_400
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,15 @@ def read_time(text: str) -> int:
     return int(sum(float(number) * _SECONDS[unit] for number, unit in parts))
 
 
+def written_time(seconds: float) -> str:
+    """The inverse of `read_time`, in whole seconds: 5400 is `1h30m`."""
+    left, parts = round(seconds), list[str]()
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, _SECONDS[unit])
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"
+
+
 def read_count(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
@@ -72,3 +82,4 @@ CountOrAuto = Annotated[
     int | Literal["auto"], Amount(read_count, COUNT_OR_AUTO, "a whole number from 1 to 16777216, or auto", MOST_SAMPLES)
 ]
 Grace = Annotated[int, Amount(read_time, TIME, "a time from 1 s to 1 h, as 30, 90s or 10m", LONGEST_GRACE_SECONDS)]
+TimeLimit = Annotated[int, Amount(read_time, TIME, "a time from 1 s to 366 d, as 90s, 1h30m or 2d", LONGEST_TIME_LIMIT_SECONDS)]

@@ -1,12 +1,12 @@
-"""Names that a user's folder may share with Paceline's own packages, or with modules that are loaded already. Pure but for listing folders."""
+"""A user's folder may have a module called `paceline`, or one of the name of a module that is loaded already. Pure but for looking at folders."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-#: Paceline's top-level packages and modules.
-OURS = frozenset({"api", "cli", "cluster", "db", "distributed", "monitoring", "paceline", "parallelism", "scripts", "tests", "training"})
+OURS = "paceline"
+_MODULE, _PACKAGE = f"{OURS}.py", f"{OURS}/__init__.py"
 
 
 def importable(folder: Path) -> set[str]:
@@ -19,10 +19,23 @@ def importable(folder: Path) -> set[str]:
     return modules | {entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "__init__.py"))}
 
 
-def why_ours_win(folder: str | None) -> str | None:
-    """What an entrypoint's user has to know of a folder with packages of Paceline's names; None: it has none."""
-    names = sorted(OURS & importable(Path(folder))) if folder else []
-    if not names:
-        return None
-    listed, verb = ", ".join(names), "is a name" if len(names) == 1 else "are names"
-    return f"{folder} has {listed}, which {verb} of Paceline's own: an entrypoint imports Paceline's; rename them, or run it as a script"
+def why_ours_wins(folder: str | None) -> str | None:
+    """Return why an entrypoint does not import the `paceline` of its own folder, with the way out; None if the folder has none."""
+    found = _own(folder)
+    return f"{found} has Paceline's name: an entrypoint imports Paceline's; rename it, or run it as a script" if found else None
+
+
+def why_yours_wins(folder: str) -> str | None:
+    """Return why a script imports the `paceline` of the folder that comes first on its `sys.path`, with the way out; None if it has
+    none."""
+    found = _own(folder)
+    return f"{found} has Paceline's name: the script imports yours; rename it if the script is to import Paceline's" if found else None
+
+
+def _own(folder: str | None) -> str | None:
+    """Its path, if there is one."""
+    return (
+        next((os.path.join(folder, file) for file in (_MODULE, _PACKAGE) if os.path.exists(os.path.join(folder, file))), None)
+        if folder
+        else None
+    )

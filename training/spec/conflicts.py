@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from parallelism.pipelines.schedules import SCHEDULES
-from training.spec.strategy import why_model_is_not_cut
+from paceline.distributed.timeouts import COLLECTIVE_SECONDS
+from paceline.parallelism.pipelines.schedules import SCHEDULES
+from paceline.training.spec.bad_loss import NEED_A_TRAINER
+from paceline.training.spec.strategy import why_model_is_not_cut
 
 if TYPE_CHECKING:
-    from training.spec.job import JobSpec
+    from paceline.training.spec.job import JobSpec
 
 #: Of a global batch; each is dealt out, and with `reproducible` is a leaf of the tree that adds gradients up.
 MOST_MICRO_BATCHES = 1 << 16
@@ -17,8 +19,11 @@ MOST_MICRO_BATCHES = 1 << 16
 
 def why_not_together(spec: JobSpec) -> str | None:
     """The first reason; None: nothing is in the way."""
-    of_scripts = why_not_with_a_script(spec) if spec.script is not None else why_model_is_not_cut(spec.model, spec.parallelism)
-    return of_scripts or why_not_reproducible(spec) or why_not_compiled(spec) or why_not_these_weights(spec)
+    if spec.script is not None:
+        own = why_not_with_a_script(spec)
+    else:
+        own = why_hang_never_comes(spec) or why_model_is_not_cut(spec.model, spec.parallelism)
+    return own or why_not_rolled_back(spec) or why_not_reproducible(spec) or why_not_compiled(spec) or why_not_these_weights(spec)
 
 
 def why_not_with_a_script(spec: JobSpec) -> str | None:
@@ -26,11 +31,35 @@ def why_not_with_a_script(spec: JobSpec) -> str | None:
         return "reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint"
     if spec.compile:
         return "compile=true needs Paceline's trainer: leave it out for script, which compiles by itself"
-    if spec.fault_tolerance.hang_seconds is not None:
-        return "hang_seconds needs Paceline's trainer, whose steps can be timed: leave it out for script"
+    for name in ("on_nan", "on_spike"):
+        if (policy := getattr(spec.fault_tolerance, name)) in NEED_A_TRAINER:
+            return (
+                f"fault_tolerance.{name}={policy} needs Paceline's trainer, which asks before it updates: use stop or warn for script, or use an "
+                "entrypoint or a model"
+            )
     if spec.initial_weights is not None:
         return f"initial_weights={spec.initial_weights} needs Paceline's trainer: leave it out for script, which loads them itself"
     return None
+
+
+def why_not_rolled_back(spec: JobSpec) -> str | None:
+    """Going back is a restart, of which there is to be one at least."""
+    for name in ("on_nan", "on_spike"):
+        if getattr(spec.fault_tolerance, name) == "roll_back" and spec.fault_tolerance.max_restarts == 0:
+            return (
+                f"fault_tolerance.{name}=roll_back goes back at most fault_tolerance.max_restarts=0 times: set it to 1 or more, or use stop or "
+                "skip_update"
+            )
+    return None
+
+
+def why_hang_never_comes(spec: JobSpec) -> str | None:
+    seconds = spec.fault_tolerance.hang_seconds
+    if seconds is None or seconds < COLLECTIVE_SECONDS:
+        return None
+    return (
+        f"hang_seconds={seconds:g} never comes: the communication itself gives up after {COLLECTIVE_SECONDS:g} s; use less, or leave it out"
+    )
 
 
 def why_not_reproducible(spec: JobSpec) -> str | None:
@@ -89,7 +118,7 @@ def why_not_these_weights(spec: JobSpec) -> str | None:
 
 
 def too_many_micro_batches(spec: JobSpec) -> str | None:
-    """Of a spec whose axes fit its world."""
+    """Return why the global batch makes too many micro-batches, with the way out, or None. The spec's axes must fit its world."""
     if spec.training is None or spec.micro_batches <= MOST_MICRO_BATCHES:
         return None
     total, enough = spec.training.global_batch_size, -(-spec.training.global_batch_size // MOST_MICRO_BATCHES)

@@ -11,16 +11,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from distributed.timeouts import COLLECTIVE_SECONDS
-from training.spec.amounts import Bytes, CountOrAuto
-from training.spec.conflicts import too_many_micro_batches, why_not_together
-from training.spec.parts import MOST_EPOCHS, MOST_SAMPLES, Part, Path, PositiveInt, Real, Text, Whole, at_most, inconsistent
-from training.spec.profile_window import ProfileWindow, require_traceable
-from training.spec.script import Argument, Script
-from training.spec.spelling import Spelling
-from training.spec.staging import why_not_in_stages
-from training.spec.strategy import Parallelism, why_not_auto
-from training.spec.workload import MODEL_DATA, AdamW, Data, Model, Optimizer, Schedule
+from paceline.training.spec.amounts import CountOrAuto, TimeLimit
+from paceline.training.spec.bad_loss import OnNan, OnSpike
+from paceline.training.spec.conflicts import too_many_micro_batches, why_not_together
+from paceline.training.spec.parts import MOST_EPOCHS, MOST_SAMPLES, Part, Path, PositiveInt, Real, Text, Whole, at_most, inconsistent
+from paceline.training.spec.profile_window import ProfileWindow, require_traceable
+from paceline.training.spec.resources import Resources
+from paceline.training.spec.script import Argument, Script
+from paceline.training.spec.spelling import Spelling
+from paceline.training.spec.staging import why_not_in_stages
+from paceline.training.spec.strategy import Parallelism, why_not_auto
+from paceline.training.spec.workload import MODEL_DATA, AdamW, Data, Model, Optimizer, Schedule
 
 SPEC_VERSION: Literal[1] = 1
 #: Micro-batches of a reproducible job's global batch for each rank of a replica, unless micro_batch_size says otherwise: even on 1, 2, 4 and 8
@@ -28,9 +29,9 @@ SPEC_VERSION: Literal[1] = 1
 DEFAULT_MICRO_BATCHES = 8
 #: Of a pipeline's global batch, for each of its ranks: it idles for a fifth of a step, or less, as one of 1F1B.
 MICRO_BATCHES_PER_RANK = 4
-MOST_NODES = 4096
 #: Of `hang_seconds`: a garbage collection or a crowded machine takes less.
 LEAST_HANG_SECONDS = 1
+MOST_HANG_SECONDS = 7 * 24 * 3600
 
 Name = Annotated[
     str,
@@ -48,48 +49,6 @@ LabelName = Annotated[str, LABEL_NAME]
 EntryPoint = Annotated[
     str, Spelling(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", "a module and a function of it, as module:function", "my_task:make_task")
 ]
-
-
-class Resources(Part):
-    """The gang: `nodes * slots_per_node` slots, all or nothing. A slot is a GPU, or one CPU slot on a node without GPUs."""
-
-    nodes: Whole = Field(1, ge=1, le=MOST_NODES)
-    slots_per_node: Whole = Field(1, ge=1, le=64)
-    min_nodes: Whole | None = Field(
-        None,
-        ge=1,
-        le=MOST_NODES,
-        description="how many nodes' worth of ranks a job that closes up starts with and goes on with; default: nodes, and the ranks of one replica",
-    )
-    max_nodes: Whole | None = Field(
-        None, ge=1, le=MOST_NODES, description="a job that closes up grows to this size in slots that nobody waits for; default: nodes"
-    )
-
-    memory_per_slot: Bytes | None = Field(
-        None,
-        description="what a rank may hold on its device, in bytes or as 512MiB: strategy auto and micro_batch_size auto keep within it; "
-        "default: what the device has",
-    )
-
-    @property
-    def world_size(self) -> int:
-        return self.nodes * self.slots_per_node
-
-    @property
-    def most_ranks(self) -> int:
-        return (self.max_nodes or self.nodes) * self.slots_per_node
-
-    @property
-    def is_elastic(self) -> bool:
-        return self.min_nodes not in (None, self.nodes) or self.max_nodes not in (None, self.nodes)
-
-    @model_validator(mode="after")
-    def ordered(self) -> Resources:
-        if self.min_nodes is not None and self.min_nodes > self.nodes:
-            raise inconsistent("min_nodes={least} is more than nodes={nodes}", least=self.min_nodes, nodes=self.nodes)
-        if self.max_nodes is not None and self.max_nodes < self.nodes:
-            raise inconsistent("max_nodes={most} is less than nodes={nodes}", most=self.max_nodes, nodes=self.nodes)
-        return self
 
 
 class TrainingLength(Part):
@@ -114,7 +73,7 @@ class TrainingLength(Part):
     generate_tokens: Whole = Field(0, ge=0, le=100_000, description="length of the sample logged at the end (gpt only)")
 
     @model_validator(mode="after")
-    def consistent(self) -> TrainingLength:
+    def check_lengths(self) -> TrainingLength:
         if (self.steps is None) == (self.epochs is None):
             raise inconsistent("give exactly one of steps and epochs")
         if isinstance(self.micro_batch_size, int) and self.micro_batch_size > self.global_batch_size:
@@ -138,7 +97,7 @@ class CheckpointPolicy(Part):
     )
 
     @model_validator(mode="after")
-    def usable(self) -> CheckpointPolicy:
+    def check_directory(self) -> CheckpointPolicy:
         if self.directory is not None and not PurePosixPath(self.directory).is_absolute():
             raise inconsistent("checkpoint.directory={path} is not an absolute path", path=self.directory)
         return self
@@ -155,23 +114,25 @@ class FaultTolerance(Part):
     spares: Whole = Field(0, ge=0, le=64, description="ranks kept warm in slots of their own, to take the place of lost ones at once")
     hang_seconds: Real | None = Field(
         None,
+        le=MOST_HANG_SECONDS,
         description="a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured "
-        "step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case",
+        "step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case. "
+        "A script hangs that has no output and no step on any rank for so long; default: it is never ended, and told of after 5 minutes",
     )
+    on_nan: OnNan = "warn"
+    on_spike: OnSpike = "warn"
+
+    @property
+    def rolls_back(self) -> bool:
+        return "roll_back" in (self.on_nan, self.on_spike)
 
     @model_validator(mode="after")
-    def hang_can_be_told(self) -> FaultTolerance:
+    def check_hang_detection(self) -> FaultTolerance:
         if self.hang_seconds is not None and self.hang_seconds < LEAST_HANG_SECONDS:
             raise inconsistent(
                 "hang_seconds={given} would take a moment's delay for a hang; use {least} or more, or leave it out",
                 given=self.hang_seconds,
                 least=LEAST_HANG_SECONDS,
-            )
-        if self.hang_seconds is not None and self.hang_seconds >= COLLECTIVE_SECONDS:
-            raise inconsistent(
-                "hang_seconds={given} never comes: the communication itself gives up after {most} s; use less, or leave it out",
-                given=self.hang_seconds,
-                most=COLLECTIVE_SECONDS,
             )
         return self
 
@@ -181,7 +142,7 @@ class Environment(Part):
     working_directory: Path | None = Field(None, description="absolute folder on the nodes; first on sys.path of the ranks")
 
     @model_validator(mode="after")
-    def usable(self) -> Environment:
+    def check_environment(self) -> Environment:
         if self.working_directory is not None and not PurePosixPath(self.working_directory).is_absolute():
             raise inconsistent("environment.working_directory={path} is not an absolute path", path=self.working_directory)
         reserved = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(self.variables)
@@ -199,10 +160,15 @@ class JobSpec(Part):
     description: Text = Field("", max_length=2000)
     labels: Annotated[dict[LabelName, Annotated[Text, Field(max_length=253)]], at_most(64)] = Field(default_factory=dict, max_length=64)
     priority: Whole = Field(50, ge=0, le=100, description="higher is placed first")
+    time_limit: TimeLimit | None = Field(
+        None,
+        description="how long the job may hold slots, over all its generations and without pauses and queues, in seconds or as 1h30m; then it "
+        "saves and ends, failed with time_limit; default: no limit",
+    )
     resources: Resources = Resources()
     model: Model | None = None
     data: Data | None = None
-    entrypoint: EntryPoint | None = Field(None, description="module:function that returns a training.task.Task")
+    entrypoint: EntryPoint | None = Field(None, description="module:function that returns a paceline.Task")
     script: Script | None = None
     initial_weights: Path | None = Field(
         None,
@@ -243,8 +209,13 @@ class JobSpec(Part):
         return self.why_not_close_up is None
 
     @property
+    def is_elastic_script(self) -> bool:
+        """Whether it is a script that is started again with another world when nodes are lost or come back, as under torchrun."""
+        return self.script is not None and self.resources.is_elastic
+
+    @property
     def why_not_close_up(self) -> str | None:
-        """With the way out."""
+        """Return the reason why survivors of this job cannot close up, with the way out. None if they can."""
         if self.script is not None:
             return "a script is started again as a whole; leave it out, or use an entrypoint or a model"
         if self.parallelism.strategy == "single":
@@ -253,10 +224,12 @@ class JobSpec(Part):
 
     @property
     def min_ranks(self) -> int:
-        """The fewest ranks that a job which closes up goes on with. Unless its user says so, none is given more of the model to hold than it
-        has at full size: it might not fit."""
+        """The fewest ranks that a job which closes up goes on with, or that an elastic script is started with. Unless its user says so, no rank is
+        given more of the model to hold than it has at full size: it might not fit."""
         if self.resources.min_nodes is not None:
             return self.resources.min_nodes * self.resources.slots_per_node
+        if self.script is not None:
+            return self.world_size
         return self.parallelism.ranks_of_replica(self.world_size)
 
     @property
@@ -293,7 +266,7 @@ class JobSpec(Part):
         return -(-self.training.global_batch_size // self.micro_batch_size)
 
     @model_validator(mode="after")
-    def one_workload(self) -> JobSpec:
+    def check_workload(self) -> JobSpec:
         given = [name for name in ("model", "entrypoint", "script") if getattr(self, name) is not None]
         if len(given) != 1:
             raise inconsistent(
@@ -308,22 +281,24 @@ class JobSpec(Part):
                 data=self.data.kind,
                 takes=", ".join(sorted(MODEL_DATA[self.model.kind])),
             )
-        if (self.training is None) != (self.script is not None):
-            raise inconsistent("training is required, except for script, where the script itself decides")
+        if self.script is not None and self.training is not None:
+            raise inconsistent("leave training out: the script decides")
+        if self.script is None and self.training is None:
+            raise inconsistent("training is required: give steps or epochs")
         if self.script is not None and self.parallelism not in (Parallelism(), Parallelism(strategy="single")):
             raise inconsistent("a script arranges its ranks by itself: leave parallelism out, or use model or entrypoint")
         return self
 
     @model_validator(mode="after")
-    def nothing_rules_another_out(self) -> JobSpec:
+    def check_exclusive_options(self) -> JobSpec:
         if reason := why_not_together(self):
             raise inconsistent("{reason}", reason=reason)
         return self
 
     @model_validator(mode="after")
-    def only_what_closes_up_is_elastic(self) -> JobSpec:
+    def check_elasticity(self) -> JobSpec:
         way_out = self.why_not_close_up
-        if way_out is not None and self.resources.is_elastic:
+        if way_out is not None and self.resources.is_elastic and self.script is None:
             least, most = self.resources.min_nodes, self.resources.max_nodes
             name, value = ("max_nodes", most) if most not in (None, self.resources.nodes) else ("min_nodes", least)
             raise inconsistent("resources.{name}={value} is for jobs that close up: {way_out}", name=name, value=value, way_out=way_out)
@@ -333,19 +308,19 @@ class JobSpec(Part):
         return self
 
     @model_validator(mode="after")
-    def profile_fits(self) -> JobSpec:
+    def check_profile(self) -> JobSpec:
         require_traceable(self.profile, script=self.script is not None, most_ranks=self.resources.most_ranks)
         return self
 
     @model_validator(mode="after")
-    def auto_has_something_to_go_by(self) -> JobSpec:
+    def check_auto_inputs(self) -> JobSpec:
         if reason := why_not_auto(self.model, self.parallelism, searches=self.searches):
             raise inconsistent("{reason}", reason=reason)
         return self
 
     @model_validator(mode="after")
-    def strategy_fits_world(self) -> JobSpec:
-        """What auto will choose is held to the same, once it is chosen."""
+    def check_world_size(self) -> JobSpec:
+        """Refuse a number of ranks that the plan cannot use. A plan that auto is to choose is checked once it is chosen."""
         if self.parallelism.is_auto:
             return self
         if self.parallelism.strategy == "single" and self.world_size != 1:
@@ -371,8 +346,8 @@ class JobSpec(Part):
         return self.parallelism.degrees(ranks).data
 
     def too_few_micro_batches(self, ranks: int) -> str | None:
-        """What is wrong with this many ranks, which fit the axes: each data rank needs a micro-batch of its own. A script shares its work out
-        by itself."""
+        """Return the reason why this many ranks, which fit the axes, are too many: each data rank needs a micro-batch of its own. None if
+        they are not. A script shares its work out by itself."""
         if self.training is None or self.micro_batches >= self.data_ranks(ranks):
             return None
         total = f"global_batch_size={self.training.global_batch_size} in micro-batches of {self.micro_batch_size}"

@@ -80,7 +80,7 @@ class Part(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def few_unknown_fields(cls, given: Any) -> Any:
+    def check_field_count(cls, given: Any) -> Any:
         """Each unknown field is a refusal of its own; a document of thousands is none of ours."""
         known = len(cls.model_fields)
         if isinstance(given, Mapping) and len(given) > known + MOST_UNKNOWN:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import FailFast, Field
 
-from training.spec.parts import MOST_STEPS as MOST_STEPS_OF_A_JOB
-from training.spec.parts import Part, Whole, inconsistent
+from paceline.training.spec.parts import MOST_STEPS as MOST_STEPS_OF_A_JOB
+from paceline.training.spec.parts import Part, Whole, inconsistent
 
 #: A trace of a large model has 10 to 100 MB a step before it is compressed.
 MOST_STEPS = 20
@@ -26,7 +26,7 @@ class ProfileWindow(Part):
 
 
 def require_traceable(window: ProfileWindow | None, *, script: bool, most_ranks: int) -> None:
-    """Of a spec. Raises what pydantic reports."""
+    """Check that a spec's profile window can be traced. Raises PydanticCustomError."""
     if window is None:
         return
     if script:
@@ -37,5 +37,5 @@ def require_traceable(window: ProfileWindow | None, *, script: bool, most_ranks:
 
 
 def beyond_world(ranks: Sequence[int], world_size: int) -> str:
-    """Those of `ranks` that such a world does not have, comma-separated."""
+    """Return those of `ranks` that are outside of a world of this size, comma-separated."""
     return ", ".join(str(rank) for rank in ranks if rank >= world_size)

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from training.spec.amounts import LONGEST_GRACE_SECONDS, Grace
-from training.spec.parts import Part, Path, Text, inconsistent
-from training.spec.spelling import Spelling
+from paceline.training.spec.amounts import LONGEST_GRACE_SECONDS, Grace
+from paceline.training.spec.parts import Part, Path, Text, inconsistent
+from paceline.training.spec.spelling import Spelling
 
 MOST_ARGUMENTS = 1000
 #: As torchrun (`--shutdown-timeout`), Slurm (`KillWait`) and Kubernetes have it.
@@ -66,8 +66,12 @@ class Script(Part):
         description="whenever Paceline ends the ranks they get SIGTERM, and so long to save and exit before SIGKILL; in seconds, or as 2m",
     )
 
+    saves_on_sigterm: bool = Field(
+        False, description="the ranks save when they get SIGTERM, and go on from there when they are started again: the job can be paused"
+    )
+
     @model_validator(mode="after")
-    def one_program(self) -> Script:
+    def check_program(self) -> Script:
         given = [name for name in ("path", "module", "command") if getattr(self, name) is not None]
         if len(given) != 1:
             raise inconsistent(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parallelism.pipelines.stages import chain_of
-from parallelism.planning.shape import Numbers
-from training.planning.estimates import known_shape
-from training.spec.workload import HfModel
+from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.pipelines.stages import chain_of
+from paceline.training.planning.estimates import known_shape
+from paceline.training.spec.workload import HfModel
 
 if TYPE_CHECKING:
-    from training.spec.job import JobSpec
+    from paceline.training.spec.job import JobSpec
 
 
 def why_not_in_stages(spec: JobSpec) -> str | None:
-    """None: nothing is known to be in the way. A user's own model is only known to a rank."""
+    """Return why the model cannot be split into stages, with the way out; None if no reason is known. Only a rank knows a user's own
+    model."""
     if spec.parallelism.pipeline == 1:
         return None
     if isinstance(spec.model, HfModel):

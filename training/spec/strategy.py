@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from parallelism.pipelines.schedules import SCHEDULES, ScheduleError, ScheduleName
-from parallelism.plan import Degrees, WorldSizeMismatchError, degrees, spoken
-from parallelism.planning.shape import Numbers
-from training.models.gpt import limits as gpt
-from training.models.hf import limits as hf
-from training.models.hf.shape import FAMILIES
-from training.planning.estimates import shape_of
-from training.spec.parts import Part, Ranks, inconsistent
-from training.spec.workload import GptModel, HfModel, Model
+from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.pipelines.schedules import SCHEDULES, ScheduleError, ScheduleName
+from paceline.parallelism.plan import Degrees, WorldSizeMismatchError, degrees, in_words
+from paceline.training.models.gpt import limits as gpt
+from paceline.training.models.hf import limits as hf
+from paceline.training.models.hf.shape import FAMILIES
+from paceline.training.planning.estimates import shape_of
+from paceline.training.spec.parts import Part, Ranks, inconsistent
+from paceline.training.spec.workload import GptModel, HfModel, Model
+
+#: Other names of the mesh's axes, which torchtitan and others use. A spec may be written with either; it is kept and shown with ours.
+AXIS_ALIASES = {"dp_replicate": "replicate", "dp_shard": "shard", "cp": "context", "tp": "tensor", "pp": "pipeline"}
 
 #: What means something to `fsdp` only, and the values that it may have anyway: where nobody says otherwise, or in specs of earlier versions.
 OF_SHARDING: dict[str, tuple[object, ...]] = {
@@ -38,6 +42,11 @@ OF_PIPELINES: dict[str, tuple[object, ...]] = {
 MOST_STAGES = 1024
 
 
+def _axis(default: int | None, alias: str, description: str) -> Any:
+    """A field for an axis of the mesh. `x-alias` tells readers of the JSON Schema its other name."""
+    return Field(default, description=f"{description}; {alias} is another name of it", json_schema_extra={"x-alias": alias})
+
+
 class Parallelism(Part):
     """`single` is one process; `ddp` replicates the model on every slot; `fsdp` cuts it into `shard` parts, on each of `replicate` replicas
     (HSDP where there are several). `tensor` and `context` multiply either: one replica, or one part of it, then takes that many slots.
@@ -45,15 +54,15 @@ class Parallelism(Part):
     in the place of whatever is not given here."""
 
     strategy: Literal["single", "ddp", "fsdp", "auto"] = "ddp"
-    replicate: Ranks | None = Field(None, description="fsdp: replicas of the whole model; default: one, or what shard leaves")
-    shard: Ranks | None = Field(None, description="fsdp: ranks that hold one replica in parts; default: all that replicate leaves")
-    tensor: Ranks = Field(
-        1, description="ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan"
+    replicate: Ranks | None = _axis(None, "dp_replicate", "fsdp: replicas of the whole model; default: one, or what shard leaves")
+    shard: Ranks | None = _axis(None, "dp_shard", "fsdp: ranks that hold one replica in parts; default: all that replicate leaves")
+    tensor: Ranks = _axis(
+        1, "tp", "ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan"
     )
-    pipeline: Ranks = Field(
-        1, description="ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other"
+    pipeline: Ranks = _axis(
+        1, "pp", "ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other"
     )
-    context: Ranks = Field(1, description="ranks that have a part of every sequence each, and attend to all of it (gpt)")
+    context: Ranks = _axis(1, "cp", "ranks that have a part of every sequence each, and attend to all of it (gpt)")
     pipeline_schedule: ScheduleName = Field("1f1b", description="pipeline: in which order a rank computes forwards and backwards")
     stages_per_rank: Ranks | None = Field(
         None, le=MOST_STAGES, description="pipeline: stages that each rank has, where the schedule takes several; default: the fewest"
@@ -89,7 +98,7 @@ class Parallelism(Part):
     @property
     def spoken_cut(self) -> str:
         """As in "context=2 x tensor=4"."""
-        return spoken(Degrees(tensor=self.tensor, context=self.context, pipeline=self.pipeline))
+        return in_words(Degrees(tensor=self.tensor, context=self.context, pipeline=self.pipeline))
 
     @property
     def stages_on_each_rank(self) -> int:
@@ -100,7 +109,7 @@ class Parallelism(Part):
         return self.pipeline * self.stages_on_each_rank
 
     def degrees(self, world_size: int) -> Degrees:
-        """Raises WorldSizeMismatchError."""
+        """Return the sizes of the mesh's axes for a world of this size. Raises WorldSizeMismatchError."""
         return degrees(
             self.strategy,
             world_size,
@@ -143,8 +152,21 @@ class Parallelism(Part):
         alone = self.misfit(ranks) is None and self.degrees(ranks) == replace(whole, replicate=1)
         return ranks if alone else world_size
 
+    @model_validator(mode="before")
+    @classmethod
+    def check_axis_names(cls, given: Any) -> Any:
+        """The document with each axis under its own name. Raises an inconsistency where an axis is given under both."""
+        if not isinstance(given, Mapping):
+            return given
+        for alias, name in AXIS_ALIASES.items():
+            if alias in given and name in given:
+                raise inconsistent(
+                    "parallelism.{alias} and parallelism.{name} are two names of one axis: give one of them", alias=alias, name=name
+                )
+        return {AXIS_ALIASES.get(name, name): value for name, value in given.items()}
+
     @model_validator(mode="after")
-    def only_what_shards(self) -> Parallelism:
+    def check_sharding_options(self) -> Parallelism:
         for name, harmless in OF_SHARDING.items():
             value = getattr(self, name)
             if not (self.shards or self.is_auto) and value not in harmless:
@@ -157,7 +179,7 @@ class Parallelism(Part):
         return self
 
     @model_validator(mode="after")
-    def only_what_has_stages(self) -> Parallelism:
+    def check_pipeline_options(self) -> Parallelism:
         for name, harmless in OF_PIPELINES.items():
             value = getattr(self, name)
             if self.pipeline == 1 and value not in harmless:
@@ -167,7 +189,7 @@ class Parallelism(Part):
         return self
 
     @model_validator(mode="after")
-    def pipeline_exists(self) -> Parallelism:
+    def check_pipeline_schedule(self) -> Parallelism:
         if self.pipeline == 1:
             return self
         if self.shards and SCHEDULES[self.pipeline_schedule].splits_backward:
@@ -184,7 +206,7 @@ class Parallelism(Part):
 
 
 def why_model_is_not_cut(model: Model | None, parallelism: Parallelism) -> str | None:
-    """With the way out; `model` is None where it is a user's own."""
+    """Return why the model cannot be sharded over tensor and context, with the way out, or None. `model` is None for a user's own."""
     tensor, context = parallelism.tensor, parallelism.context
     if isinstance(model, GptModel):
         return gpt.why_not_cut(model, tensor=tensor, context=context)
@@ -202,7 +224,8 @@ def why_model_is_not_cut(model: Model | None, parallelism: Parallelism) -> str |
 
 
 def why_not_auto(model: Model | None, parallelism: Parallelism, *, searches: bool) -> str | None:
-    """With the way out; `model` is None where it is a user's own, `searches`: for the largest micro-batch."""
+    """Return why strategy auto cannot be used, with the way out, or None. `model` is None for a user's own; `searches` is True if the
+    job searches for the largest micro-batch."""
     if parallelism.is_auto and (model is None or shape_of(model, None, Numbers()) is None):
         whose = "this model of transformers" if model else "an entrypoint's"
         return (

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import FailFast, Field, JsonValue, field_validator, model_validator
 
-from training.models.gpt import presets as gpt_presets
-from training.models.mlp import presets as mlp_presets
-from training.models.resnet import presets as resnet_presets
-from training.spec.configuration import why_not_a_configuration
-from training.spec.parts import MOST_STEPS, Fraction, Part, Path, Real, Text, Whole, inconsistent
-from training.spec.spelling import Spelling
+from paceline.training.models.gpt import presets as gpt_presets
+from paceline.training.models.mlp import presets as mlp_presets
+from paceline.training.models.resnet import presets as resnet_presets
+from paceline.training.spec.configuration import why_not_a_configuration
+from paceline.training.spec.parts import MOST_STEPS, Fraction, Part, Path, Real, Text, Whole, inconsistent
+from paceline.training.spec.spelling import Spelling
 
 Sha256 = Annotated[
     str,
@@ -50,11 +50,11 @@ class GptModel(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def preset_is_spelled_out(cls, given: Any) -> Any:
+    def expand_preset(cls, given: Any) -> Any:
         return spelled_out(given, gpt_presets.PRESETS)
 
     @model_validator(mode="after")
-    def heads_divide_dim(self) -> GptModel:
+    def check_heads(self) -> GptModel:
         if self.dim % self.heads or (self.dim // self.heads) % 2:
             raise inconsistent(
                 "dim={dim} must be an even multiple of heads={heads} (rotary embeddings need an even head size)",
@@ -72,7 +72,7 @@ class MlpModel(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def preset_is_spelled_out(cls, given: Any) -> Any:
+    def expand_preset(cls, given: Any) -> Any:
         return spelled_out(given, mlp_presets.PRESETS)
 
 
@@ -86,12 +86,12 @@ class ResnetModel(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def preset_is_spelled_out(cls, given: Any) -> Any:
+    def expand_preset(cls, given: Any) -> Any:
         return spelled_out(given, resnet_presets.PRESETS)
 
     @field_validator("depth")
     @classmethod
-    def six_n_plus_two(cls, depth: int) -> int:
+    def check_depth(cls, depth: int) -> int:
         if (depth - 2) % 6:
             below = (depth - 2) // 6 * 6 + 2
             raise inconsistent("depth={depth} is not 6n + 2; use {below} or {above}", depth=depth, below=below, above=below + 6)
@@ -110,7 +110,7 @@ class HfModel(Part):
     context: Whole = Field(128, ge=8, le=1_048_576, description="tokens per sequence")
 
     @model_validator(mode="after")
-    def one_source(self) -> HfModel:
+    def check_source(self) -> HfModel:
         if (self.config is None) == (self.path is None):
             raise inconsistent("give exactly one of config (a new model) and path (a folder with config.json and safetensors)")
         if self.path is not None and not PurePosixPath(self.path).is_absolute():
@@ -142,7 +142,7 @@ class Tokens(Part):
 
     @field_validator("path")
     @classmethod
-    def absolute(cls, path: str) -> str:
+    def check_path(cls, path: str) -> str:
         if not PurePosixPath(path).is_absolute():
             raise inconsistent("data.path={path} is not an absolute path", path=path)
         return path
@@ -164,7 +164,7 @@ class Cifar10(Part):
     augment: bool = True
 
     @model_validator(mode="after")
-    def one_source(self) -> Cifar10:
+    def check_source(self) -> Cifar10:
         if (self.path is None) == (self.dataset is None):
             raise inconsistent("give exactly one of path (a folder with data_batch_1..5 and test_batch) and dataset (a Hugging Face id)")
         return self

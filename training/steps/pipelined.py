@@ -10,28 +10,28 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from distributed.process_group import Group
-from parallelism.activation_checkpoint import checkpoint_activations
-from parallelism.apply import parallelize_stages
-from parallelism.blocks import blocks_of
-from parallelism.cut.cut_model import all_of_it
-from parallelism.cut.tensor_parallel import plain
-from parallelism.data_parallel import OwnPart
-from parallelism.pipelines.chain import Unit, sequential_units
-from parallelism.pipelines.pipelined import Pipelined, Place, pipeline
-from parallelism.plan import Choices, Coordinates, Deal, Degrees
-from parallelism.precision import autocast
-from training.data import prefetch
-from training.data.feed import Feed
-from training.data.sampler import Portions
-from training.entrypoint import described
-from training.errors import InvalidInputError
-from training.planning.estimates import stage_costs
-from training.spec.job import JobSpec
-from training.state import PartialStep, TrainState, training_of
-from training.steps.news import Agreed, News, Requests
-from training.steps.stepping import StepClock, Stepping, fetch, sums_of, to_device
-from training.task import Batch, Dataset, Task
+from paceline.distributed.process_group import Group
+from paceline.parallelism.activation_checkpoint import checkpoint_activations
+from paceline.parallelism.apply import parallelize_stages
+from paceline.parallelism.blocks import blocks_of
+from paceline.parallelism.data_parallel import LocalBatch
+from paceline.parallelism.pipelines.chain import Unit, sequential_units
+from paceline.parallelism.pipelines.pipelined import Pipelined, PipelinePosition, pipeline
+from paceline.parallelism.plan import Coordinates, Degrees, MicroBatchAssignment, ParallelizeOptions
+from paceline.parallelism.precision import autocast
+from paceline.parallelism.tensor_context.shard_model import whole_batch
+from paceline.parallelism.tensor_context.tensor_parallel import full_tensor
+from paceline.training.data import prefetch
+from paceline.training.data.feed import Feed
+from paceline.training.data.sampler import Portions
+from paceline.training.entrypoint import described
+from paceline.training.errors import InvalidInputError
+from paceline.training.planning.estimates import stage_costs
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import PartialStep, TrainState, training_of
+from paceline.training.steps.step_sync import Requests, StepConsensus, StepSync
+from paceline.training.steps.stepping import StepClock, StepRunner, fetch, sums_of, to_device
+from paceline.training.task import Batch, Dataset, Task
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class StepWork:
     state: TrainState
     feed: Feed
     step: int
-    own_part: OwnPart = all_of_it
+    local_batch: LocalBatch = whole_batch
 
     @property
     def scale(self) -> float:
@@ -56,11 +56,11 @@ class StepWork:
         return self.portions.size(index)
 
     def batch(self, index: int) -> Batch:
-        return self.own_part(fetch(self.spec, self.state, self.feed, self.step, index))
+        return self.local_batch(fetch(self.spec, self.state, self.feed, self.step, index))
 
     def loss(self, model: nn.Module, index: int, batch: Batch) -> Tensor:
         loss, _ = self.state.task.loss(model, batch)
-        return plain(loss) * (self.portions.weight(index) / self.spec.parallelism.context)
+        return full_tensor(loss) * (self.portions.weight(index) / self.spec.parallelism.context)
 
     def autocast(self) -> AbstractContextManager[object]:
         return autocast(self.spec.precision, self.state.device)
@@ -92,69 +92,73 @@ class HeldOutWork:
         return autocast(self.spec.precision, self.state.device)
 
 
-class PipelineStepper(Stepping):
-    def __init__(self, spec: JobSpec, state: TrainState, group: Group, pipelined: Pipelined, coordinates: Coordinates, first: Deal) -> None:
+class PipelineStepRunner(StepRunner):
+    """Runs the steps of a model whose stages lie on several ranks."""
+
+    def __init__(
+        self, spec: JobSpec, state: TrainState, group: Group, pipelined: Pipelined, coordinates: Coordinates, first: MicroBatchAssignment
+    ) -> None:
         self.pipelined = pipelined
         super().__init__(spec, state, group, pipelined, coordinates, first)
 
-    def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> Agreed:
-        """Only ranks of the last stage have losses to tell."""
-        news = News(partial, self.deal.micro_batches, self.coordinates, self.state.device)
-        self.pipelined.begin_step(self.deal, partial.sums)
-        losses = self.pipelined.run(StepWork(self.spec, self.state, self.feed, partial.step, self.pipelined.own_part))
-        self.lap_run(clock)
+    def accumulate(self, partial: PartialStep, clock: StepClock, requests: Requests) -> StepConsensus:
+        """Run this pipeline's micro-batches. Only ranks of the last stage report losses."""
+        sync = StepSync(partial, self.assignment.micro_batches, self.coordinates, self.state.device)
+        self.pipelined.begin_step(self.assignment, partial.sums)
+        losses = self.pipelined.run(StepWork(self.spec, self.state, self.feed, partial.step, self.pipelined.local_batch))
+        self.split_time(clock)
         partial.losses.update(losses)
         for index, loss in losses.items():
-            news.add(index, loss)
-        finish = news.send(self.group, requests)
+            sync.add(index, loss)
+        finish = sync.send(self.group, requests)
         self.pipelined.finish_step()
-        told = finish()
+        sums = finish()
         clock.lap("communication_seconds")
-        return news.read(told, self.group.world_size)
+        return sync.read(sums, self.group.world_size)
 
-    def go_through(self, micro_batches: Sequence[int]) -> None:
+    def run_warmup(self, micro_batches: Sequence[int]) -> None:
         self.state.begin_step()
-        self.pipelined.go_through(StepWork(self.spec, self.state, self.feed, 1, self.pipelined.own_part), micro_batches)
+        self.pipelined.run_warmup(StepWork(self.spec, self.state, self.feed, 1, self.pipelined.local_batch), micro_batches)
         self.state.rewind()
 
-    def lap_run(self, clock: StepClock) -> None:
-        """What is none of these is Python's: other."""
-        spent = self.pipelined.spent
+    def split_time(self, clock: StepClock) -> None:
+        """Split the time of a run into the parts of a step; the remainder, Python's own time, is `other`."""
+        timings = self.pipelined.timings
         clock.lap("other_seconds")
-        clock.move(spent.fetching, "other_seconds", "data_seconds")
-        clock.move(spent.forward, "other_seconds", "forward_seconds")
-        clock.move(spent.backward, "other_seconds", "backward_seconds")
-        clock.move(spent.waiting, "other_seconds", "communication_seconds")
+        clock.move(timings.fetching, "other_seconds", "data_seconds")
+        clock.move(timings.forward, "other_seconds", "forward_seconds")
+        clock.move(timings.backward, "other_seconds", "backward_seconds")
+        clock.move(timings.waiting, "other_seconds", "communication_seconds")
 
     def clip(self, limit: float | None) -> Tensor:
         norm, bubble = self.pipelined.clip(limit)
         self.bubble = bubble.measured
         return norm
 
-    def sums_of_share(self, held_out: Dataset, batches: Sequence[Tensor]) -> tuple[list[str], Mapping[int, Tensor]]:
+    def evaluate_assigned(self, held_out: Dataset, batches: Sequence[Tensor]) -> tuple[list[str], Mapping[int, Tensor]]:
         work = HeldOutWork(self.spec, self.state, held_out, batches)
-        sums = self.pipelined.evaluate(self.coordinates.evaluation_deal(len(batches)), work)
+        sums = self.pipelined.evaluate(self.coordinates.evaluation_assignment(len(batches)), work)
         names: list[str] = next(filter(None, self.group.gather(work.names)))  # no rank but those of the last stage knows them
-        return names, sums if self.coordinates.speaks else {}
+        return names, sums if self.coordinates.is_loss_reporter else {}
 
     @property
     def whole_model(self) -> nn.Module:
         return self.pipelined.whole_model
 
-    def upcoming(self) -> Iterator[prefetch.Place]:
-        """Nothing between the first stage and the last."""
-        return super().upcoming() if self.pipelined.fetches else iter(())
+    def upcoming(self) -> Iterator[prefetch.BatchPosition]:
+        """Return the micro-batches to fetch: none on ranks between the first stage and the last."""
+        return super().upcoming() if self.pipelined.needs_batches else iter(())
 
 
-def staged(spec: JobSpec, state: TrainState, group: Group, degrees: Degrees, choices: Choices) -> Pipelined:
-    """`state`'s model, of which this rank keeps its stages: the optimizer is to be made afterwards."""
+def staged(spec: JobSpec, state: TrainState, group: Group, degrees: Degrees, choices: ParallelizeOptions) -> Pipelined:
+    """Split `state`'s model into stages, of which this rank keeps its own. The optimizer is to be made afterwards."""
     task, plan = state.task, spec.parallelism
     checkpoint_activations(blocks_of(task.model), choices.activation_checkpointing)
     return pipeline(
         task.model,
         units_of(task),
         StepWork(spec, state, state.feed, step=1),
-        Place.of(group),
+        PipelinePosition.of(group),
         plan.pipeline_schedule,
         state.device,
         chunks=plan.stages_on_each_rank,
@@ -171,6 +175,6 @@ def units_of(task: Task) -> Sequence[Unit]:
     units: object = task.units(task.model)
     if not isinstance(units, Sequence) or not units or not all(isinstance(unit, Unit) for unit in units):
         raise InvalidInputError(
-            f"Task.units(model) returned {described(units)}; return a list of parallelism.pipelines.chain.Unit, in the order of the forward pass"
+            f"Task.units(model) returned {described(units)}; return a list of paceline.Unit, in the order of the forward pass"
         )
     return units

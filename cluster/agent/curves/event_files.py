@@ -1,4 +1,4 @@
-"""Reads along one event file while it grows: never from the beginning again, and never more than a little at once."""
+"""Reads one event file while it grows: never from the beginning again, and never more than a little at once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitoring.event_reader import MAX_PAYLOAD_BYTES, DamagedEventError, Pieces, Scalars, scalars_of
-from monitoring.files import open_file
+from paceline.monitoring.event_reader import MAX_PAYLOAD_BYTES, DamagedEventError, Pieces, Scalars, scalars_of
+from paceline.monitoring.files import open_file
 
 READ_BYTES = 2 * MAX_PAYLOAD_BYTES
 #: What looks damaged may be a write that is under way on a file system of another machine.
@@ -21,8 +21,9 @@ class _Identity:
     inode: int
 
 
-class EventFile:
-    """`since`: events before are of somebody who had the file earlier. Raises OSError from `read` where the file is gone."""
+class EventFileReader:
+    """One event file that grows. Events before `since` belong to an earlier user of the file, and are left out. `read` raises OSError
+    where the file is gone."""
 
     def __init__(self, path: Path, since: float) -> None:
         self.path, self._since = path, since
@@ -35,7 +36,8 @@ class EventFile:
         return self._pieces.passed_over
 
     def read(self) -> list[Scalars]:
-        """The scalars that came since the last call, up to READ_BYTES of the file. Raises DamagedEventError once nothing more can be read."""
+        """The scalars that were added since the last call, up to READ_BYTES of the file. Raises DamagedEventError once nothing more can
+        be read."""
         with open_file(self.path) as file:
             found = os.fstat(file.fileno())
             identity = _Identity(found.st_dev, found.st_ino)

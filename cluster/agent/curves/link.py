@@ -1,7 +1,7 @@
-"""What an agent says to the process that reads the curves of one job's scripts on this node, and what it hears: one JSON object a line.
+"""The messages between an agent and the process that reads the curves of one job's scripts on this node: one JSON object a line.
 
 agent -> reader:  Watch, all of it again whenever something in it changes; the end of the pipe is the end of the reader
-reader -> agent:  Read, once for each rank that has ended
+reader -> agent:  RankRead, once for each rank that has ended
 """
 
 from __future__ import annotations
@@ -26,15 +26,11 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: tuple[str, ...] = ()  # working directories of other jobs' scripts on this node, since this generation began
 
 
-class Read(msgspec.Struct, frozen=True):
-    """Nothing of this rank's files is left to read."""
+class RankRead(msgspec.Struct, frozen=True):
+    """The reader has read all files of this rank, which has ended."""
 
     rank: int
 
 
 watch_decoder = msgspec.json.Decoder(Watch)
-read_decoder = msgspec.json.Decoder(Read)
-
-
-def encode_line(message: Watch | Read) -> bytes:
-    return msgspec.json.encode(message) + b"\n"
+read_decoder = msgspec.json.Decoder(RankRead)

@@ -1,6 +1,7 @@
-"""`python -m cluster.agent.curves.main`: reads the curves of one job's scripts on this node, in a process of its own.
+"""`python -m paceline.cluster.agent.curves.main`: reads the curves of one job's scripts on this node, in a process of its own.
 
-A bad file, a stuck file system or too little memory can end this process, and neither the agent nor a rank. It ends with its standard input.
+A bad file, a stuck file system or too little memory can end this process, and neither the agent nor a rank. The process ends with its
+standard input.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import resource
 import select
 import sys
 
-from cluster.agent.curves.link import Read, Watch, encode_line, watch_decoder
-from cluster.agent.curves.reader import CurveReader
-from cluster.agent.processes import offer_to_memory_killer
+from paceline.cluster.agent.curves.link import RankRead, Watch, watch_decoder
+from paceline.cluster.agent.curves.reader import CurveReader
+from paceline.cluster.agent.processes import offer_to_memory_killer
+from paceline.monitoring.lines import LineBuffer, encode_line
 
 POLL_SECONDS = 1.0
 MAX_MEMORY_BYTES = 1 << 30
@@ -21,10 +23,10 @@ MEMORY_SCORE = 400  # for the kernel's out-of-memory killer: before the agent an
 
 
 class Lines:
-    """Lines of standard input, without ever waiting for the rest of one."""
+    """Complete lines of standard input, read without waiting for the rest of an incomplete one."""
 
     def __init__(self) -> None:
-        self._begun = b""
+        self._begun = LineBuffer()
         self.ended = False
 
     def read(self, timeout: float) -> list[bytes]:
@@ -33,8 +35,7 @@ class Lines:
             return []
         piece = os.read(0, 1 << 20)
         self.ended = not piece
-        *lines, self._begun = (self._begun + piece).split(b"\n")
-        return lines
+        return self._begun.take(piece)
 
 
 def main() -> int:
@@ -55,7 +56,7 @@ def main() -> int:
 
 
 def finish(reader: CurveReader, watch: Watch, read: set[int]) -> None:
-    """Read to the end what ranks that have ended left, and say so."""
+    """Read all that the ranks which have ended left in their files, and report each of these ranks as read."""
     ended = {rank.rank for rank in watch.ranks if rank.exited} - read
     if not ended:
         return
@@ -64,7 +65,7 @@ def finish(reader: CurveReader, watch: Watch, read: set[int]) -> None:
     except OSError as error:
         print(f"curves: {error}", file=sys.stderr)
     for rank in sorted(ended):
-        os.write(1, encode_line(Read(rank)))
+        os.write(1, encode_line(RankRead(rank)))
     read |= ended
 
 

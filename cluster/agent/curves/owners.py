@@ -1,4 +1,5 @@
-"""Whose an event file is: by the process that its name tells of, or that has it open. By nothing less, so that no job gets another one's curves.
+"""Finds the rank that writes an event file: by the process that the file's name gives, or that has it open. Nothing less counts, so that no
+job gets another job's curves.
 
 TensorBoard's writers (torch, TensorFlow, Lightning, Accelerate, transformers) name a file by time, host and process:
 `events.out.tfevents.1795479225.host.22203.0`. tensorboardX leaves out the process, and keeps the file open.
@@ -15,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.agent.curves.link import WatchedRank
-from cluster.agent.processes import carries, session_of
+from paceline.cluster.agent.curves.link import WatchedRank
+from paceline.cluster.agent.processes import carries, session_of
 
 MARK = ".tfevents."
 #: The clock of a name counts whole seconds.
@@ -28,7 +29,7 @@ LOOK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Writer:
-    """What an event file's name says of who writes it."""
+    """The writer of an event file, as far as the file's name tells."""
 
     time: float
     pid: int | None  # None: the name does not tell
@@ -37,7 +38,7 @@ class Writer:
 
 
 def writer_of(name: str, host: str | None = None) -> Writer | None:
-    """None: that is no event file's name. `host`: this one's name."""
+    """The writer that the name of an event file gives; None where it is no such name. `host` is this machine's name."""
     _, mark, rest = name.partition(MARK)
     when = re.match(r"(\d+)\.", rest)
     if not mark or when is None:
@@ -52,7 +53,7 @@ def writer_of(name: str, host: str | None = None) -> Writer | None:
 
 
 class Processes:
-    """Those of the ranks on this node, the ones that have ended too."""
+    """The processes of the ranks on this node, including those that have ended."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, int] = {}  # by process
@@ -71,7 +72,7 @@ class Processes:
                     self._leaders[each.pid] = each.rank
 
     def look(self) -> None:
-        """Note who lives now: a file may be found after the end of who wrote it."""
+        """Note the processes that live now: a file may be found after its writer has ended."""
         began = time.monotonic()
         if began < self._next_look:
             return
@@ -84,7 +85,8 @@ class Processes:
         self._next_look = began + max(LOOK_SECONDS, took / LOOK_SHARE)
 
     def rank_of(self, pid: int) -> int | None:
-        """Of a process in the rank's session, or one that left it and still carries the rank's folder in its environment."""
+        """The rank of a process in the rank's session, or of one that left the session and still carries the rank's folder in its
+        environment."""
         if pid not in self._ranks:
             session = session_of(pid)
             rank = self._leaders.get(session) if session is not None else None
@@ -95,7 +97,7 @@ class Processes:
         return self._ranks.get(pid)
 
     def open_files(self) -> Mapping[str, int]:
-        """Event files that processes of the ranks have open: path -> rank."""
+        """The event files that processes of the ranks have open: path -> rank."""
         found: dict[str, int] = {}
         for pid, rank in list(self._ranks.items()):
             with contextlib.suppress(OSError):  # gone meanwhile

@@ -1,4 +1,5 @@
-"""Reads the files that one job's scripts write on this node into curves: which files, whose they are, what is new in them."""
+"""Reads the files that one job's scripts write on this node into curves: finds the files, their ranks, and the new entries in them. Reports
+the scripts' checkpoints, too."""
 
 from __future__ import annotations
 
@@ -9,14 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.agent.curves.event_files import EventFile
-from cluster.agent.curves.link import Watch
-from cluster.agent.curves.names import Runs
-from cluster.agent.curves.owners import CLOCK_SECONDS, MARK, Processes, Writer, is_alive, writer_of
-from cluster.agent.curves.rank_curves import RankCurves
-from cluster.agent.curves.search import Search
-from cluster.agent.curves.trainer_state import FILE_NAME, TrainerStates, output_folder
-from monitoring.event_reader import DamagedEventError
+from paceline.cluster.agent.curves.event_files import EventFileReader
+from paceline.cluster.agent.curves.link import Watch
+from paceline.cluster.agent.curves.owners import CLOCK_SECONDS, MARK, Processes, Writer, is_alive, writer_of
+from paceline.cluster.agent.curves.printed_log import PrintedCurves
+from paceline.cluster.agent.curves.rank_curves import RankCurves
+from paceline.cluster.agent.curves.runs import Runs
+from paceline.cluster.agent.curves.saved_files import SavedFiles, is_saved_file
+from paceline.cluster.agent.curves.search import CurveSearch
+from paceline.cluster.agent.curves.trainer_state import FILE_NAME, TrainerStates, output_folder
+from paceline.monitoring.event_reader import DamagedEventError
+from paceline.training.link import RankFolder
 
 MAX_FILES = 64  # that are followed
 MAX_UNDECIDED = 200
@@ -30,18 +34,18 @@ FINISH_SECONDS = 3.0
 
 
 def is_wanted(name: str) -> bool:
-    return MARK in name or name == FILE_NAME
+    return MARK in name or name == FILE_NAME or is_saved_file(name)
 
 
 @dataclass
 class Followed:
-    file: EventFile
+    file: EventFileReader
     rank: int
     prefix: str
 
 
 class CurveReader:
-    """Of one generation. `watch` says which ranks there are; `poll` reads a little."""
+    """Reads the files of one generation. `watch` gives the ranks; `poll` reads a little."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -49,7 +53,8 @@ class CurveReader:
         self._runs: dict[int, Runs] = {}
         self._processes = Processes()
         folders = {watch.log_folder, *([watch.directory] if watch.directory else (rank.folder for rank in watch.ranks))}
-        self._searches = [Search(folder, is_wanted) for folder in sorted(folders)]
+        self._searches = [CurveSearch(folder, is_wanted) for folder in sorted(folders)]
+        self._saved = SavedFiles(folders, watch.started)
         self._undecided: dict[str, Writer] = {}
         self._followed: dict[str, Followed] = {}
         self._done: set[str] = set()  # files that are another's, or can be read no further
@@ -57,6 +62,7 @@ class CurveReader:
         self._histories: dict[Path, TrainerStates] = {}  # by output folder
         self._state_runs = Runs()
         self._open_files_at = 0.0
+        self._printed: PrintedCurves | None = None
         self.update(watch)
 
     def update(self, watch: Watch) -> None:
@@ -67,7 +73,7 @@ class CurveReader:
         self._processes.update(watch.ranks)
 
     def poll(self) -> bool:
-        """Whether anything was read."""
+        """Read a little from each file. Returns whether anything was read."""
         self._processes.look()
         for search in self._searches:
             for path in search.look():
@@ -81,8 +87,10 @@ class CurveReader:
         for curves in self._ranks.values():
             curves.catch_up()
         read = [self._read(path) for path in list(self._followed)] + [self._read_state(path) for path in list(self._states)]
+        read.append(self._read_printed())
         for curves in self._ranks.values():
             curves.write()
+        self._report_saved()
         return any(read)
 
     def finish(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -93,9 +101,10 @@ class CurveReader:
             read = self.poll()
             if not read and all(search.passes > before for search, before in zip(self._searches, passes, strict=True)):
                 break
+        self._report_saved(ended=True)
         for path, writer in self._undecided.items():
             if 0 in self._ranks and writer.here and writer.pid is None and writer.time >= self._watch.started - CLOCK_SECONDS:
-                why = "nobody can tell which process wrote them: log to $PACELINE_LOG_DIR, or with TensorBoard's own writer"
+                why = "it is not known which process wrote them: log to $PACELINE_LOG_DIR, or with TensorBoard's own writer"
                 self._leader.warn("curves of event files", why, path)
 
     @property
@@ -105,6 +114,9 @@ class CurveReader:
     # -- which files
 
     def _consider(self, path: str) -> None:
+        if is_saved_file(os.path.basename(path)):
+            self._saved.note(path)
+            return
         if path in self._followed or path in self._done or path in self._undecided:
             return
         try:
@@ -120,7 +132,7 @@ class CurveReader:
             self._undecided[path] = writer
 
     def _find_open_files(self) -> None:
-        """An old file that the job goes on writing is open; so is one whose name does not tell its process."""
+        """Find files that ranks have open: an old file that the job goes on writing, or one whose name does not give its process."""
         now = time.monotonic()
         if now < self._open_files_at and not any(writer.pid is None for writer in self._undecided.values()):
             return
@@ -132,7 +144,7 @@ class CurveReader:
                 self._follow(path, rank, "a process of this rank has it open")
 
     def _decide(self) -> None:
-        """In the order in which the files were begun: the first folder is the run."""
+        """Decide about new files in the order in which they were begun: the first folder is the run."""
         for path, writer in sorted(self._undecided.items(), key=lambda each: (each[1].time, each[1].number, each[0])):
             rank, how = self._owner(path, writer)
             if rank is not None:
@@ -144,7 +156,7 @@ class CurveReader:
             del self._undecided[path]
 
     def _owner(self, path: str, writer: Writer) -> tuple[int | None, str]:
-        """(rank, how that is known); None: it is not."""
+        """(rank, how that is known) of a file; None while it is not known."""
         if writer.pid is not None and writer.time >= self._watch.started - CLOCK_SECONDS:
             rank = self._processes.rank_of(writer.pid)
             if rank is not None:
@@ -159,13 +171,13 @@ class CurveReader:
             self._leader.warn("curves of event files", f"over {MAX_FILES} event files at once: write fewer", path)
             return
         prefix = self._runs[rank].prefix(Path(path).parent)
-        self._followed[path] = Followed(EventFile(Path(path), self._watch.started - CLOCK_SECONDS), rank, prefix)
-        self._ranks[rank].tell_found(path, how, late=False)
+        self._followed[path] = Followed(EventFileReader(Path(path), self._watch.started - CLOCK_SECONDS), rank, prefix)
+        self._ranks[rank].report_found(path, how, late=False)
 
     # -- what is in them
 
     def _read(self, path: str) -> bool:
-        """What goes wrong with one file is told, and ends the reading of that one alone."""
+        """Read one file. An error is reported, and ends the reading of that file alone."""
         followed, found = self._followed[path], False
         with self._alone(path, followed.rank, "curves of event files"):
             for _ in range(READS):
@@ -189,6 +201,16 @@ class CurveReader:
             self._done.add(path)
             self._ranks[rank].warn(what, f"{error or type(error).__name__}", path)
 
+    def _read_printed(self) -> bool:
+        """Read the lines that rank 0 prints, where no other source gives a curve."""
+        zero = next((rank for rank in self._watch.ranks if rank.rank == 0), None)
+        if zero is None:
+            return False
+        if self._printed is None:
+            self._printed = PrintedCurves(self._ranks[0], RankFolder.at(Path(zero.folder)).output)
+        others_report = bool(self._followed or self._states) or any(curves.rank_records for curves in self._ranks.values())
+        return self._printed.poll(time.time(), others_report=others_report, ended=zero.exited)
+
     # -- trainer_state.json: transformers writes it where rank 0 is
 
     def _consider_state(self, path: str, changed: float) -> None:
@@ -200,14 +222,22 @@ class CurveReader:
                 history.note_earlier(path)
         elif self._is_certain(path):
             if not any(output_folder(known) == output_folder(path) for known in self._states):
-                self._ranks[0].tell_found(path, "no other job's script runs in this folder", late=True)
+                self._ranks[0].report_found(path, "no other job's script runs in this folder", late=True)
             self._states[path] = 0.0
         else:
             why = "another job's script runs in the same folder: give each job a working directory, or report_to='tensorboard'"
             self._ranks[0].warn("curves of trainer_state.json", why, path)
 
+    # -- checkpoints: told where rank 0 is
+
+    def _report_saved(self, *, ended: bool = False) -> None:
+        """Report the newest checkpoint in the script's folders. A file does not tell its writer."""
+        if 0 in self._ranks and (saved := self._saved.news(time.time(), ended=ended)) is not None:
+            self._ranks[0].report_saved(saved)
+
     def _is_certain(self, path: str) -> bool:
-        """No other script runs where this file is; or an event file of this job lies in the same output folder."""
+        """Whether the trainer state belongs to this job: no other script runs where the file is, or an event file of this job lies in
+        the same output folder."""
         if not any(Path(folder) in Path(path).parents for folder in self._watch.neighbours):
             return True
         return any(output_folder(path) in Path(followed).parents for followed in self._followed)

@@ -1,4 +1,4 @@
-"""The agent's hold on the processes that read the files of scripts into curves: one for each generation of a job that runs here."""
+"""The agent's side of the processes that read the files of scripts into curves: one process for each generation of a job that runs here."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ import contextlib
 import functools
 import logging
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.agent.account import Account
-from cluster.agent.confinement import Confinement, rank_environment
-from cluster.agent.curves.link import Watch, WatchedRank, encode_line, read_decoder
-from cluster.agent.isolation import Isolation
-from cluster.agent.ranks import Phase, Rank
-from cluster.agent.spawner_link import RankKey
-from training.link import RankFolder
+from paceline.cluster.agent.account import Account
+from paceline.cluster.agent.confinement import Confinement, rank_environment
+from paceline.cluster.agent.curves.link import Watch, WatchedRank, read_decoder
+from paceline.cluster.agent.isolation import Isolation
+from paceline.cluster.agent.ranks.launch import starts_in_work
+from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
+from paceline.cluster.protocol import RankKey
+from paceline.location import ROOT
+from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.lines import encode_line
+from paceline.training.link import RankFolder
 
 #: A rank that has ended is waited for so long, before what it left is sent as it is.
 LAST_READ_SECONDS = 6.0
-RESTART_SECONDS = 1.0
+FIRST_RESTART_SECONDS = 1.0
 LONGEST_RESTART_SECONDS = 30.0
 STOP_SECONDS = 1.0
 
 #: Where `cluster` can be imported from.
-_ROOT = Path(__file__).parents[3]
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,8 @@ Group = tuple[str, int]  # job, generation
 
 
 class ReaderProcess:
-    """Runs one reader, and another one where it ends before it is told to. `on_read` is called with each rank of which nothing is left."""
+    """Runs one reader process, and a new one where it ends too early. `on_read` is called with each rank whose files are read to the
+    end."""
 
     def __init__(self, group: Group, watch: Watch, start: Callable[[], Any], on_read: Callable[[int], None], isolation: Isolation) -> None:
         self._group, self._start, self._on_read, self._isolation = group, start, on_read, isolation
@@ -55,15 +58,14 @@ class ReaderProcess:
             self._pipe.write(encode_line(self.watch))
 
     async def _run(self) -> None:
-        pause = RESTART_SECONDS
+        backoff = Backoff(FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS)
         while True:
             try:
                 ended = await self._run_once()
                 log.warning("the reader of the curves of %s ended with code %d; starting another", self._group, ended)
             except Exception as error:  # noqa: BLE001 - whatever it is, it concerns these curves alone
-                self._isolation.tell(f"curves of {self._group}", error)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_RESTART_SECONDS)
+                self._isolation.report(f"curves of {self._group}", error)
+            await backoff.pause()
 
     async def _run_once(self) -> int:
         process: asyncio.subprocess.Process = await self._start()
@@ -86,7 +88,7 @@ class ReaderProcess:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """It ends with its standard input; one that is stuck is killed, and not waited for."""
+    """End a reader process by closing its standard input; a stuck one is killed and not waited for."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS):
             await process.wait()
@@ -100,20 +102,20 @@ class CurveReaders:
         self._confinement, self._account, self._isolation = confinement, account, isolation
         self._processes: dict[Group, ReaderProcess] = {}
         self._stopping: set[asyncio.Task[None]] = set()
-        self._waiting: dict[RankKey, Callable[[], None]] = {}  # who is told once nothing is left of an ended rank
-        self._idle = asyncio.Event()  # nobody is waited for
+        self._waiting: dict[RankKey, Callable[[], None]] = {}  # called once nothing is left to read of an ended rank
+        self._idle = asyncio.Event()  # no rank is waited for
         self._idle.set()
 
-    def update(self, ranks: Mapping[RankKey, Rank], ended: Collection[RankKey] = ()) -> None:
+    def update(self, ranks: Mapping[RankKey, RankRecord], ended: Collection[RankKey] = ()) -> None:
         """Follow scripts that run here; `ranks` are all of this node, and `ended` those that have just turned out to have ended."""
-        groups: dict[Group, list[Rank]] = {}
+        groups: dict[Group, list[RankRecord]] = {}
         for key, rank in ranks.items():
             if rank.is_script and rank.pid is not None and not rank.drained:
                 groups.setdefault((key.job_id, key.generation), []).append(rank)
         directories = {group: _directory(members[0]) for group, members in groups.items()}
         for group, members in groups.items():
             known = self._processes.get(group)
-            if known is None and all(rank.phase is Phase.EXITED and rank.key not in ended for rank in members):
+            if known is None and all(rank.phase is RankPhase.EXITED and rank.key not in ended for rank in members):
                 continue
             others = {folder for other, folder in directories.items() if folder is not None and other[0] != group[0]}
             watch = _watch(members, others | set(known.watch.neighbours if known else ()))
@@ -126,7 +128,7 @@ class CurveReaders:
             self._stop(group)
 
     def when_read(self, key: RankKey, call: Callable[[], None]) -> None:
-        """Call once nothing is left to read of a rank that has ended; at once where nobody reads."""
+        """Call `then` once the files of an ended rank are read; at once where no reader runs."""
         if (key.job_id, key.generation) not in self._processes:
             return call()
         self._waiting[key] = call
@@ -135,7 +137,7 @@ class CurveReaders:
         return None
 
     async def finish(self) -> None:
-        """Until all that have ended are read, or have been waited for long enough."""
+        """Wait until the files of all ended ranks are read, or a time limit is over."""
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -158,14 +160,14 @@ class CurveReaders:
         task.add_done_callback(self._stopping.discard)
 
     async def _start(self) -> asyncio.subprocess.Process:
-        """With what a rank gets of the agent's environment; as the user whom ranks run as."""
+        """Start a reader with the environment that ranks get, as the user that ranks run as."""
         account = self._account
         identity: dict[str, Any] = {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "cluster.agent.curves.main",
-            cwd=_ROOT,
+            "paceline.cluster.agent.curves.main",
+            cwd=ROOT,
             env=rank_environment(os.environ),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -175,11 +177,11 @@ class CurveReaders:
         )
 
 
-def _watch(members: list[Rank], neighbours: set[str]) -> Watch:
+def _watch(members: list[RankRecord], neighbours: set[str]) -> Watch:
     first = members[0].order
     return Watch(
         ranks=tuple(
-            WatchedRank(rank.order.world.rank, rank.order.folder, rank.pid, rank.phase is Phase.EXITED)
+            WatchedRank(rank.order.world.rank, rank.order.folder, rank.pid, rank.phase is RankPhase.EXITED)
             for rank in sorted(members, key=lambda rank: rank.order.world.rank)
         ),
         directory=_directory(members[0]),
@@ -189,14 +191,16 @@ def _watch(members: list[Rank], neighbours: set[str]) -> Watch:
     )
 
 
-def _directory(rank: Rank) -> str | None:
-    environment = rank.order.spec.get("environment") or {}
-    found: str | None = environment.get("working_directory")
+def _directory(rank: RankRecord) -> str | None:
+    if starts_in_work(rank.order.spec):
+        work = RankFolder.at(Path(rank.order.folder)).work
+        return str(work) if work.exists() else None  # an older agent started it in the rank's own folder
+    found: str = rank.order.spec["environment"]["working_directory"]
     return found
 
 
-def _started(rank: Rank) -> float:
-    """The order was written just before, by this agent or an earlier one."""
+def _started(rank: RankRecord) -> float:
+    """The time when a rank was started. Its order was written just before, by this agent or an earlier one."""
     try:
         return RankFolder.at(Path(rank.order.folder)).order.stat().st_mtime
     except OSError:

@@ -27,8 +27,8 @@ class _Folder:
     changed: int | None = None  # st_mtime_ns when it was read whole; None: it is to be read again
 
 
-class Search:
-    """`wanted` is asked with the name of each file."""
+class CurveSearch:
+    """A search below a folder, in small portions. `wanted` decides by the name of each file."""
 
     def __init__(self, root: str, wanted: Callable[[str], bool]) -> None:
         self._root, self._wanted = root, wanted
@@ -41,7 +41,7 @@ class Search:
         self.passes = 0  # how often everything has been looked at
 
     def look(self, entries: int = LOOK_ENTRIES) -> list[str]:
-        """Go on with the search; the files that turned up. The same file may turn up again."""
+        """Continue the search. Returns the files that were found; the same file may be found again."""
         found: list[str] = []
         if self._reading is None and not self._queue:
             self._begin()
@@ -61,7 +61,7 @@ class Search:
         self._folders.setdefault(self._root, _Folder(depth=0))
 
     def _enter(self, path: str) -> None:
-        """Read it, or what was in it the last time."""
+        """Begin a folder: read it, or take its entries as they were the last time."""
         folder = self._folders[path]
         try:
             found = os.stat(path)
@@ -80,7 +80,7 @@ class Search:
         folder.changed = found.st_mtime_ns if time.time() - found.st_mtime > SETTLED_SECONDS else None
 
     def _read(self, found: list[str], most: int) -> int:
-        """Up to so many entries of the folder that is being read; how many."""
+        """Read up to so many entries of the current folder. Returns how many were read."""
         assert self._reading is not None
         folder = self._folders[self._current]
         for count in range(most):
@@ -92,10 +92,11 @@ class Search:
                 self._reading = None
                 self._queue.extend(folder.below)
                 return count + 1
-            if self._wanted(entry.name):
+            if _is_folder(entry):
+                if folder.depth < MAX_DEPTH:
+                    self._add(entry.path, folder)
+            elif self._wanted(entry.name):
                 found.append(entry.path)
-            elif folder.depth < MAX_DEPTH and _is_folder(entry):
-                self._add(entry.path, folder)
         return most
 
     def _add(self, path: str, parent: _Folder) -> None:

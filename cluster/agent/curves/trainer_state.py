@@ -1,6 +1,7 @@
-"""The Trainer's own history: `trainer_state.json`, which transformers writes anew into each checkpoint, whole.
+"""The history that transformers' Trainer keeps: `trainer_state.json`, written again into each checkpoint, whole.
 
-It holds what was told since step 0, by earlier generations as well: entries that lay on the disk before this generation began are theirs.
+It holds all entries since step 0, those of earlier generations as well: entries that lay on the disk before this generation began are not
+new.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from monitoring.event_reader import Scalars
-from monitoring.files import read_file
+from paceline.monitoring.event_reader import Scalars
+from paceline.monitoring.files import read_file
+from paceline.monitoring.names import transformers_tag
 
 FILE_NAME = "trainer_state.json"
 MAX_BYTES = 16 << 20
@@ -31,7 +33,7 @@ _decoder = msgspec.json.Decoder(_State)
 
 
 class TrainerStates:
-    """Of one output folder."""
+    """The trainer states of one output folder."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}  # path -> time of change, size
@@ -39,14 +41,15 @@ class TrainerStates:
         self._earlier = 0
 
     def note_earlier(self, path: str) -> None:
-        """What this file tells was told before."""
+        """Note the entries of a file from before this generation, so that they are not reported again."""
         if self._earlier < EARLIER_FILES:
             self._earlier += 1
             for _ in self._new_entries(Path(path)):
                 pass
 
     def read(self, path: str) -> list[Scalars]:
-        """What `path` tells that no file told before. Raises OSError where it is gone or too large, ValueError where it is not (yet) whole."""
+        """The entries of `path` that no file had before. Raises OSError where the file is gone or too large, ValueError where it is not
+        (yet) whole."""
         found = os.stat(path, follow_symlinks=False)
         if self._seen.get(path) == (found.st_mtime_ns, found.st_size):
             return []
@@ -63,7 +66,7 @@ class TrainerStates:
 
 
 def _history(content: bytes) -> list[dict[str, Any]]:
-    """transformers writes NaN as it is, which is no JSON."""
+    """The log history of a trainer state. transformers writes NaN as it is, which is no JSON."""
     try:
         return _decoder.decode(content).log_history
     except msgspec.ValidationError:
@@ -78,19 +81,13 @@ def _scalars(entry: Mapping[str, Any], time: float) -> Scalars | None:
     step = entry.get("step")
     if not isinstance(step, int) or isinstance(step, bool):
         return None
-    values = [(_tag(name), float(value)) for name, value in entry.items() if name not in _AT_THE_SIDE and type(value) in (int, float)]
+    values = [
+        (transformers_tag(name), float(value)) for name, value in entry.items() if name not in _AT_THE_SIDE and type(value) in (int, float)
+    ]
     return Scalars(step, time, values) if values else None
 
 
-def _tag(name: str) -> str:
-    """As transformers names it for TensorBoard (`rewrite_logs` in `transformers/integrations/integration_utils.py`)."""
-    for part in ("eval", "test"):
-        if name.startswith(f"{part}_"):
-            return f"{part}/{name.removeprefix(f'{part}_')}"
-    return f"train/{name}"
-
-
 def output_folder(path: str) -> Path:
-    """The Trainer's `output_dir`: it writes into folders `checkpoint-N` in it, and at the end into itself."""
+    """The Trainer's `output_dir`: it writes into folders `checkpoint-N` in it, and at the end into the folder itself."""
     folder = Path(path).parent
     return folder.parent if folder.name.startswith("checkpoint-") else folder

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState, type KeyboardEvent } from "react";
 import { jobListQuery } from "@/features/jobs/api/jobs";
-import classes from "./Palette.module.css";
+import classes from "./Shell.module.css";
 
 interface Command {
   id: string;
@@ -56,19 +56,43 @@ function PaletteBody({ onDone }: { onDone(): void }) {
   return (
     <>
       <TextInput
-        ref={takeFocus} size="md" variant="unstyled" px="md" py={6} placeholder="Go to a page or a job" aria-label="Command" data-autofocus value={text} role="combobox"
-        aria-expanded aria-controls="palette-list" aria-activedescendant={commands[at] ? `palette-${commands[at].id}` : undefined}
-        onChange={(event) => { setText(event.currentTarget.value); setChosen(0); }} onKeyDown={onKey}
+        ref={takeFocus}
+        size="md"
+        variant="unstyled"
+        px="md"
+        py={6}
+        placeholder="Go to a page or a job"
+        aria-label="Command"
+        data-autofocus
+        value={text}
+        role="combobox"
+        aria-expanded
+        aria-controls="palette-list"
+        aria-activedescendant={commands[at] ? `palette-${commands[at].id}` : undefined}
+        onChange={(event) => {
+          setText(event.currentTarget.value);
+          setChosen(0);
+        }}
+        onKeyDown={onKey}
       />
-      <div id="palette-list" role="listbox" aria-label="Commands" className={classes.list}>
+      <div id="palette-list" role="listbox" aria-label="Commands" className={classes.commands}>
         {commands.map((command, index) => (
           // eslint-disable-next-line jsx-a11y/click-events-have-key-events -- the keys are the combobox's
-          <div key={command.id} id={`palette-${command.id}`} role="option" tabIndex={-1} aria-selected={index === at} className={classes.item} onClick={() => run(command)} onMouseMove={() => setChosen(index)}>
+          <div
+            key={command.id}
+            id={`palette-${command.id}`}
+            role="option"
+            tabIndex={-1}
+            aria-selected={index === at}
+            className={classes.command}
+            onClick={() => run(command)}
+            onMouseMove={() => setChosen(index)}
+          >
             <span>{command.label}</span>
-            <span className={classes.hint}>{command.hint}</span>
+            <span className={classes.commandHint}>{command.hint}</span>
           </div>
         ))}
-        {commands.length === 0 && <p className={classes.none}>Nothing matches “{text}”.</p>}
+        {commands.length === 0 && <p className={classes.noCommand}>Nothing matches “{text}”.</p>}
       </div>
     </>
   );
@@ -80,18 +104,34 @@ function useCommands(text: string): Command[] {
   const jobs = useQuery(jobListQuery({ q: q || undefined }));
   const pages: Command[] = [
     { id: "jobs", label: "Jobs", hint: "page", run: () => void navigate({ to: "/jobs", search: {} }) },
-    { id: "running", label: "Running jobs", hint: "page", run: () => void navigate({ to: "/jobs", search: { status: ["running"] } }) },
+    {
+      id: "running",
+      label: "Running jobs",
+      hint: "page",
+      run: () => void navigate({ to: "/jobs", search: { status: ["running"] } }),
+    },
     { id: "new", label: "New job", hint: "page", run: () => void navigate({ to: "/jobs/new", search: {} }) },
     { id: "compare", label: "Compare runs", hint: "page", run: () => void navigate({ to: "/compare", search: {} }) },
     { id: "cluster", label: "Cluster", hint: "page", run: () => void navigate({ to: "/cluster", search: {} }) },
     { id: "storage", label: "Storage", hint: "page", run: () => void navigate({ to: "/storage" }) },
-    { id: "add", label: "Add a node", hint: "action", run: () => void navigate({ to: "/cluster", search: { add: true } }) },
+    {
+      id: "add",
+      label: "Add a node",
+      hint: "action",
+      run: () => void navigate({ to: "/cluster", search: { add: true } }),
+    },
   ];
   const typed = (name: string) => name.toLowerCase().includes(text.trim().toLowerCase());
   const matching = pages.filter(({ label }) => typed(label));
   // The answer may still be the one to an earlier text: Enter must never open what does not match.
-  const found = (jobs.data?.items ?? []).filter(({ name }) => typed(name)).slice(0, 8).map((job) => ({
-    id: job.id, label: job.name, hint: `job, ${job.state}`, run: () => void navigate({ to: "/jobs/$jobId", params: { jobId: job.id }, search: {} }),
-  }));
+  const found = (jobs.data?.items ?? [])
+    .filter(({ name }) => typed(name))
+    .slice(0, 8)
+    .map((job) => ({
+      id: job.id,
+      label: job.name,
+      hint: `job, ${job.state}`,
+      run: () => void navigate({ to: "/jobs/$jobId", params: { jobId: job.id }, search: {} }),
+    }));
   return [...matching, ...found];
 }

@@ -23,7 +23,9 @@ export function Shell() {
   useSignOutWhenExpired(status);
   return (
     <div className={classes.shell}>
-      <a href="#content" className="skip-link">Skip to content</a>
+      <a href="#content" className="skip-link">
+        Skip to content
+      </a>
       <aside className={classes.sidebar}>
         <Link to="/jobs" className={classes.brand} aria-label="Paceline, jobs">
           <Mark />
@@ -31,7 +33,13 @@ export function Shell() {
         </Link>
         <nav className={classes.nav} aria-label="Main">
           {NAVIGATION.map(({ to, label, icon: Icon }) => (
-            <Link key={to} to={to} className={classes.link} activeOptions={{ exact: to !== "/cluster", includeSearch: false }} activeProps={{ "data-active": true }}>
+            <Link
+              key={to}
+              to={to}
+              className={classes.link}
+              activeOptions={{ exact: to !== "/cluster", includeSearch: false }}
+              activeProps={{ "data-active": true }}
+            >
               <Icon size={16} stroke={1.7} aria-hidden />
               {label}
             </Link>

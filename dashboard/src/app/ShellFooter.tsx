@@ -18,10 +18,14 @@ export function ShellFooter({ status }: { status: StreamStatus }) {
         {status === "live" ? "Live" : status === "waiting" ? "Reconnecting" : "Connecting"}
       </span>
       <div className={classes.user}>
-        <span className={classes.userName} title={me?.role}>{me?.name}</span>
+        <span className={classes.userName} title={me?.role}>
+          {me?.name}
+        </span>
         <ColorSchemeButton />
         <Tooltip label="Sign out">
-          <ActionIcon variant="subtle" color="gray" size="sm" aria-label="Sign out" onClick={() => logout.mutate()}><IconLogout size={15} /></ActionIcon>
+          <ActionIcon variant="subtle" color="gray" size="sm" aria-label="Sign out" onClick={() => logout.mutate()}>
+            <IconLogout size={15} />
+          </ActionIcon>
         </Tooltip>
       </div>
     </div>
@@ -34,7 +38,15 @@ function ColorSchemeButton() {
   const label = `Colour scheme: ${NAMES[colorScheme]}; change to ${NAMES[NEXT[colorScheme]]}`;
   return (
     <Tooltip label={label}>
-      <ActionIcon variant="subtle" color="gray" size="sm" aria-label={label} onClick={() => setColorScheme(NEXT[colorScheme])}><Icon size={15} /></ActionIcon>
+      <ActionIcon
+        variant="subtle"
+        color="gray"
+        size="sm"
+        aria-label={label}
+        onClick={() => setColorScheme(NEXT[colorScheme])}
+      >
+        <Icon size={15} />
+      </ActionIcon>
     </Tooltip>
   );
 }

@@ -1,5 +1,12 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
+import {
+  createRootRouteWithContext,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  Outlet,
+  redirect,
+} from "@tanstack/react-router";
 import { meQuery } from "@/features/auth/api/session";
 import { JobsPage } from "./pages/JobsPage";
 import { LoginPage } from "./pages/LoginPage";
@@ -14,9 +21,18 @@ const ComparePage = lazyRouteComponent(() => import("./pages/ComparePage"), "Com
 const StoragePage = lazyRouteComponent(() => import("./pages/StoragePage"), "StoragePage");
 const ClusterPage = lazyRouteComponent(() => import("./pages/ClusterPage"), "ClusterPage");
 
-const root = createRootRouteWithContext<{ client: QueryClient }>()({ component: Outlet, notFoundComponent: NotFound, errorComponent: RouteError });
+const root = createRootRouteWithContext<{ client: QueryClient }>()({
+  component: Outlet,
+  notFoundComponent: NotFound,
+  errorComponent: RouteError,
+});
 
-const login = createRoute({ getParentRoute: () => root, path: "/login", validateSearch: loginSearch, component: LoginPage });
+const login = createRoute({
+  getParentRoute: () => root,
+  path: "/login",
+  validateSearch: loginSearch,
+  component: LoginPage,
+});
 
 /** Everything behind a session. */
 const shell = createRoute({
@@ -36,14 +52,36 @@ const index = createRoute({
     throw redirect({ to: "/jobs", search: {} });
   },
 });
-const jobs = createRoute({ getParentRoute: () => shell, path: "/jobs", validateSearch: jobsSearch, component: JobsPage });
-const submit = createRoute({ getParentRoute: () => shell, path: "/jobs/new", validateSearch: submitSearch, component: SubmitPage });
-const job = createRoute({ getParentRoute: () => shell, path: "/jobs/$jobId", validateSearch: jobSearch, component: JobPage });
-const compare = createRoute({ getParentRoute: () => shell, path: "/compare", validateSearch: compareSearch, component: ComparePage });
+const jobs = createRoute({
+  getParentRoute: () => shell,
+  path: "/jobs",
+  validateSearch: jobsSearch,
+  component: JobsPage,
+});
+const submit = createRoute({
+  getParentRoute: () => shell,
+  path: "/jobs/new",
+  validateSearch: submitSearch,
+  component: SubmitPage,
+});
+const job = createRoute({
+  getParentRoute: () => shell,
+  path: "/jobs/$jobId",
+  validateSearch: jobSearch,
+  component: JobPage,
+});
+const compare = createRoute({
+  getParentRoute: () => shell,
+  path: "/compare",
+  validateSearch: compareSearch,
+  component: ComparePage,
+});
 const cluster = createRoute({
   getParentRoute: () => shell,
   path: "/cluster",
-  validateSearch: (raw: Record<string, unknown>): { add?: boolean } => ({ add: raw.add === true || raw.add === "true" || undefined }),
+  validateSearch: (raw: Record<string, unknown>): { add?: boolean } => ({
+    add: raw.add === true || raw.add === "true" || undefined,
+  }),
   component: ClusterPage,
 });
 

@@ -57,21 +57,43 @@ function oneOf<T extends string>(value: unknown, choices: readonly T[]): T | und
 
 /** Names in a list or, as one would write it by hand, between commas; each once. */
 function names(value: unknown): string[] | undefined {
-  const found = [...new Set(String(value ?? "").split(",").map((name) => name.trim()).filter((name) => name !== ""))];
+  const found = [
+    ...new Set(
+      String(value ?? "")
+        .split(",")
+        .map((name) => name.trim())
+        .filter((name) => name !== ""),
+    ),
+  ];
   return found.length > 0 ? found.slice(0, MOST_COMPARED) : undefined;
 }
 
 export function jobsSearch(raw: Raw): JobListView {
-  const status = String(raw.status ?? "").split(",").filter((state): state is JobState => JOB_STATES.includes(state as JobState));
-  return { status: status.length ? status : undefined, q: text(raw.q), sort: oneOf<Sort>(raw.sort, SORTS), cursor: text(raw.cursor), pick: names(raw.pick) };
+  const status = String(raw.status ?? "")
+    .split(",")
+    .filter((state): state is JobState => JOB_STATES.includes(state as JobState));
+  return {
+    status: status.length ? status : undefined,
+    q: text(raw.q),
+    sort: oneOf<Sort>(raw.sort, SORTS),
+    cursor: text(raw.cursor),
+    pick: names(raw.pick),
+  };
 }
 
 export function jobSearch(raw: Raw): JobSearch {
   const smooth = Number(raw.smooth);
   return {
-    tab: oneOf(raw.tab, TABS), from: whole(raw.from), to: whole(raw.to), log: raw.log === true || raw.log === "true" || undefined,
-    smooth: smooth > 0 && smooth < 1 ? smooth : undefined, rank: whole(raw.rank) || undefined, logRank: whole(raw.logRank),
-    level: oneOf<Level>(raw.level, LEVELS), q: text(raw.q), line: whole(raw.line),
+    tab: oneOf(raw.tab, TABS),
+    from: whole(raw.from),
+    to: whole(raw.to),
+    log: raw.log === true || raw.log === "true" || undefined,
+    smooth: smooth > 0 && smooth < 1 ? smooth : undefined,
+    rank: whole(raw.rank) || undefined,
+    logRank: whole(raw.logRank),
+    level: oneOf<Level>(raw.level, LEVELS),
+    q: text(raw.q),
+    line: whole(raw.line),
   };
 }
 

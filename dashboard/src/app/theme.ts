@@ -1,11 +1,29 @@
 import { createTheme, type MantineColorsTuple } from "@mantine/core";
 
 const pace: MantineColorsTuple = [
-  "#eef0fd", "#dbdffa", "#b4bdf5", "#8b98f0", "#6a7aec", "#5567e4", "#4a5cd8", "#4154c8", "#3546b0", "#27358c",
+  "#eef0fd",
+  "#dbdffa",
+  "#b4bdf5",
+  "#8b98f0",
+  "#6a7aec",
+  "#5567e4",
+  "#4a5cd8",
+  "#4154c8",
+  "#3546b0",
+  "#27358c",
 ];
 
 const dark: MantineColorsTuple = [
-  "#e7e9ef", "#c0c6d2", "#9aa2b3", "#6b7386", "#3a4150", "#282d38", "#1b1f28", "#161920", "#101218", "#0b0d11",
+  "#e7e9ef",
+  "#c0c6d2",
+  "#9aa2b3",
+  "#6b7386",
+  "#3a4150",
+  "#282d38",
+  "#1b1f28",
+  "#161920",
+  "#101218",
+  "#0b0d11",
 ];
 
 /** Dense and quiet; the tokens that carry meaning are in styles.css, checked for contrast in both schemes. */

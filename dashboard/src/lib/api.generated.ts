@@ -64,7 +64,7 @@ export interface paths {
         };
         /**
          * Job Checkpoints
-         * @description The newest first; without the deleted ones.
+         * @description The job's checkpoints, the newest first; without deleted ones.
          */
         get: operations["job_checkpoints"];
         put?: never;
@@ -88,7 +88,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Checkpoint
-         * @description Its folder is removed by the node that wrote it. By the owner of its job or an admin.
+         * @description Delete the checkpoint. Its folder is removed by the node that wrote it. By the owner of its job or an admin.
          */
         delete: operations["delete_checkpoint"];
         options?: never;
@@ -106,7 +106,7 @@ export interface paths {
         get?: never;
         /**
          * Pin Checkpoint
-         * @description Retention never deletes a pinned one.
+         * @description Pin the checkpoint: retention never deletes a pinned one.
          */
         put: operations["pin_checkpoint"];
         post?: never;
@@ -127,7 +127,7 @@ export interface paths {
         put?: never;
         /**
          * Restore Checkpoint
-         * @description A new job that continues from it.
+         * @description Submit a new job that continues from the checkpoint.
          */
         post: operations["restore_checkpoint"];
         delete?: never;
@@ -146,7 +146,7 @@ export interface paths {
         get?: never;
         /**
          * Unpin Checkpoint
-         * @description By the owner of its job or an admin: retention may delete it then.
+         * @description Unpin the checkpoint, by the owner of its job or an admin: retention may delete it then.
          */
         put: operations["unpin_checkpoint"];
         post?: never;
@@ -185,7 +185,7 @@ export interface paths {
         put?: never;
         /**
          * Add Node
-         * @description Answers with a single-use token, and the command to run on the new machine.
+         * @description Make a single-use token, and the command to run on the new machine.
          */
         post: operations["add_node"];
         delete?: never;
@@ -207,7 +207,7 @@ export interface paths {
         post?: never;
         /**
          * Remove Node
-         * @description Drain, then remove. `drain_blocked_by` names the jobs that are waited for.
+         * @description Drain, then remove the node. `drain_blocked_by` names the jobs that are waited for.
          */
         delete: operations["remove_node"];
         options?: never;
@@ -225,7 +225,7 @@ export interface paths {
         get?: never;
         /**
          * Cordon Node
-         * @description Nothing new is placed on it; what runs on it goes on.
+         * @description Place nothing new on the node; jobs that run on it go on.
          */
         put: operations["cordon_node"];
         post?: never;
@@ -245,7 +245,7 @@ export interface paths {
         get?: never;
         /**
          * Uncordon Node
-         * @description Takes new jobs again; also takes back a removal that still waits for jobs.
+         * @description Place jobs on the node again. Also takes back a removal that still waits for jobs.
          */
         put: operations["uncordon_node"];
         post?: never;
@@ -264,7 +264,7 @@ export interface paths {
         };
         /**
          * Cluster Storage
-         * @description What points, curves, log lines and traces take, what is kept of them, and the disk.
+         * @description The space that points, curves, log lines and traces take, how long they are kept, and the disk.
          */
         get: operations["cluster_storage"];
         put?: never;
@@ -301,7 +301,7 @@ export interface paths {
         };
         /**
          * List Keys
-         * @description Your own; an admin sees everybody's.
+         * @description The caller's own keys; an admin gets those of all users.
          */
         get: operations["list_keys"];
         put?: never;
@@ -393,13 +393,13 @@ export interface paths {
         };
         /**
          * List Jobs
-         * @description Labels are filtered with `label.KEY=VALUE`.
+         * @description List jobs. Labels are filtered with `label.KEY=VALUE`.
          */
         get: operations["list_jobs"];
         put?: never;
         /**
          * Submit Job
-         * @description The body is the job spec, as JSON or as YAML (application/yaml).
+         * @description Submit a job. The body is the job spec, as JSON or as YAML (application/yaml).
          */
         post: operations["submit_job"];
         delete?: never;
@@ -438,7 +438,7 @@ export interface paths {
         };
         /**
          * Job Artifacts
-         * @description The newest first.
+         * @description The job's artifacts, the newest first.
          */
         get: operations["job_artifacts"];
         put?: never;
@@ -461,7 +461,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Artifact
-         * @description For good. By the owner of the job or an admin.
+         * @description Delete the file for good. By the owner of the job or an admin.
          */
         delete: operations["delete_artifact"];
         options?: never;
@@ -478,7 +478,7 @@ export interface paths {
         };
         /**
          * Artifact Content
-         * @description The file itself, as its rank wrote it.
+         * @description The content of the file, as its rank wrote it.
          */
         get: operations["artifact_content"];
         put?: never;
@@ -556,7 +556,7 @@ export interface paths {
         };
         /**
          * List Incidents
-         * @description Every fault of the job, oldest first: who caused it, what it cost, what was done about it and why.
+         * @description Every fault of the job, oldest first: its culprit, its cost, what was done about it and why.
          */
         get: operations["list_incidents"];
         put?: never;
@@ -650,7 +650,7 @@ export interface paths {
         };
         /**
          * Job Profile
-         * @description The newest request, and who has answered it; null: nobody has asked.
+         * @description The newest request, and the ranks that have answered it; null: there was no request.
          */
         get: operations["job_profile"];
         put?: never;
@@ -714,9 +714,29 @@ export interface paths {
         };
         /**
          * Job Samples
-         * @description Which samples the committed steps used, and whether each was used exactly once.
+         * @description The samples that the committed steps used, and whether each was used exactly once.
          */
         get: operations["job_samples"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/stacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Stacks
+         * @description The place of every rank of a running job in its code, taken now by py-spy on its node, and which rank differs from the others.
+         */
+        get: operations["job_stacks"];
         put?: never;
         post?: never;
         delete?: never;
@@ -756,7 +776,8 @@ export interface paths {
         put?: never;
         /**
          * Plan Job
-         * @description The effective spec, what it needs, and where it would run now or why it could not. Changes nothing.
+         * @description The effective spec, what it needs, and where it would run now or why it could not. Changes nothing. Warnings about the job's folder are
+         *     for members, who may run code on the nodes.
          */
         post: operations["plan_job"];
         delete?: never;
@@ -863,7 +884,8 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description A loop that keeps failing is told of, and requests are served all the same: agents must not be sent away for it.
+         * @description Whether requests are served. A loop that keeps failing is reported, and requests are served all the same: agents must not be sent
+         *     away for it.
          */
         get: operations["readyz"];
         put?: never;
@@ -1058,7 +1080,7 @@ export interface components {
         };
         /**
          * AxisTraffic
-         * @description What one rank sends to others, as the algorithms that carry it send it.
+         * @description The bytes that one rank sends to others, as the algorithms that carry them do.
          */
         AxisTraffic: {
             /**
@@ -1083,8 +1105,49 @@ export interface components {
             rank: number;
         };
         /**
+         * BadLoss
+         * @description A loss that was NaN, infinite or a spike, and its consequence.
+         */
+        BadLoss: {
+            /**
+             * Act
+             * @description what was done: the policy of fault_tolerance.on_nan or on_spike
+             * @enum {string}
+             */
+            act: "warn" | "stop" | "skip_update" | "roll_back";
+            /**
+             * Done
+             * @description in words
+             */
+            done: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "not_finite" | "spike";
+            /**
+             * Sample Ids
+             * @description the first samples of the micro-batches whose loss it was; the event has more. Empty: not known, as for scripts
+             * @default []
+             */
+            sample_ids: number[];
+            /**
+             * Samples
+             * @description how many samples those micro-batches have
+             * @default 0
+             */
+            samples: number;
+            /** Step */
+            step: number;
+            /**
+             * What
+             * @description in words, with the step
+             */
+            what: string;
+        };
+        /**
          * Bubble
-         * @description What a pipeline idles, as a share of a step.
+         * @description The idle time of a pipeline, as a share of a step.
          */
         Bubble: {
             /**
@@ -1156,7 +1219,7 @@ export interface components {
             slowdown: number | null;
             /**
              * Stall Seconds
-             * @description that training waited for it; null where nobody lived to tell what it cost
+             * @description that training waited for it; null where no rank lived to report what it cost
              */
             stall_seconds: number | null;
             state: components["schemas"]["CheckpointState"];
@@ -1301,7 +1364,7 @@ export interface components {
         };
         /**
          * Comparison
-         * @description Of one job with the first one that was named.
+         * @description The comparison of one job with the first one that was named.
          */
         Comparison: {
             /**
@@ -1441,7 +1504,7 @@ export interface components {
          * @description Why a job stopped, ended, or is being stopped.
          * @enum {string}
          */
-        EndReason: "completed" | "cancelled" | "paused" | "rank_crashed" | "out_of_memory" | "node_lost" | "hang" | "start_timeout" | "stop_timeout" | "checkpoint_failed" | "invalid_input" | "preempted" | "resized";
+        EndReason: "completed" | "cancelled" | "paused" | "rank_crashed" | "out_of_memory" | "node_lost" | "hang" | "start_timeout" | "stop_timeout" | "checkpoint_failed" | "invalid_input" | "loss_not_finite" | "loss_spike" | "rolled_back" | "preempted" | "resized" | "time_limit";
         /** Environment */
         Environment: {
             /** Variables */
@@ -1584,7 +1647,7 @@ export interface components {
         FaultTolerance: {
             /**
              * Hang Seconds
-             * @description a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case
+             * @description a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case. A script hangs that has no output and no step on any rank for so long; default: it is never ended, and told of after 5 minutes
              */
             hang_seconds?: number | null;
             /**
@@ -1592,6 +1655,20 @@ export interface components {
              * @default 3
              */
             max_restarts: number;
+            /**
+             * On Nan
+             * @description what to do about a step whose loss is NaN or infinite. warn: an event and a notice; stop: the job fails; skip_update: the step changes nothing, and training goes on, for 20 such steps in a row at most; roll_back: all ranks restart from the newest checkpoint, as one of max_restarts, and skip the update of that step then. Whatever is not warn comes before the update, and looks at the gradients too. A script has warn and stop
+             * @default warn
+             * @enum {string}
+             */
+            on_nan: "warn" | "stop" | "skip_update" | "roll_back";
+            /**
+             * On Spike
+             * @description the same for a loss far above those of the last 64 steps: the formula is in monitoring/loss_watch.py
+             * @default warn
+             * @enum {string}
+             */
+            on_spike: "warn" | "stop" | "skip_update" | "roll_back";
             /**
              * Recovery
              * @default close_up
@@ -1765,7 +1842,7 @@ export interface components {
         };
         /**
          * GpuReading
-         * @description null: the card does not tell, which is not zero.
+         * @description The readings of a GPU. null: the card does not tell, which is not zero.
          */
         GpuReading: {
             /** Age Seconds */
@@ -1824,6 +1901,35 @@ export interface components {
             nodes_without_gpu: string[];
         };
         /**
+         * HangNotice
+         * @description The job seems to hang. Withdrawn with the next output or step.
+         */
+        HangNotice: {
+            /**
+             * Differs
+             * @description as of `JobStacks`
+             */
+            differs: number[];
+            /**
+             * Ends
+             * @description fault_tolerance.hang_seconds is given: its ranks are ended
+             */
+            ends: boolean;
+            /** Message */
+            message: string;
+            /**
+             * Since
+             * Format: date-time
+             * @description the last output or step of any rank
+             */
+            since: string;
+            /**
+             * Told At
+             * Format: date-time
+             */
+            told_at: string;
+        };
+        /**
          * HfModel
          * @description A causal language model of Hugging Face transformers, which must be installed on the nodes: new, from its configuration (`config`), or
          *     with the weights of a local folder (`path`: config.json and safetensors). Nothing is downloaded, and no code of the folder is run.
@@ -1874,8 +1980,8 @@ export interface components {
         };
         /**
          * Incident
-         * @description A fault, and what became of the job. Its phases add up to the outage, or while it is open to its age; what nobody told of is
-         *     part of the phase after it.
+         * @description A fault, and its recovery. Its phases add up to the outage, or while it is open to its age; time without a report is part of the
+         *     phase after it.
          */
         Incident: {
             /**
@@ -1953,7 +2059,7 @@ export interface components {
             steps_lost: number | null;
             /**
              * Survivors
-             * @description ranks whose processes went on in the next generation, by their old numbers
+             * @description ranks with processes that went on in the next generation, by their old numbers
              */
             survivors: number[];
             /**
@@ -1981,7 +2087,7 @@ export interface components {
         };
         /**
          * Intent
-         * @description What the user wants of a job (`desired`).
+         * @description The user's wish for a job (`desired`).
          * @enum {string}
          */
         Intent: "run" | "pause" | "cancel";
@@ -1997,6 +2103,18 @@ export interface components {
              * @description the events stream continues from here
              */
             as_of_seq: number;
+            /**
+             * Can Pause
+             * @description by what it runs, whatever its state: a script only with `script.saves_on_sigterm`
+             * @default true
+             */
+            can_pause: boolean;
+            /**
+             * Can Resize
+             * @description by what it runs, whatever its state: a script only with `min_nodes` or `max_nodes`
+             * @default true
+             */
+            can_resize: boolean;
             /** @description where strategy auto was asked for: what stands in its place in the spec, and why */
             choice: components["schemas"]["PlanChoice"] | null;
             /**
@@ -2026,6 +2144,8 @@ export interface components {
              * @default []
              */
             generations: components["schemas"]["Generation"][];
+            /** @description it seems to hang; null: it does not, or that is not known */
+            hang: components["schemas"]["HangNotice"] | null;
             /** Id */
             id: string;
             /** Labels */
@@ -2041,11 +2161,23 @@ export interface components {
             name: string;
             /** @description why a queued or recovering job is not running, or a running one has fewer ranks or spares than it should */
             pending: components["schemas"]["Reason"] | null;
+            /**
+             * Printed Curves
+             * @description of a script: its curves are read from the lines that it prints
+             * @default false
+             */
+            printed_curves: boolean;
             /** Priority */
             priority: number;
             progress: components["schemas"]["JobProgress"];
             /** Project */
             project: string;
+            /**
+             * Ran Seconds
+             * @description how long it has held slots, over all generations: what `spec.time_limit` counts
+             * @default 0
+             */
+            ran_seconds: number;
             /**
              * Ranks
              * @description of the newest generation; parked ones, which have no place in it, count on from its size
@@ -2077,10 +2209,31 @@ export interface components {
             /** Strategy */
             strategy: string;
             /**
+             * Time Left Seconds
+             * @description of `spec.time_limit`; null: no limit, or it has ended
+             */
+            time_left_seconds: number | null;
+            /**
+             * Time Limit At
+             * @description when it reaches `spec.time_limit`; null: no limit, or it holds no slots now
+             */
+            time_limit_at: string | null;
+            /**
+             * Time Limit Seconds
+             * @description `spec.time_limit`
+             */
+            time_limit_seconds: number | null;
+            /**
              * Unreadable
              * @description why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can
              */
             unreadable: string | null;
+            /**
+             * Warnings
+             * @description of the answer to a submission: what the coordinator sees of the job's folder
+             * @default []
+             */
+            warnings: string[];
             /**
              * World Size
              * @description how many ranks the job should have: what its spec says, or the last resize
@@ -2113,9 +2266,11 @@ export interface components {
         };
         /**
          * JobProgress
-         * @description What rank 0 last reported.
+         * @description The last report of rank 0.
          */
         JobProgress: {
+            /** @description the newest one, for the next 500 steps; null: none */
+            bad_loss: components["schemas"]["BadLoss"] | null;
             /** Eta Seconds */
             eta_seconds: number | null;
             /** Last Checkpoint Step */
@@ -2134,6 +2289,8 @@ export interface components {
             not_finite_step: number | null;
             /** Samples Per Second */
             samples_per_second: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** @description of a script; null: none was found below its working directory */
+            saved_file: components["schemas"]["SavedFile"] | null;
             /**
              * Step
              * @default 0
@@ -2174,7 +2331,7 @@ export interface components {
             description: string;
             /**
              * Entrypoint
-             * @description module:function that returns a training.task.Task
+             * @description module:function that returns a paceline.Task
              */
             entrypoint?: string | null;
             /**
@@ -2186,6 +2343,8 @@ export interface components {
             /**
              * @default {
              *       "max_restarts": 3,
+             *       "on_nan": "warn",
+             *       "on_spike": "warn",
              *       "recovery": "close_up",
              *       "spares": 0
              *     }
@@ -2276,6 +2435,11 @@ export interface components {
              */
             schedule: components["schemas"]["Schedule"];
             script?: components["schemas"]["Script"] | null;
+            /**
+             * Time Limit
+             * @description how long the job may hold slots, over all its generations and without pauses and queues, in seconds or as 1h30m; then it saves and ends, failed with time_limit; default: no limit
+             */
+            time_limit?: number | string | null;
             training?: components["schemas"]["TrainingLength"] | null;
             /**
              * Version
@@ -2284,6 +2448,25 @@ export interface components {
              */
             version: 1;
         };
+        /** JobStacks */
+        JobStacks: {
+            /**
+             * Differs
+             * @description the ranks that differ from the others; none where none does, or none can be named
+             */
+            differs: number[];
+            /** Generation */
+            generation: number;
+            /** Job Id */
+            job_id: string;
+            /** Ranks */
+            ranks: components["schemas"]["RankStacks"][];
+            /**
+             * Summary
+             * @description what the ranks do, and which one differs
+             */
+            summary: string;
+        };
         /**
          * JobState
          * @enum {string}
@@ -2291,6 +2474,18 @@ export interface components {
         JobState: "queued" | "starting" | "running" | "recovering" | "resizing" | "stopping" | "paused" | "completed" | "failed" | "cancelled";
         /** JobSummary */
         JobSummary: {
+            /**
+             * Can Pause
+             * @description by what it runs, whatever its state: a script only with `script.saves_on_sigterm`
+             * @default true
+             */
+            can_pause: boolean;
+            /**
+             * Can Resize
+             * @description by what it runs, whatever its state: a script only with `min_nodes` or `max_nodes`
+             * @default true
+             */
+            can_resize: boolean;
             /**
              * Created At
              * Format: date-time
@@ -2450,7 +2645,7 @@ export interface components {
             gradients: number;
             /**
              * Made From
-             * @description what the estimate was made from: micro-batch, precision, copies of gradients, whose kernels
+             * @description what the estimate was made from: micro-batch, precision, copies of gradients, kind of kernels
              */
             made_from: string;
             /**
@@ -2472,7 +2667,7 @@ export interface components {
         };
         /**
          * MetricComparison
-         * @description One metric at the steps that both have told: compared as bits.
+         * @description One metric at the steps that both runs have recorded: compared as bits.
          */
         MetricComparison: {
             /** Compared */
@@ -2701,7 +2896,7 @@ export interface components {
             activation_checkpointing: "none" | "selective" | "full";
             /**
              * Context
-             * @description ranks that have a part of every sequence each, and attend to all of it (gpt)
+             * @description ranks that have a part of every sequence each, and attend to all of it (gpt); cp is another name of it
              * @default 1
              */
             context: number;
@@ -2713,7 +2908,7 @@ export interface components {
             cpu_offload: boolean;
             /**
              * Pipeline
-             * @description ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other
+             * @description ranks that the model's layers are laid over, in stages; micro-batches go through one behind the other; pp is another name of it
              * @default 1
              */
             pipeline: number;
@@ -2726,7 +2921,7 @@ export interface components {
             pipeline_schedule: "gpipe" | "1f1b" | "interleaved_1f1b" | "zero_bubble" | "zero_bubble_v";
             /**
              * Replicate
-             * @description fsdp: replicas of the whole model; default: one, or what shard leaves
+             * @description fsdp: replicas of the whole model; default: one, or what shard leaves; dp_replicate is another name of it
              */
             replicate?: number | null;
             /**
@@ -2737,7 +2932,7 @@ export interface components {
             reshard_after_forward: boolean;
             /**
              * Shard
-             * @description fsdp: ranks that hold one replica in parts; default: all that replicate leaves
+             * @description fsdp: ranks that hold one replica in parts; default: all that replicate leaves; dp_shard is another name of it
              */
             shard?: number | null;
             /**
@@ -2760,7 +2955,7 @@ export interface components {
             strategy: "single" | "ddp" | "fsdp" | "auto";
             /**
              * Tensor
-             * @description ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan
+             * @description ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan; tp is another name of it
              * @default 1
              */
             tensor: number;
@@ -2803,7 +2998,7 @@ export interface components {
             mfu: components["schemas"]["Utilization"];
             /**
              * Overlapped Communication
-             * @description share of a step in which something was under way while rank 0 computed; null: nobody tells, as on GPUs and in pipelines
+             * @description share of a step in which something was under way while rank 0 computed; null: not measured, as on GPUs and in pipelines
              */
             overlapped_communication: number | null;
             /**
@@ -2853,7 +3048,7 @@ export interface components {
         };
         /**
          * Plan
-         * @description What a spec would do if it were submitted now.
+         * @description The effect of a spec if it were submitted now.
          */
         Plan: {
             /** @description what strategy auto chose, and why */
@@ -2919,7 +3114,7 @@ export interface components {
             asked: string[];
             /**
              * Assumed
-             * @description what the estimates go by that nobody has measured
+             * @description the assumptions of the estimates that were not measured
              */
             assumed: string;
             /**
@@ -2991,7 +3186,7 @@ export interface components {
         };
         /**
          * Problem
-         * @description RFC 9457 problem details.
+         * @description Problem details as RFC 9457 defines them.
          */
         Problem: {
             /** Code */
@@ -3037,7 +3232,7 @@ export interface components {
         ProfileRequest: {
             /**
              * Answered
-             * @description ranks whose trace, or word that there is none, has come
+             * @description ranks that have answered, with a trace or with the reason why there is none
              */
             answered: number[];
             /**
@@ -3148,9 +3343,52 @@ export interface components {
             /** Slot */
             slot: number;
         };
+        /** RankStacks */
+        RankStacks: {
+            /**
+             * Cores
+             * @description CPU time of all its processes, by the seconds that passed; null: not known
+             */
+            cores: number | null;
+            /**
+             * Differs
+             * @description this rank is elsewhere than the others, which may wait for it
+             */
+            differs: boolean;
+            /**
+             * Error
+             * @description why there is no stack, with the way out; empty: there is one
+             */
+            error: string;
+            /**
+             * Gpu Percent
+             * @description utilization of its card; null: there is none, or it is not known
+             */
+            gpu_percent: number | null;
+            /** Node Name */
+            node_name: string;
+            /**
+             * Processes
+             * @description the rank itself first, then launchers and workers of data loaders
+             */
+            processes: components["schemas"]["StackProcess"][];
+            /** Rank */
+            rank: number;
+            state: components["schemas"]["RankState"];
+            /**
+             * Summary
+             * @description where it is, as `waits in all_reduce (step in train.py:9)`
+             */
+            summary: string;
+            /**
+             * Taken At
+             * @description null: its agent has not answered
+             */
+            taken_at: string | null;
+        };
         /**
          * RankState
-         * @description What an agent observes of one rank.
+         * @description The state of one rank, as its agent observes it.
          * @enum {string}
          */
         RankState: "assigned" | "starting" | "parked" | "running" | "stopping" | "exited" | "lost" | "moved";
@@ -3212,7 +3450,7 @@ export interface components {
         Resources: {
             /**
              * Max Nodes
-             * @description a job that closes up grows to this size in slots that nobody waits for; default: nodes
+             * @description a job grows to this size in slots that nobody waits for; a script is started again for that. Default: nodes
              */
             max_nodes?: number | null;
             /**
@@ -3222,7 +3460,7 @@ export interface components {
             memory_per_slot?: number | string | null;
             /**
              * Min Nodes
-             * @description how many nodes' worth of ranks a job that closes up starts with and goes on with; default: nodes, and the ranks of one replica
+             * @description how many nodes' worth of ranks a job that closes up starts with and goes on with (default: nodes, and the ranks of one replica); how many nodes a script starts with, and starts again with when others are lost (default: nodes)
              */
             min_nodes?: number | null;
             /**
@@ -3328,6 +3566,31 @@ export interface components {
             samples: number;
         };
         /**
+         * SavedFile
+         * @description The newest file below a script's working directory that looks like a checkpoint, whichever program wrote it: Paceline can neither
+         *     verify nor load it.
+         */
+        SavedFile: {
+            /** Bytes */
+            bytes: number;
+            /**
+             * Path
+             * @description on the node of rank 0: a file, or a folder of them
+             */
+            path: string;
+            /**
+             * Step
+             * @description the one in its name; null: the name has none
+             */
+            step: number | null;
+            /**
+             * Time
+             * Format: date-time
+             * @description when it was last written to
+             */
+            time: string;
+        };
+        /**
          * Schedule
          * @description Learning rate: linear warm-up to the optimizer's lr, then `kind` down to `min_ratio * lr` at the last step.
          */
@@ -3382,6 +3645,12 @@ export interface components {
              * @description a Python file on the nodes, relative to environment.working_directory or absolute
              */
             path?: string | null;
+            /**
+             * Saves On Sigterm
+             * @description the ranks save when they get SIGTERM, and go on from there when they are started again: the job can be paused
+             * @default false
+             */
+            saves_on_sigterm: boolean;
         };
         /** Sgd */
         Sgd: {
@@ -3441,6 +3710,50 @@ export interface components {
              * @description as JSON, one for each of the two jobs; 'absent' where it is not there
              */
             values: string[];
+        };
+        /** StackFrame */
+        StackFrame: {
+            /**
+             * File
+             * @description of a library, from its package on
+             */
+            file: string;
+            /** Function */
+            function: string;
+            /** Line */
+            line: number;
+            /**
+             * Own
+             * @description the user brought this file
+             */
+            own: boolean;
+        };
+        /** StackProcess */
+        StackProcess: {
+            /** Command */
+            command: string;
+            /**
+             * Error
+             * @description why there are no threads, with the way out
+             */
+            error: string;
+            /** Pid */
+            pid: number;
+            /**
+             * Threads
+             * @description the main thread first
+             */
+            threads: components["schemas"]["StackThread"][];
+        };
+        /** StackThread */
+        StackThread: {
+            /**
+             * Frames
+             * @description the innermost first
+             */
+            frames: components["schemas"]["StackFrame"][];
+            /** Name */
+            name: string;
         };
         /** StateCount */
         StateCount: {
@@ -4477,6 +4790,8 @@ export interface operations {
             query?: {
                 /** @description a,b; default: the job's own metrics */
                 names?: string | null;
+                /** @description one as it is called, beside `names`; repeatable: names may have commas */
+                name?: string[] | null;
                 /** @description 0,1 */
                 ranks?: string;
                 first_step?: number | null;
@@ -5247,6 +5562,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SampleAudit"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_stacks: {
+        parameters: {
+            query?: {
+                /** @description 0,1; default: all */
+                rank?: string | null;
+                /** @description seconds to wait for the agents' answers */
+                wait?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStacks"];
                 };
             };
             /** @description Client Error */

@@ -23,7 +23,11 @@ export class ApiError extends Error {
 
 export class UnreachableError extends ApiError {
   constructor() {
-    super({ status: 0, code: "unreachable", detail: "The coordinator did not answer. Check that it is running, then retry." });
+    super({
+      status: 0,
+      code: "unreachable",
+      detail: "The coordinator did not answer. Check that it is running, then retry.",
+    });
     this.name = "UnreachableError";
   }
 }
@@ -31,7 +35,11 @@ export class UnreachableError extends ApiError {
 export function asApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof TypeError) return new UnreachableError();
-  return new ApiError({ status: 0, code: "unexpected", detail: error instanceof Error ? error.message : String(error) });
+  return new ApiError({
+    status: 0,
+    code: "unexpected",
+    detail: error instanceof Error ? error.message : String(error),
+  });
 }
 
 /** The problem document of an answer; a proxy's HTML page becomes one too. */

@@ -1,16 +1,6 @@
 /** How a rank's end is told, in one place: the failure at the top of a page, the ledger and the marks on the curves say the same. */
+import { FAILURE_WORDS } from "./constants.generated";
 import type { Failure } from "./types";
-
-const WORDS: Record<string, string> = {
-  out_of_memory: "ran out of memory",
-  peer_lost: "lost the connection to another rank",
-  node_lost: "was lost with its node",
-  hang: "stopped making progress",
-  start_timeout: "did not start in time",
-  stop_timeout: "did not stop in time",
-  checkpoint_failed: "could not save or restore a checkpoint",
-  invalid_input: "was given something that it cannot work with",
-};
 
 /** "Rank 1 on node-b was killed by SIGKILL". */
 export function whatHappened(failure: Failure): string {
@@ -18,9 +8,9 @@ export function whatHappened(failure: Failure): string {
 }
 
 export function howItEnded({ kind, signal, exception, exit_code, message }: Failure): string {
-  if (WORDS[kind]) return WORDS[kind];
+  if (FAILURE_WORDS[kind]) return FAILURE_WORDS[kind];
   if (signal) return `was killed by ${signal}`;
-  if (message.startsWith("ended with code 0 while")) return "left too early";
+  if (message.startsWith("ended with code 0 while")) return "exited too early";
   if (exception) return `raised ${shortName(exception)}`;
   return exit_code == null ? `ended: ${kind.replaceAll("_", " ")}` : `exited with code ${exit_code}`;
 }
@@ -31,11 +21,17 @@ export function itsWords(failure: Failure): string {
   return said.startsWith(howItEnded(failure)) ? said.slice(howItEnded(failure).length).replace(/^: /, "") : said;
 }
 
-/** What it printed last, unless that is nothing. */
+/** What it printed last, unless that is nothing, or only its message. */
 export function lastLines(failure: Failure): string[] {
   const lines = [...(failure.last_lines ?? [])];
   while (lines.length > 0 && lines.at(-1)!.trim() === "") lines.pop();
-  return lines;
+  return lines.join("\n").trim() === failure.message.trim() ? [] : lines;
+}
+
+/** What was decided, and why, without the message of the failure that stands before it. */
+export function decisionAfter({ rank, message }: Failure, why: string): string {
+  const told = `rank ${rank}: ${message}; `;
+  return why.startsWith(told) ? why.slice(told.length) : why;
 }
 
 /** Its traceback, unless the last lines show it anyway. */

@@ -27,9 +27,12 @@ describe("formats", () => {
   });
 
   it("begins a sentence with a capital, but for a name from the spec", () => {
-    expect([sentence("rank 1 fell"), sentence("checkpoint.directory is not set"), sentence("tensor=3 does not divide"), sentence("micro_batch_size is 3")]).toEqual(
-      ["Rank 1 fell", "checkpoint.directory is not set", "tensor=3 does not divide", "micro_batch_size is 3"],
-    );
+    expect([
+      sentence("rank 1 fell"),
+      sentence("checkpoint.directory is not set"),
+      sentence("tensor=3 does not divide"),
+      sentence("micro_batch_size is 3"),
+    ]).toEqual(["Rank 1 fell", "checkpoint.directory is not set", "tensor=3 does not divide", "micro_batch_size is 3"]);
   });
 
   it("writes measured values without losing small ones", () => {
@@ -42,15 +45,27 @@ describe("formats", () => {
   });
 
   it("writes lengths of time by their size", () => {
-    expect([0.44, 42, 185, 7800, 273_600].map(duration)).toEqual(["0.4 s", "42 s", "3 min 05 s", "2 h 10 min", "3 d 4 h"]);
+    expect([0.44, 42, 185, 7800, 273_600].map(duration)).toEqual([
+      "0.4 s",
+      "42 s",
+      "3 min 05 s",
+      "2 h 10 min",
+      "3 d 4 h",
+    ]);
   });
 });
 
 describe("what stopping would lose", () => {
   it("names the steps since the last checkpoint", () => {
     const { progress } = jobSummary();
-    expect(lossOfStopping({ strategy: "ddp", progress })).toBe("34 steps since the last checkpoint (step 100) will be lost.");
-    expect(lossOfStopping({ strategy: "ddp", progress: { ...progress, last_checkpoint_step: null } })).toContain("All 134 steps are lost");
-    expect(lossOfStopping({ strategy: "ddp", progress: { ...progress, last_checkpoint_step: 134 } })).toContain("Nothing is lost");
+    expect(lossOfStopping({ strategy: "ddp", progress })).toBe(
+      "34 steps since the last checkpoint (step 100) will be lost.",
+    );
+    expect(lossOfStopping({ strategy: "ddp", progress: { ...progress, last_checkpoint_step: null } })).toContain(
+      "All 134 steps will be lost",
+    );
+    expect(lossOfStopping({ strategy: "ddp", progress: { ...progress, last_checkpoint_step: 134 } })).toContain(
+      "Nothing will be lost",
+    );
   });
 });

@@ -51,7 +51,13 @@ const TINY = 0.01;
 export function tickLabels(ticks: readonly (number | null)[]): string[] {
   const shown = ticks.filter((tick) => tick !== null);
   const largest = Math.max(...shown.map(Math.abs));
-  const apart = Math.min(...shown.slice(1).map((tick, index) => Math.abs(tick - shown[index]!)).filter(Boolean), largest);
+  const apart = Math.min(
+    ...shown
+      .slice(1)
+      .map((tick, index) => Math.abs(tick - shown[index]!))
+      .filter(Boolean),
+    largest,
+  );
   const digits = Math.min(9, Math.max(4, Math.ceil(Math.log10(largest / apart)) + 1));
   return ticks.map((tick) => {
     if (tick === null) return "";
@@ -65,13 +71,17 @@ export function tickLabels(ticks: readonly (number | null)[]): string[] {
 /** An axis of sizes: all in the prefix of the largest. */
 export function byteTicks(ticks: readonly (number | null)[]): string[] {
   const power = scale(Math.max(0, ...ticks.map((tick) => tick ?? 0)), 1024, BINARY.length);
-  return ticks.map((tick) => (tick === null ? "" : `${Number((tick / 1024 ** power).toPrecision(4))} ${BINARY[power]}`));
+  return ticks.map((tick) =>
+    tick === null ? "" : `${Number((tick / 1024 ** power).toPrecision(4))} ${BINARY[power]}`,
+  );
 }
 
 /** An axis of times: all in seconds, or all in milliseconds. */
 export function timeTicks(ticks: readonly (number | null)[]): string[] {
   const milli = Math.max(0, ...ticks.map((tick) => tick ?? 0)) < 1;
-  return ticks.map((tick) => (tick === null ? "" : `${Number((milli ? tick * 1000 : tick).toPrecision(4))} ${milli ? "ms" : "s"}`));
+  return ticks.map((tick) =>
+    tick === null ? "" : `${Number((milli ? tick * 1000 : tick).toPrecision(4))} ${milli ? "ms" : "s"}`,
+  );
 }
 
 /** A length of time: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
@@ -107,7 +117,13 @@ export function age(milliseconds: number): string {
 }
 
 export function percent(share: number | null | undefined, digits = 0): string {
-  return share == null ? MISSING : `${(share * 100).toFixed(digits)} %`;
+  return share == null ? MISSING : `${(share * 100).toFixed(digits)}%`;
+}
+
+/** Whole percents of what is done, rounded down: 100 means everything. */
+export function wholePercents(share: number): number {
+  // 0.29 * 100 is a little less than 29.
+  return Math.floor(share * 100 + 1e-9);
 }
 
 export function clock(time: string | number): string {

@@ -1,27 +1,37 @@
 /** What the dashboard derives from a job, in one place. */
+import { TERMINAL_JOB_STATES } from "./constants.generated";
+import { dateTime, wholePercents } from "./format";
 import type { Job, JobProgress, JobState, JobSummary } from "./types";
 
-export const JOB_STATES: readonly JobState[] = [
-  "queued", "starting", "running", "recovering", "resizing", "stopping", "paused", "completed", "failed", "cancelled",
-];
-const TERMINAL: ReadonlySet<JobState> = new Set(["completed", "failed", "cancelled"]);
+export { JOB_STATES } from "./constants.generated";
 
 export function isTerminal(state: JobState): boolean {
-  return TERMINAL.has(state);
+  return TERMINAL_JOB_STATES.includes(state);
 }
 
-/** A script cannot be asked to save, so the coordinator refuses to pause it. */
+/** "No curves yet", and of an ended job "No curves": there will be none. */
+export function soFar(words: string, live: boolean): string {
+  return live ? `${words} yet` : words;
+}
+
+/** A script that does not say that it saves cannot be paused: the coordinator knows. */
 export function canPause(job: JobSummary): boolean {
-  return job.strategy !== "script" && job.desired === "run" && !isTerminal(job.state) && job.state !== "stopping" && job.state !== "paused";
+  return (
+    job.can_pause &&
+    job.desired === "run" &&
+    !isTerminal(job.state) &&
+    job.state !== "stopping" &&
+    job.state !== "paused"
+  );
 }
 
 export function canResume(job: JobSummary): boolean {
   return job.state === "paused" || (job.desired === "pause" && !isTerminal(job.state));
 }
 
-/** A script decides by itself what its ranks do, and `single` is one process. */
+/** `single` is one process, and a script has one size unless it says otherwise: the coordinator knows. */
 export function canResize(job: JobSummary): boolean {
-  return job.strategy !== "script" && job.strategy !== "single" && !isTerminal(job.state) && job.desired !== "cancel";
+  return job.can_resize && !isTerminal(job.state) && job.desired !== "cancel";
 }
 
 export function canCancel(job: JobSummary): boolean {
@@ -38,6 +48,17 @@ export function shareDone(progress: JobProgress): number | null {
   return progress.total_steps ? Math.min(1, progress.step / progress.total_steps) : null;
 }
 
+/** The share done in words, rounded down: 100% is said only when every step is done. */
+export function percentDone(progress: JobProgress): string | undefined {
+  const share = shareDone(progress);
+  return share === null ? undefined : `${wholePercents(share)}%`;
+}
+
+/** How far a progress bar goes: all the way once a job is completed, whatever its total was; null: there is none. */
+export function shareOfBar({ state, progress }: Pick<Job, "state" | "progress">): number | null {
+  return shareDone(progress) ?? (state === "completed" ? 1 : null);
+}
+
 /** The colour of a progress bar: how it ended, or that it goes on. */
 export function progressTone(state: JobState): "active" | "good" | "bad" | "neutral" {
   if (state === "completed") return "good";
@@ -48,12 +69,26 @@ export function progressTone(state: JobState): "active" | "good" | "bad" | "neut
 /** What would be lost if the ranks stopped now without saving. */
 export function lossOfStopping({ strategy, progress }: Pick<Job, "strategy" | "progress">): string {
   const saved = progress.last_checkpoint_step;
-  if (strategy === "script" && progress.step === 0) return "What the script has not saved itself is lost.";
-  if (progress.step === 0) return "It has not trained a step yet.";
-  if (saved == null) return `All ${progress.step} steps are lost: there is no checkpoint.`;
+  if (strategy === "script") return lossOfScript(progress);
+  if (progress.step === 0) return "The job has not trained a step yet.";
+  if (saved == null) return `All ${progress.step} steps will be lost: there is no checkpoint.`;
   const lost = progress.step - saved;
-  if (lost <= 0) return `Nothing is lost: step ${saved} is saved.`;
+  if (lost <= 0) return `Nothing will be lost: step ${saved} is saved.`;
   return `${lost} ${lost === 1 ? "step" : "steps"} since the last checkpoint (step ${saved}) will be lost.`;
+}
+
+/** A script saves by itself: what it has not saved is unknown. */
+function lossOfScript(progress: JobProgress): string {
+  return `Whatever the script has not saved itself will be lost.${newestSeen(progress)}`;
+}
+
+/** A sentence about the newest file of a script that looks like a checkpoint, after a space; nothing where none was seen. */
+export function newestSeen({ saved_file: saved }: JobProgress): string {
+  return saved ? ` The newest checkpoint found is ${fileName(saved.path)}, of ${dateTime(saved.time)}.` : "";
+}
+
+export function fileName(path: string): string {
+  return path.slice(path.lastIndexOf("/") + 1);
 }
 
 export function etag(job: Pick<Job, "revision">): string {

@@ -10,6 +10,7 @@ export const keys = {
   performance: (jobId: string) => ["performance", jobId] as const,
   artifacts: (jobId: string) => ["artifacts", jobId] as const,
   profile: (jobId: string) => ["profile", jobId] as const,
+  stacks: (jobId: string) => ["stacks", jobId] as const,
   samples: (jobId: string) => ["samples", jobId] as const,
   comparison: (jobs: readonly string[]) => ["comparison", jobs] as const,
   metrics: (jobId: string, request: object) => ["metrics", jobId, request] as const,

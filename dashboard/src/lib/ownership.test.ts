@@ -9,7 +9,7 @@ describe("who may destroy what of a job", () => {
     ["member", "own", jobSummary({ created_by_id: "u1" }), null],
     ["member", "all", hers, null],
     ["member", "own", hers, "This is bea's job: only bea or an admin may do this."],
-    ["viewer", "all", hers, "Your role is viewer: members and admins may do this."],
+    ["viewer", "all", hers, "Your role is viewer: only members and admins may do this."],
   ] as const)("%s, where members may destroy %s", (role, members_may, job, expected) => {
     expect(refusal({ ...me, role, members_may }, job)).toBe(expected);
   });

@@ -8,7 +8,7 @@ type Owned = Pick<JobSummary, "created_by" | "created_by_id">;
 /** Why the coordinator would refuse to cancel this job or to delete or unpin what it left; null where it would not. */
 export function refusal(me: Me | null | undefined, job: Owned): string | null {
   if (me == null || me.role === "admin") return null;
-  if (me.role === "viewer") return "Your role is viewer: members and admins may do this.";
+  if (me.role === "viewer") return "Your role is viewer: only members and admins may do this.";
   if (me.members_may === "all" || job.created_by_id === me.user_id) return null;
   return `This is ${job.created_by}'s job: only ${job.created_by} or an admin may do this.`;
 }

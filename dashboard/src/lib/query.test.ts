@@ -8,10 +8,13 @@ const KEY = ["jobs", "one", "job1"];
 function watch(client: QueryClient) {
   const answers: ((value: string) => void)[] = [];
   const failures: ((error: Error) => void)[] = [];
-  const fetched = vi.fn(() => new Promise<string>((resolve, reject) => {
-    answers.push(resolve);
-    failures.push(reject);
-  }));
+  const fetched = vi.fn(
+    () =>
+      new Promise<string>((resolve, reject) => {
+        answers.push(resolve);
+        failures.push(reject);
+      }),
+  );
   const observer = new QueryObserver(client, { queryKey: KEY, queryFn: fetched, retry: false });
   const stop = observer.subscribe(() => undefined);
   const seen = () => observer.getCurrentResult().data;

@@ -15,7 +15,11 @@ export function createQueryClient(): QueryClient {
     if (error instanceof ApiError && error.status === 401) void client.invalidateQueries({ queryKey: keys.me });
   };
   const client: QueryClient = new QueryClient({
-    queryCache: new QueryCache({ onError: (error, query) => { if (query.queryKey[0] !== keys.me[0]) noticeExpiry(error); } }),
+    queryCache: new QueryCache({
+      onError: (error, query) => {
+        if (query.queryKey[0] !== keys.me[0]) noticeExpiry(error);
+      },
+    }),
     mutationCache: new MutationCache({ onError: noticeExpiry }),
     defaultOptions: {
       queries: { retry: worthRetrying, staleTime: 1_000, refetchOnWindowFocus: true, networkMode: "always" },

@@ -7,7 +7,11 @@ function open(after: number | null = 10) {
   const frames: StreamFrame[] = [];
   const statuses: StreamStatus[] = [];
   const missed = vi.fn();
-  const stream = new Stream("/api/v1/metrics/stream/job1", after, { onFrame: (frame) => frames.push(frame), onMissed: missed, onStatus: (status) => statuses.push(status) });
+  const stream = new Stream("/api/v1/metrics/stream/job1", after, {
+    onFrame: (frame) => frames.push(frame),
+    onMissed: missed,
+    onStatus: (status) => statuses.push(status),
+  });
   return { stream, frames, statuses, missed, socket: () => FakeSocket.all.at(-1)! };
 }
 

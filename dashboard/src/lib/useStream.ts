@@ -17,7 +17,11 @@ export function useStream({ path, after, onFrame, onMissed }: Options): StreamSt
   const missed = useEffectEvent(onMissed);
   useEffect(() => {
     if (path === null) return;
-    const stream = new Stream(path, after, { onFrame: (news) => frame(news), onMissed: () => missed(), onStatus: setStatus });
+    const stream = new Stream(path, after, {
+      onFrame: (news) => frame(news),
+      onMissed: () => missed(),
+      onStatus: setStatus,
+    });
     return () => stream.close();
   }, [path, after]);
   return path === null ? "closed" : status;

@@ -14,7 +14,8 @@ export class FakeSocket {
   /** The newest connection to a path. */
   static to(path: string): FakeSocket {
     const found = FakeSocket.all.filter((socket) => new URL(socket.url).pathname.endsWith(path)).at(-1);
-    if (!found) throw new Error(`nothing is connected to ${path}; there are ${FakeSocket.all.map(({ url }) => url).join(", ")}`);
+    if (!found)
+      throw new Error(`nothing is connected to ${path}; there are ${FakeSocket.all.map(({ url }) => url).join(", ")}`);
     return found;
   }
 

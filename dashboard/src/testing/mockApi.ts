@@ -1,5 +1,20 @@
 import { vi } from "vitest";
-import { audit, clusterSummary, event, goodput, job, jobSummary, logLine, me, metrics, node, page, performance, plan, storage } from "./fixtures";
+import {
+  audit,
+  clusterSummary,
+  event,
+  goodput,
+  job,
+  jobSummary,
+  logLine,
+  me,
+  metrics,
+  node,
+  page,
+  performance,
+  plan,
+  storage,
+} from "./fixtures";
 import { specSchema } from "./specSchema";
 
 export interface Seen {
@@ -19,7 +34,10 @@ export function ok(body: unknown, status = 200): Reply {
 }
 
 export function problem(status: number, code: string, detail: string, errors: unknown[] = []): Reply {
-  return { status, body: { type: "about:blank", title: code, status, detail, instance: "/", code, errors, request_id: "req-1" } };
+  return {
+    status,
+    body: { type: "about:blank", title: code, status, detail, instance: "/", code, errors, request_id: "req-1" },
+  };
 }
 
 export const never = new Promise<never>(() => {});
@@ -51,13 +69,23 @@ export function mockApi(routes: Routes = {}): Seen[] {
   const table = { ...HEALTHY, ...routes };
   vi.stubGlobal("fetch", async (request: Request) => {
     const url = new URL(request.url);
-    const body = request.method === "GET" ? undefined : await request.clone().json().catch(() => undefined);
+    const body =
+      request.method === "GET"
+        ? undefined
+        : await request
+            .clone()
+            .json()
+            .catch(() => undefined);
     const asked: Seen = { method: request.method, path: url.pathname, url, headers: request.headers, body };
     seen.push(asked);
-    const reply = await (table[`${request.method} ${url.pathname}`]?.(asked) ?? problem(404, "not_found", `no ${url.pathname}`));
+    const reply = await (table[`${request.method} ${url.pathname}`]?.(asked) ??
+      problem(404, "not_found", `no ${url.pathname}`));
     const { status = 200, body: answer } = reply;
     const type = status >= 400 ? "application/problem+json" : "application/json";
-    return new Response(answer === undefined ? null : JSON.stringify(answer), { status, headers: { "Content-Type": type } });
+    return new Response(answer === undefined ? null : JSON.stringify(answer), {
+      status,
+      headers: { "Content-Type": type },
+    });
   });
   return seen;
 }

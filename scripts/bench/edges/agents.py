@@ -36,13 +36,13 @@ SPEC = {
 
 
 async def cpu_percents(target: Coordinator, seconds: float) -> list[float]:
-    """Of one core, second by second."""
+    """Return the coordinator's CPU use, in percent of one core, one value a second."""
     found: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        begun, before = time.monotonic(), target.cpu_seconds()
+        began, before = time.monotonic(), target.cpu_seconds()
         await asyncio.sleep(1.0)
-        found.append(100 * (target.cpu_seconds() - before) / (time.monotonic() - begun))
+        found.append(100 * (target.cpu_seconds() - before) / (time.monotonic() - began))
     return found
 
 
@@ -60,18 +60,18 @@ async def heartbeat_ages(client: httpx.AsyncClient) -> list[float]:
 async def submissions_ms(client: httpx.AsyncClient) -> list[float]:
     found: list[float] = []
     for _ in range(SUBMISSIONS):
-        begun = time.monotonic()
+        began = time.monotonic()
         (await client.post("/training/jobs", json=SPEC)).raise_for_status()
-        found.append((time.monotonic() - begun) * 1000)
+        found.append((time.monotonic() - began) * 1000)
         await asyncio.sleep(SECONDS_BETWEEN)
     return found
 
 
 async def measure(agents: int, seconds: float, database_url: str | None, port: int | None) -> list[Figure]:
     async with coordinator(agents, database_url=database_url, port=port) as target, fleet(target) as simulated, target.client() as client:
-        begun, before = time.monotonic(), target.cpu_seconds()
+        began, before = time.monotonic(), target.cpu_seconds()
         await simulated.until(lambda told: told.connected >= agents, f"{agents} agents are connected", CONNECT_SECONDS)
-        connecting, its_cpu = time.monotonic() - begun, target.cpu_seconds() - before
+        connecting, its_cpu = time.monotonic() - began, target.cpu_seconds() - before
         await asyncio.sleep(SETTLE_SECONDS)
         beats, spent = simulated.told.heartbeats, target.cpu_seconds()
         cpu = await cpu_percents(target, seconds)

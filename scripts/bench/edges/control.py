@@ -27,24 +27,27 @@ import httpx
 import psutil
 from sqlalchemy import text
 
-from api.deps import Services
-from api.loops.scheduler import Scheduler
-from api.schemas.common import Actor
-from api.services import identity, job_lifecycle, observations
-from api.services.assignments import desired_for
-from api.services.key_uses import KeyUses
-from api.settings import Settings
-from cluster.protocol import Observed, ObservedAssignment, ObservedRank
-from cluster.states import JobState, NodeState, RankState
-from db.migrate import upgrade_all
-from db.models.identity import UserRow
-from db.models.jobs import GenerationRow, JobRow, RankRow
-from db.models.nodes import NodeRow
-from db.session import open_databases
+from paceline.api.core import identity
+from paceline.api.core.context import Services
+from paceline.api.core.key_uses import KeyUses
+from paceline.api.loops.scheduler import Scheduler
+from paceline.api.schemas.common import Actor
+from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.scheduling import observations
+from paceline.api.services.scheduling.assignments import desired_for
+from paceline.api.settings import Settings
+from paceline.cluster.protocol import Observed, ObservedAssignment, ObservedRank
+from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.db.migrate import upgrade_all
+from paceline.db.models.identity import UserRow
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.session import open_databases
+from paceline.db.specs import StoredSpec
+from paceline.training.spec.job import JobSpec
 from scripts.bench.edges.load.coordinator import ready
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.ingest import STOP_SECONDS
-from training.spec.job import JobSpec
 
 ENDED_RANKS = (1, 200_000)
 RANKS_PER_JOB = 2_000
@@ -77,7 +80,7 @@ def spec(**changes: Any) -> JobSpec:
 
 @asynccontextmanager
 async def services(folder: Path) -> AsyncIterator[Services]:
-    """Of a coordinator with an empty database and two nodes, a key's owner among its users."""
+    """Yield the services of a coordinator with an empty database, two nodes, and a key's owner among its users."""
     control, metrics = open_databases(folder, None)
     await upgrade_all(control, metrics)
     made = Services(Settings(data=folder, database_url=None, redis_url=None), control, metrics, KeyUses(control))
@@ -111,7 +114,7 @@ async def add_running_job(made: Services, nodes: list[NodeRow]) -> JobRow:
 
 
 async def add_ended_ranks(made: Services, job: JobRow, count: int) -> None:
-    """In bulk: `RANKS_PER_JOB` of the running job's own older generations, the others of ended jobs, as many each."""
+    """Add ended ranks in bulk: RANKS_PER_JOB of the running job's own older generations, and as many of each ended job."""
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)"
     async with made.write() as session:
         for number, first in enumerate(range(0, count, RANKS_PER_JOB)):
@@ -144,7 +147,7 @@ async def timed(work: Callable[[], Awaitable[Any]], count: int, clock: Callable[
 
 
 async def control_pass(ended: int, passes: int) -> Seconds:
-    """One step of the scheduler, one observation of a node and what that node is told."""
+    """Run one step of the scheduler, one observation of a node, and one calculation of that node's desired state."""
     with tempfile.TemporaryDirectory() as folder:
         async with services(Path(folder)) as made:
             nodes = await add_nodes(made, slots=2)
@@ -196,20 +199,30 @@ async def fill_list(folder: Path, jobs: int) -> str:
         place: dict[str, Any] = {"state": JobState.COMPLETED, "created_by": "bench", "priority": 50, "world_size": 2}
         for number in range(jobs):
             name, at = f"digits-{number}", now - timedelta(seconds=jobs - number)
-            named = {"name": name, "project": "vision" if number % 100 == 0 else "default", "spec": document | {"name": name}}
+            named = {"name": name, "project": "vision" if number % 100 == 0 else "default", "spec": StoredSpec(document | {"name": name})}
             session.add(JobRow(**place, **named, created_at=at, queued_at=at, state_since=at))
     return key
 
 
 async def list_jobs(jobs: int, requests: int) -> tuple[Seconds, float]:
-    """(each request's time, the coordinator's resident memory in MiB afterwards)"""
+    """Return (each request's time, the coordinator's resident memory in MiB afterwards)."""
     with tempfile.TemporaryDirectory() as folder:
         key = await fill_list(Path(folder), jobs)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         environment = {**os.environ, "PACELINE_DATA": folder, "DATABASE_URL": ""}
-        command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port), "--log-level", "warning", "--no-access-log"]
+        command = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "paceline.api.main:app",
+            "--port",
+            str(port),
+            "--log-level",
+            "warning",
+            "--no-access-log",
+        ]
         process = await asyncio.create_subprocess_exec(*command, env=environment)
         try:
             await ready(f"http://127.0.0.1:{port}")

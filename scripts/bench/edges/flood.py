@@ -12,7 +12,7 @@ import argparse
 import time
 from pathlib import Path
 
-from cli.client import Client
+from paceline.cli.client import Client
 from scripts.bench.figures import Figure, report
 from scripts.faults.rig import rig
 from scripts.soak.readings import Prober

@@ -1,4 +1,4 @@
-"""Everything that harms: how many of the hostile suite's cases harm anybody, and how late the event loop is while hostile requests come.
+"""Everything that harms: how many of the hostile suite's cases harm other users, and how late the event loop is while hostile requests come.
 
 The suite is `tests/hostile`: scripts beside a job that must not lose anything, and requests that strangers and careless users send. The requests
 are then sent once more, one behind the other, to a coordinator process of its own, while another client asks what is answered from memory.
@@ -33,13 +33,13 @@ def measure(seconds: float) -> list[Figure]:
     passed, failed = suite()
     lag, sent = asyncio.run(loop_lag(seconds))
     return [
-        Figure("hostile_cases", "", failed, failed, passed + failed, f"of {passed + failed}, those that harm somebody else; goal 0"),
+        Figure("hostile_cases", "", failed, failed, passed + failed, f"of {passed + failed}, those that harm other users; goal 0"),
         Figure("loop_lag_p99_ms", "ms", lag, lag, sent, "an answer from memory while hostile requests come; goal 50"),
     ]
 
 
 def suite() -> tuple[int, int]:
-    """(cases that harm nobody, cases that do)."""
+    """Return (cases that harm no other user, cases that do)."""
     command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "tests/hostile"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SUITE_TIMEOUT_S, check=False)
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout.splitlines()[-1])}
@@ -49,7 +49,7 @@ def suite() -> tuple[int, int]:
 
 
 async def loop_lag(seconds: float) -> tuple[float, int]:
-    """(p99 in ms of what is answered from memory, requests sent)."""
+    """Return (p99 in ms of requests answered from memory, number of requests sent)."""
     async with coordinator(0) as target:
         prober = Prober(target.url, target.key, (), every=0.005)
         prober.start()
@@ -61,7 +61,7 @@ async def loop_lag(seconds: float) -> tuple[float, int]:
 
 
 def send_all(target: Coordinator, deadline: float) -> int:
-    """Each case in turn, again and again."""
+    """Send each case in turn, again and again."""
     sent = 0
     while time.monotonic() < deadline:
         for case in CASES:
@@ -81,7 +81,7 @@ def send(target: Coordinator, case: Hostile) -> None:
         connection.endheaders(case.body)
         connection.getresponse().read()
     except ConnectionError:
-        return  # who is refused may be cut off in the middle of a body
+        return  # a refused client may be cut off in the middle of a body
     finally:
         connection.close()
 

@@ -27,14 +27,14 @@ SETTLE_SECONDS, JOB_SECONDS = 2.0, 1.0
 
 
 async def submit(client: httpx.AsyncClient, jobs: int) -> list[float]:
-    """How long each answer took, in ms."""
+    """Submit the jobs; return how long each answer took, in ms."""
     numbers, took = iter(range(jobs)), list[float]()
 
     async def one_client() -> None:
         for number in numbers:
-            begun = time.monotonic()
+            began = time.monotonic()
             (await client.post("/training/jobs", json={**SPEC, "name": f"load-{number}"})).raise_for_status()
-            took.append((time.monotonic() - begun) * 1000)
+            took.append((time.monotonic() - began) * 1000)
 
     await asyncio.gather(*(one_client() for _ in range(CLIENTS)))
     return took
@@ -46,9 +46,9 @@ async def starts_per_second(simulated: Fleet, jobs: int, seconds: float) -> list
     while simulated.told.started < jobs:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{simulated.told.started} of {jobs} jobs have started within {seconds:.0f} s")
-        begun, before = time.monotonic(), simulated.told.started
+        began, before = time.monotonic(), simulated.told.started
         await asyncio.sleep(1.0)
-        rates.append((simulated.told.started - before) / (time.monotonic() - begun))
+        rates.append((simulated.told.started - before) / (time.monotonic() - began))
     return rates
 
 
@@ -56,11 +56,11 @@ async def measure(jobs: int, agents: int, database_url: str | None, port: int | 
     async with coordinator(agents, database_url=database_url, port=port) as target, fleet(target, lifetime=JOB_SECONDS) as simulated:
         await simulated.until(lambda told: told.connected >= agents, f"{agents} agents are connected", CONNECT_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
-        begun, before = time.monotonic(), target.cpu_seconds()
+        began, before = time.monotonic(), target.cpu_seconds()
         async with target.client() as client:
             submitting = asyncio.create_task(submit(client, jobs))
             rates = await starts_per_second(simulated, jobs, seconds=60 + jobs / 2)
-            seconds, took = time.monotonic() - begun, await submitting
+            seconds, took = time.monotonic() - began, await submitting
         await simulated.until(lambda told: told.completed >= jobs, "all jobs have ended", 120.0)
         cpu = 1000 * (target.cpu_seconds() - before) / jobs
         what = f"{jobs} jobs on {agents} agents, {'PostgreSQL' if database_url else 'SQLite'}, load {os.getloadavg()[0]:.1f}"

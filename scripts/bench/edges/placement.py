@@ -12,7 +12,7 @@ import random
 import time
 from datetime import UTC, datetime, timedelta
 
-from cluster.placement import NodeView, Request, place
+from paceline.cluster.policy.placement import NodeView, Request, place
 from scripts.bench.figures import Figure, run, summarize
 
 NODES, SLOTS, JOBS = 10_000, 8, 5_000
@@ -37,9 +37,9 @@ def queue_of(kind: str, dice: random.Random) -> list[Request]:
 def pass_ms(free: str, kind: str) -> float:
     dice = random.Random(1)
     nodes, queue = nodes_with(free, dice), queue_of(kind, dice)
-    begun = time.process_time()
+    began = time.process_time()
     place(queue, nodes)
-    return (time.process_time() - begun) * 1000
+    return (time.process_time() - began) * 1000
 
 
 def measure() -> list[Figure]:

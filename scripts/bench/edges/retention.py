@@ -23,23 +23,27 @@ from typing import Any, Literal
 
 from sqlalchemy import func, select
 
-from api.deps import Services, utc_now
-from api.loops.storage import StorageKeeper
-from api.main import create_app
-from api.settings import Settings
-from cluster.states import JobState
-from cluster.storage import BUCKET_BYTES, POINT_BYTES, Kind
-from db.models.jobs import GenerationRow, JobRow
-from db.models.metrics import MetricRecordRow
-from db.repositories import storage
-from monitoring.points import MetricRecord, RankBatch
-from monitoring.rollup import LEVELS
+from paceline.api.core.context import Services, utc_now
+from paceline.api.loops.storage import StorageKeeper
+from paceline.api.main import create_app
+from paceline.api.services.storage import rollups
+from paceline.api.services.storage.keeping import DeletionPace
+from paceline.api.settings import Settings
+from paceline.cluster.history.storage import BUCKET_BYTES, POINT_BYTES, StorageKind
+from paceline.cluster.states import JobState
+from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.db.models.metrics import MetricRecordRow
+from paceline.db.repositories import storage
+from paceline.db.specs import StoredSpec
+from paceline.monitoring.points import MetricRecord, RankBatch
+from paceline.monitoring.rollup import LEVELS
 
 RANKS, STEPS_PER_SECOND, DAYS = 64, 10, 30
 NAMES = ("loss", "gradient_norm", "learning_rate", "step_seconds", "tokens_per_second")
 SPEC = {"name": "month", "script": {"path": "train.py"}, "checkpoint": {}}
 DEFAULT_LIMIT = 20 << 30
 BLOCK_HOURS = 6
+REFRESH_SECONDS = 600.0
 BATCH = 1_000
 
 
@@ -60,6 +64,7 @@ class Month:
         for start in range(first, self.step + 1, BATCH):
             steps = range(start, min(start + BATCH, self.step + 1))
             await self.writer.store([self._batch(rank, steps, now.timestamp()) for rank in range(self.ranks)])
+        await rollups.refresh(self.services, DeletionPace.of(REFRESH_SECONDS), now)
 
     def _batch(self, rank: int, steps: range, at: float) -> RankBatch:
         values: dict[str, float | Literal["NaN", "Infinity", "-Infinity"]] = {
@@ -71,7 +76,9 @@ class Month:
 
 async def seed(services: Services, ranks: int) -> str:
     now = utc_now()
-    job = JobRow(name="month", project="default", priority=50, state=JobState.RUNNING, spec=SPEC, world_size=ranks, generation=1)
+    job = JobRow(
+        name="month", project="default", priority=50, state=JobState.RUNNING, spec=StoredSpec(SPEC), world_size=ranks, generation=1
+    )
     job.created_by, job.created_at, job.queued_at, job.state_since = "bench", now, now, now
     async with services.write() as session:
         session.add(job)
@@ -112,7 +119,13 @@ async def _sizes(services: Services) -> dict[str, int]:
         kinds = await storage.by_kind(session)
         file, free = await storage.file_bytes(session)
         points = int(await session.scalar(select(func.count()).select_from(MetricRecordRow)) or 0)
-    return {"counted": sum(size for _, size in kinds.values()), "raw": kinds[Kind.POINTS][1], "points": points, "file": file, "free": free}
+    return {
+        "counted": sum(size for _, size in kinds.values()),
+        "raw": kinds[StorageKind.POINTS][1],
+        "points": points,
+        "file": file,
+        "free": free,
+    }
 
 
 def plan() -> list[tuple[str, float]]:

@@ -31,15 +31,16 @@ import httpx
 import msgspec
 import psutil
 
-from api.services import identity
-from cluster.protocol import UPLOAD_PATH
-from cluster.states import JobState, NodeState, RankState
-from db.base import new_id
-from db.migrate import upgrade_all
-from db.models.jobs import GenerationRow, JobRow, RankRow
-from db.models.nodes import NodeRow
-from db.session import open_databases
-from monitoring.points import MetricRecord, RankBatch, Upload, UploadReply
+from paceline.api.core import identity
+from paceline.cluster.protocol import UPLOAD_PATH
+from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.db.base import new_id
+from paceline.db.migrate import upgrade_all
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.session import open_databases
+from paceline.db.specs import StoredSpec
+from paceline.monitoring.points import MetricRecord, RankBatch, Upload, UploadReply
 from scripts.bench.figures import Figure, report
 
 RANKS_PER_JOB = 8
@@ -59,7 +60,7 @@ class Agent:
 
 @dataclass
 class Outcome:
-    """An accumulator."""
+    """Accumulates the results of all uploads."""
 
     seconds: list[float] = field(default_factory=list)  # from an upload's begin to its acknowledgement
     failures: Counter[str] = field(default_factory=Counter)
@@ -74,7 +75,9 @@ async def seed(data: Path, database_url: str | None, count: int) -> list[Agent]:
         for number in range(count):
             rank = number % RANKS_PER_JOB
             if rank == 0:
-                job = JobRow(id=new_id(), name="bench", project="default", priority=50, state=JobState.RUNNING, spec=SPEC, generation=1)
+                job = JobRow(
+                    id=new_id(), name="bench", project="default", priority=50, state=JobState.RUNNING, spec=StoredSpec(SPEC), generation=1
+                )
                 job.world_size, job.created_by, job.created_at, job.queued_at, job.state_since = RANKS_PER_JOB, "bench", now, now, now
                 session.add(job)
                 await session.flush()
@@ -95,9 +98,9 @@ async def seed(data: Path, database_url: str | None, count: int) -> list[Agent]:
 
 @asynccontextmanager
 async def coordinator(data: Path, database_url: str | None, port: int) -> AsyncIterator[psutil.Process]:
-    """With its loops: to answer requests only would flatter it."""
+    """Run a coordinator with its background loops, and yield its process. Without the loops the figures would be too good."""
     environment = {**os.environ, "PACELINE_DATA": str(data), "DATABASE_URL": database_url or ""}
-    command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port), "--log-level", "warning", "--no-access-log"]
+    command = [sys.executable, "-m", "uvicorn", "paceline.api.main:app", "--port", str(port), "--log-level", "warning", "--no-access-log"]
     process = await asyncio.create_subprocess_exec(*command, env=environment)
     try:
         await _ready(port)
@@ -130,7 +133,7 @@ def request(agent: Agent, step: int, port: int) -> bytes:
 
 
 async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message: bytes) -> tuple[int, bytes]:
-    """(status, body) of one request on a kept connection."""
+    """Send one request on a kept connection; return (status, body)."""
     writer.write(message)
     head = await reader.readuntil(b"\r\n\r\n")
     status = int(head[9:12])
@@ -139,7 +142,7 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, m
 
 
 async def run_agent(agent: Agent, port: int, begins: float, ends: float, outcome: Outcome) -> None:
-    """One upload a second from its own moment on. What fails is counted, and sent again."""
+    """Upload once a second, from this agent's own moment on. Failures are counted, and sent again."""
     step, due = 1, begins + random.random()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:

@@ -18,8 +18,8 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from cluster.protocol import UPLOAD_PATH
-from monitoring.points import MetricRecord, RankBatch, Upload
+from paceline.cluster.protocol import UPLOAD_PATH
+from paceline.monitoring.points import MetricRecord, RankBatch, Upload
 from scripts.bench.edges.agents import CONNECT_SECONDS, SPEC, cpu_percents
 from scripts.bench.edges.load.coordinator import Coordinator, coordinator
 from scripts.bench.edges.load.fleet import Fleet, fleet
@@ -38,31 +38,31 @@ async def running_job(client: httpx.AsyncClient, simulated: Fleet) -> str:
     return job_id
 
 
-async def tell(target: Coordinator, job_id: str) -> None:
-    """One record every tenth of a second, until cancelled."""
-    step, begun = 0, time.monotonic()
+async def upload_records(target: Coordinator, job_id: str) -> None:
+    """Upload one record every tenth of a second, until cancelled."""
+    step, began = 0, time.monotonic()
     async with httpx.AsyncClient(base_url=target.url, headers={"Authorization": f"Bearer {target.credentials[0]}"}, timeout=30) as client:
         while True:
             step += 1
             record = MetricRecord(seq=step, step=step, time=time.time(), values={name: float(step) for name in NAMES})
             batch = RankBatch(job_id=job_id, generation=1, rank=0, metrics=[record])
             (await client.post(UPLOAD_PATH, content=msgspec.json.encode(Upload(batches=[batch])))).raise_for_status()
-            await asyncio.sleep(max(0.0, begun + step / FRAMES_PER_SECOND - time.monotonic()))
+            await asyncio.sleep(max(0.0, began + step / FRAMES_PER_SECOND - time.monotonic()))
 
 
 async def watch(target: Coordinator, job_id: str, watchers: int, seconds: float) -> tuple[Seen, list[float]]:
-    """What they saw, and the coordinator's CPU, second by second."""
+    """Run the watchers; return their results, and the coordinator's CPU in percent of one core, second by second."""
     command = [sys.executable, "-m", "scripts.bench.edges.load.watchers", target.url, target.key, job_id, str(watchers), str(seconds)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, limit=1 << 28)
     assert process.stdout is not None
-    telling = asyncio.create_task(tell(target, job_id))
+    uploading = asyncio.create_task(upload_records(target, job_id))
     try:
         assert await asyncio.wait_for(process.stdout.readline(), END_SECONDS) == b"ready\n", "the watchers did not connect"
         cpu = await cpu_percents(target, seconds - 1)
         seen = msgspec.json.decode(await asyncio.wait_for(process.stdout.readline(), END_SECONDS), type=Seen)
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        uploading.cancel()
+        await asyncio.gather(uploading, return_exceptions=True)
         if process.returncode is None:
             process.terminate()
         await process.wait()

@@ -55,7 +55,7 @@ def run(folder: Path, *, behind: bool) -> Run:
 
 
 def rounds(count: int) -> Iterator[tuple[Run, Run]]:
-    """One that saves behind its steps, and one that waits; the order alternates."""
+    """Run one job that saves in the background and one that waits, in alternating order."""
     for number in range(count):
         with tempfile.TemporaryDirectory() as folder:
             kinds = (True, False) if number % 2 == 0 else (False, True)

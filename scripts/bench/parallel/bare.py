@@ -17,6 +17,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.training.models.gpt import model as gpt
+from paceline.training.spec.workload import GptModel
 from scripts.bench.parallel.turns import Loop
 from scripts.bench.parallel.workload import (
     CLIP_NORM,
@@ -29,8 +31,6 @@ from scripts.bench.parallel.workload import (
     UNTIED,
     Text,
 )
-from training.models.gpt import model as gpt
-from training.spec.workload import GptModel
 
 
 def build(document: object) -> gpt.Gpt:
@@ -46,7 +46,7 @@ def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def single(samples: int = GLOBAL_BATCH // RANKS, micro_batches: int = 1, document: object = MODEL) -> Loop:
-    """One process, which the others wait for; gradients added up over equal micro-batches."""
+    """Train in one process, for which the others wait; gradients are summed over equal micro-batches."""
     model = build(document)
     return data_parallel(model, model, samples, micro_batches)
 
@@ -57,7 +57,7 @@ def ddp() -> Loop:
 
 
 def fsdp_by_blocks() -> Loop:
-    """As torch's tutorial on `fully_shard` has it."""
+    """Shard each block and the root, as torch's tutorial on `fully_shard` does."""
     model = build(MODEL)
     for block in model.blocks:
         fully_shard(block)
@@ -119,7 +119,7 @@ def one_forward_one_backward() -> Loop:
 
 
 def zero_bubble_v() -> Loop:
-    """One block to a stage: the first rank has the first and the last one."""
+    """Run ScheduleZBVZeroBubble with one block to a stage: the first rank has the first and the last one."""
     number, model = dist.get_rank(), build(UNTIED)
     places = (number, 2 * RANKS - 1 - number)
     parts = [Part(model, (place,)) for place in places]

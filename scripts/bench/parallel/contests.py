@@ -1,4 +1,4 @@
-"""Ours beside bare scripts, and all of them beside one process that need not talk to any other."""
+"""Paceline beside bare scripts, and all of them beside one process that communicates with no other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from distributed import env
+from paceline.distributed import env
+from paceline.training.link import World
 from scripts.bench.figures import Figure, summarize
 from scripts.bench.parallel import bare
 from scripts.bench.parallel.ours import MakeJob, job
 from scripts.bench.parallel.turns import Loop, Round, in_turns
 from scripts.bench.parallel.workload import GLOBAL_BATCH, MICRO_BATCHES, RANKS, UNTIED
 from tests.ranks import run_ranks
-from training.link import World
 
 GOAL = 0.98
 TIMEOUT_SECONDS = 900.0
@@ -41,13 +41,13 @@ class Contest:
     samples_alone: int  # in a step of it
 
 
-def share_alone() -> Loop:
-    """What each rank computes of a step, without the others."""
+def data_parallel_alone() -> Loop:
+    """Return a loop over one rank's share of a step, in a single process."""
     return bare.single(GLOBAL_BATCH // RANKS)
 
 
 def pipeline_alone() -> Loop:
-    """All that the pipeline computes in a step."""
+    """Return a loop over the whole pipeline's work of a step, in a single process."""
     return bare.single(GLOBAL_BATCH, MICRO_BATCHES, UNTIED)
 
 
@@ -59,7 +59,7 @@ CONTESTS = {
     "ddp": Contest(
         functools.partial(job, strategy="ddp"),
         {"ddp_vs_bare": Rival("DDP", bare.ddp)},
-        share_alone,
+        data_parallel_alone,
         GLOBAL_BATCH // RANKS,
     ),
     "fsdp": Contest(
@@ -68,7 +68,7 @@ CONTESTS = {
             "fsdp_vs_bare": Rival("fully_shard of each block and the root", bare.fsdp_by_blocks),
             "fsdp_vs_bare_root": Rival("fully_shard of the root only", bare.fsdp_at_root),
         },
-        share_alone,
+        data_parallel_alone,
         GLOBAL_BATCH // RANKS,
     ),
     "pipeline_1f1b": Contest(
@@ -103,7 +103,7 @@ def compete(world: World, name: str, rounds: int, folder: Path) -> list[Round]:
 
 
 def rest() -> None:
-    """This rank has no part in it."""
+    """Do nothing: this rank has no part in the loop."""
 
 
 def figures(name: str, contest: Contest, rounds: Sequence[Round]) -> list[Figure]:

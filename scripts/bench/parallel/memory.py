@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
-from distributed.abort import Fence
-from distributed.process_group import join
-from parallelism import mesh
-from parallelism.planning.shape import CPU as CPU_KERNELS
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import join
+from paceline.parallelism import mesh
+from paceline.parallelism.model_shape import CPU as CPU_KERNELS
+from paceline.training.link import World
+from paceline.training.planning.estimates import memory_of
+from paceline.training.spec.job import JobSpec
 from scripts.bench.figures import Figure
 from scripts.bench.parallel.workload import MODEL, spec_of
 from tests.allocations import peak_bytes, train
 from tests.ranks import run_ranks
-from training.link import World
-from training.planning.estimates import memory_of
-from training.spec.job import JobSpec
 
 GOAL = 0.15
 MICRO_BATCH = 2
@@ -67,7 +67,7 @@ def measure(names: Sequence[str] | None = None) -> list[Figure]:
 
 
 def error(spec: JobSpec) -> float:
-    """Of the estimate, relative to what the fullest rank took."""
+    """Return the relative error of the estimate: estimated over measured bytes of the fullest rank, less 1."""
     estimate = memory_of(spec, CPU_KERNELS)
     assert estimate is not None  # a model of our own
     measured = max(run_ranks(peak, spec.world_size, spec.model_dump(mode="json"), timeout=TIMEOUT_SECONDS))
@@ -78,5 +78,5 @@ def peak(world: World, document: dict[str, Any]) -> int:
     """Bytes of one rank."""
     torch.set_num_threads(1)
     spec = JobSpec.model_validate(document)
-    group = join(world, Fence(), mesh.lines(spec.parallelism.degrees(world.world_size)))
+    group = join(world, GroupAborter(), mesh.axis_group_ranks(spec.parallelism.degrees(world.world_size)))
     return peak_bytes(lambda: train(spec, group))

@@ -13,25 +13,25 @@ from typing import Any, NamedTuple
 
 import torch
 
-from distributed import env
-from distributed.abort import Fence
-from distributed.process_group import Group, join
-from parallelism.plan import Coordinates, Degrees
-from parallelism.planning.auto import Candidate, Supported, Wanted, budget_of, choose
-from parallelism.planning.shape import Numbers
+from paceline.distributed import env
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import Group, join
+from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.plan import Coordinates, Degrees
+from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported, budget_of, choose
+from paceline.training.build import make_ready
+from paceline.training.elastic import first_assignment
+from paceline.training.link import World
+from paceline.training.planning.estimates import shape_of
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import GptModel
+from paceline.training.state import new_state, rebuild_optimizer
 from scripts.bench.figures import Figure, summarize
 from scripts.bench.parallel.probe import measured_machines
 from scripts.bench.parallel.turns import Loop, in_turns
 from scripts.bench.parallel.workload import CPU, MODEL, RANKS, spec_of
 from scripts.bench.reproducible import NobodyAsks
 from tests.ranks import run_ranks
-from training.build import make_ready
-from training.elastic import first_deal
-from training.link import World
-from training.planning.estimates import shape_of
-from training.spec.job import JobSpec
-from training.spec.workload import GptModel
-from training.state import follow_model, new_state
 
 GOAL = 0.95
 SUPPORTED = Supported(axes=("replicate", "shard", "pipeline"), activation_checkpointing=("none", "selective", "full"))
@@ -79,12 +79,12 @@ class Tried(NamedTuple):
 def measure(rounds: int, names: Sequence[str] = tuple(SIZES)) -> list[Figure]:
     found: dict[str, Tried] = {name: run_ranks(try_all, RANKS, SIZES[name], rounds, timeout=TIMEOUT_SECONDS)[0] for name in names}
     worst = min(found, key=lambda name: statistics.median(found[name].ratios))
-    told = "; ".join(f"{name}: {tell(tried)}" for name, tried in found.items())
-    reference = f"speed of the plan that auto chooses, beside the best one; at least {GOAL}; here of size {worst}. {told}"
+    described = "; ".join(f"{name}: {describe(tried)}" for name, tried in found.items())
+    reference = f"speed of the plan that auto chooses, beside the best one; at least {GOAL}; here of size {worst}. {described}"
     return [summarize("auto_vs_best", "ratio", found[worst].ratios, reference)]
 
 
-def tell(tried: Tried) -> str:
+def describe(tried: Tried) -> str:
     beside = "the best" if tried.chosen == tried.best else f"{statistics.median(tried.ratios):.3f} of {tried.best}"
     return f"{tried.chosen} is {beside} of {tried.plans} plans that fit"
 
@@ -93,8 +93,8 @@ def try_all(world: World, size: Size, rounds: int) -> Tried:
     torch.set_num_threads(1)
     model = size.spec().model
     assert isinstance(model, GptModel)
-    wanted = Wanted(shape_of(model, None, Numbers()), size.batch)
-    group = join(world, Fence(), AXES)
+    wanted = PlanRequest(shape_of(model, None, Numbers()), size.batch)
+    group = join(world, GroupAborter(), AXES)
     chosen, fitting = choose_plan(size, wanted)
     loops = {each.name: loop_of(size.spec(each), group) for each in fitting}
     screened = in_turns(loops, rounds)
@@ -104,8 +104,8 @@ def try_all(world: World, size: Size, rounds: int) -> Tried:
     return Tried(best, chosen.name, len(loops), [each[best] / each[chosen.name] for each in final])
 
 
-def choose_plan(size: Size, wanted: Wanted) -> tuple[Candidate, list[Candidate]]:
-    """(the one that is chosen, all that fit)"""
+def choose_plan(size: Size, wanted: PlanRequest) -> tuple[Candidate, list[Candidate]]:
+    """Return (the chosen plan, all that fit)."""
     task = new_state(size.spec(), CPU, env.cache_directory()).task
     machines = measured_machines(task, wanted.shape, size.memory_bytes)
     choice = choose(wanted, machines, SUPPORTED)
@@ -119,13 +119,13 @@ def loop_of(spec: JobSpec, group: Group) -> Loop:
     state = new_state(spec, CPU, env.cache_directory())
     coordinates = Coordinates(spec.parallelism.degrees(group.world_size), group.rank)
     steps_from = make_ready(spec, state, as_joined_for(coordinates.degrees, group), coordinates)
-    follow_model(state, spec)
-    stepper = steps_from(spec, first_deal(spec.micro_batches, coordinates, None))
-    return lambda: stepper.run(NobodyAsks())
+    rebuild_optimizer(state, spec)
+    step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
+    return lambda: step_runner.run(NobodyAsks())
 
 
 def as_joined_for(degrees: Degrees, group: Group) -> Group:
-    """Only with the lines that a job of these degrees has."""
+    """Restrict the group to the axes that a job of these degrees has."""
     found = copy.copy(group)
-    found.lines = {axis: line for axis, line in group.lines.items() if getattr(degrees, axis) > 1}
+    found.axis_groups = {axis: each for axis, each in group.axis_groups.items() if getattr(degrees, axis) > 1}
     return found

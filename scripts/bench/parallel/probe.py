@@ -13,18 +13,19 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from parallelism.planning.shape import Shape
-from parallelism.planning.step_time import BACKWARD_OF_FORWARD, MICRO_BATCH_PASSES, UPDATE_PASSES, Link, Machines
+from paceline.parallelism.model_shape import ModelShape
+from paceline.parallelism.planning.step_time import BACKWARD_OF_FORWARD, MICRO_BATCH_PASSES, UPDATE_PASSES, Link, Machines
+from paceline.training.task import Dataset, Task
 from scripts.bench.parallel.workload import CLIP_NORM, RANKS
-from training.task import Dataset, Task
 
 REPETITIONS = 7
 SMALL, LARGE = 1, 8  # samples
 SHORT_MESSAGE, LONG_MESSAGE = 256, 2_000_000  # elements of fp32
 
 
-def measured_machines(task: Task, shape: Shape, memory_bytes: int) -> Machines:
-    """The same on every rank, all of which must call this together: they share the machine's memory, as they do when they train."""
+def measured_machines(task: Task, shape: ModelShape, memory_bytes: int) -> Machines:
+    """Measure this machine for the planner; the result is the same on every rank. All ranks must call this together: they share the
+    machine's memory, as they do when they train."""
     small, large = typical(*(partial(both_passes, task, samples) for samples in (SMALL, LARGE)))
     link = measured_link()
     mine = torch.tensor([small, large, measured_memory(task.model), link.bytes_per_second, link.latency_seconds], dtype=torch.float64)
@@ -70,7 +71,7 @@ def measured_memory(model: nn.Module) -> float:
 
 
 def measured_link() -> Link:
-    """From two all-reduces: between two ranks each takes two messages, of half the bytes each."""
+    """Measure bandwidth and latency from two all-reduces. Between two ranks each takes two messages, of half the bytes each."""
     short, long = typical(*(partial(dist.all_reduce, torch.zeros(size)) for size in (SHORT_MESSAGE, LONG_MESSAGE)))
     element = torch.float32.itemsize
     return Link(bytes_per_second=element * (LONG_MESSAGE - SHORT_MESSAGE) / (long - short), latency_seconds=short / 2)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distributed import env
-from training.data import stdlib_text
-from training.spec.job import JobSpec
-from training.spec.workload import StdlibText
+from paceline.distributed import env
+from paceline.training.data import stdlib_text
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import StdlibText
 
 RANKS = 2
 GLOBAL_BATCH = 16

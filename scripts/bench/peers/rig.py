@@ -39,7 +39,7 @@ class Peer(Protocol):
 
 
 def diaries(folder: Path) -> Tails:
-    """What a peer's workers write down."""
+    """Return the tails of the files in which a peer's workers write down their steps."""
     return Tails(folder, "*.jsonl", _take)
 
 

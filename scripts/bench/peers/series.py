@@ -19,7 +19,7 @@ START_TIMEOUT_S = 90.0
 #: Longer than anything that a peer recovers from by itself: torchrun notices a lost machine after 45 s.
 HANG_S = 75.0
 
-#: Strikes one member of a running gang and waits until all is as before: the outage, and the outages of those who came back.
+#: Strikes one member of a running gang and waits until all is as before: the outage, and the outages of the members that came back.
 Blow = Callable[[Rig, Observer, Findings], None]
 
 

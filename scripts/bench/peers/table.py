@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cli.local.stack import free_port
+from paceline.cli.local.stack import free_port
 from scripts.bench.figures import Figure, summarize
 from scripts.bench.peers.rig import Peer
 from scripts.bench.peers.series import members_killed, workers_killed
@@ -66,7 +66,7 @@ def figures_of(name: str, workers: Findings, machines: Findings) -> list[Figure]
 
 
 def side_by_side(figures: Sequence[Figure]) -> str:
-    """One row for each figure, one column for each system: median (p95, n)."""
+    """Return a table with a row for each figure and a column for each system: median (p95, n)."""
     cells = {_place(figure.figure): _cell(figure) for figure in figures}
     names = list(dict.fromkeys(name for name, _ in cells))
     systems = [system for system in SYSTEMS if any(each == system for _, each in cells)]

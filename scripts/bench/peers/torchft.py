@@ -16,7 +16,7 @@ class Torchft:
     name: str = "torchft"
 
     def helpers(self) -> Sequence[Sequence[str]]:
-        """With the settings of its read-me."""
+        """Return the command of torchft's lighthouse, with the settings of its read-me."""
         limits = ("--min_replicas", "1", "--quorum_tick_ms", "100", "--join_timeout_ms", "10000")
         return ((str(self.programs / "torchft_lighthouse"), "--bind", f"[::]:{self.port}", *limits),)
 

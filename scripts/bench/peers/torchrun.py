@@ -13,7 +13,7 @@ IMPATIENT = "keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=2"
 
 @dataclass(frozen=True)
 class Torchrun:
-    """The first member hosts the rendezvous store: whoever kills that one ends the job, so it is left alone."""
+    """The first member hosts the rendezvous store: killing it ends the job, so it is left alone."""
 
     port: int
     workaround: bool = False

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distributed import env
+from paceline.distributed import env
+from paceline.training.data import stdlib_text
+from paceline.training.models.gpt import model as gpt
+from paceline.training.spec.workload import GptModel, StdlibText
 from scripts.faults.history import Commit
 from scripts.faults.job import GLOBAL_BATCH, MODEL
-from training.data import stdlib_text
-from training.models.gpt import model as gpt
-from training.spec.workload import GptModel, StdlibText
 
-#: Variables in which a peer's worker finds where to write, and who it is.
+#: Variables in which a peer's worker finds where to write, and its rank.
 FOLDER, MEMBER = "BENCH_FOLDER", "BENCH_MEMBER"
 
 
@@ -34,14 +34,14 @@ class Workload:
         self.windows, _ = stdlib_text.load(StdlibText(), spec.context, env.cache_directory())
 
     def loss(self, model: nn.Module, step: int, rank: int, world_size: int) -> Tensor:
-        """Of this rank's share of the step's batch."""
+        """Compute the loss of this rank's share of the step's batch."""
         mine = torch.arange(GLOBAL_BATCH)[rank::world_size] + step * GLOBAL_BATCH
         (tokens,) = self.windows.batch(mine % len(self.windows), None)
         return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
 
 class Diary:
-    """One line for each finished step, written at once: a process that is killed has told all it did."""
+    """File with a line for each finished step, written at once: a killed process has recorded all its steps."""
 
     def __init__(self) -> None:
         self._member = os.environ[MEMBER]

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from sqlalchemy import select
 
-from api.deps import Services
-from api.loops import housekeeping
-from db.models.identity import IdempotencyKeyRow, JoinTokenRow, LoginLinkRow, SessionRow
+from paceline.api.core.context import Services
+from paceline.api.loops import housekeeping
+from paceline.db.models.identity import IdempotencyKeyRow, JoinTokenRow, LoginLinkRow, SessionRow
 from tests import factories
 from tests.factories import START
 

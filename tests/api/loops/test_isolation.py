@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import partial
 
 import httpx
 import pytest
 from sqlalchemy import select
 
-from api.deps import Services
-from api.loops import retention, scheduler
-from api.loops.isolation import Turns, each_phase
-from api.loops.lease_loop import LeaseLoop
-from api.loops.nodes import NodeWatch
-from api.services.troubles import MANY_FAILURES, Subject
-from cluster.states import JobState, NodeState
-from db.errors import DatabaseBusyError
-from db.models.events import EventRow
-from db.models.jobs import JobRow
-from db.repositories import jobs as job_rows
+from paceline.api.core import troubles
+from paceline.api.core.context import Services
+from paceline.api.core.troubles import MANY_FAILURES, Subject
+from paceline.api.loops import retention, scheduler
+from paceline.api.loops.isolation import PhaseTurns, each_phase
+from paceline.api.loops.lease_loop import LeaseLoop
+from paceline.api.loops.nodes import NodeWatch
+from paceline.api.services.scheduling.known_jobs import JobSnapshot
+from paceline.cluster.states import JobState, NodeState
+from paceline.db.errors import DatabaseBusyError
+from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
+from paceline.monitoring.backoff import Backoff
 from tests import factories
 from tests.factories import START
 
@@ -48,7 +54,7 @@ async def test_a_job_that_raises_is_told_once_and_the_others_are_placed(
     was = scheduler._carry_out
     wrong = {"is": "2"}
 
-    async def carry_out(session: object, known: scheduler.Known, *rest: object) -> None:
+    async def carry_out(session: object, known: JobSnapshot, *rest: object) -> None:
         if known.job.id == bad.id:
             raise KeyError(wrong["is"])
         await was(session, known, *rest)  # type: ignore[arg-type]
@@ -74,8 +80,9 @@ async def test_a_job_that_raises_is_told_once_and_the_others_are_placed(
 
 
 async def test_what_raised_waits_longer_each_time_and_is_tried_at_once_when_its_row_changes(
-    services: Services, caplog: pytest.LogCaptureFixture
+    services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(troubles, "Backoff", partial(Backoff, fraction=lambda: 1.0))
     tries: list[int] = []
 
     def work(second: int) -> None:
@@ -84,9 +91,9 @@ async def test_what_raised_waits_longer_each_time_and_is_tried_at_once_when_its_
 
     with caplog.at_level(logging.CRITICAL):
         for second in range(60):
-            await Turns(services, "do it", START + second * SECOND).look(Subject("job", "j", 1), lambda second=second: work(second))  # type: ignore[misc]
-        assert 4 <= len(tries) <= 12
-        await Turns(services, "do it", START + 60 * SECOND).look(Subject("job", "j", 2), lambda: work(60))
+            await PhaseTurns(services, "do it", START + second * SECOND).look(Subject("job", "j", 1), lambda second=second: work(second))  # type: ignore[misc]
+        assert tries == [0, 1, 3, 7, 15, 31, 53]
+        await PhaseTurns(services, "do it", START + 60 * SECOND).look(Subject("job", "j", 2), lambda: work(60))
     assert tries[-1] == 60
 
 
@@ -95,32 +102,32 @@ async def test_a_database_that_is_away_is_no_jobs_fault(services: Services) -> N
         raise DatabaseBusyError("another transaction")
 
     with pytest.raises(DatabaseBusyError):
-        await Turns(services, "do it", START).look(Subject("job", "j"), busy)
+        await PhaseTurns(services, "do it", START).look(Subject("job", "j"), busy)
     assert services.troubles.held_up("job") == 0
 
 
 async def test_a_node_that_raises_keeps_no_other_from_being_lost(
     services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from api.loops import nodes
+    from paceline.api.loops import nodes
 
     async with services.write() as session:
         bad, _ = await factories.create_node(session, name="a")
         await factories.create_node(session, name="b")
-    was = nodes._look_after
+    was = nodes._carry_out
 
-    async def look_after(session: object, node: nodes.NodeRow, *rest: object) -> None:
+    async def fail_on_node(session: object, node: NodeRow, *rest: object) -> None:
         if node.id == bad.id:
             raise ValueError("no such rule")
         await was(session, node, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(nodes, "_look_after", look_after)
+    monkeypatch.setattr(nodes, "_carry_out", fail_on_node)
     watch = NodeWatch(services)
     with caplog.at_level(logging.CRITICAL):
         for second in range(60):
             await watch.step_once(START + second * SECOND)
     async with services.control.read() as session:
-        found = {row.name: row.state for row in await nodes.node_rows.present(session)}
+        found = {row.name: row.state for row in await node_rows.present(session)}
     assert found == {"a": NodeState.READY, "b": NodeState.LOST}
     assert [event.node_id for event in await told(services, "node.held_up")] == [bad.id]
 
@@ -135,13 +142,13 @@ async def test_retention_goes_on_behind_a_job_that_raises(
         for job in jobs:
             session.add(factories.checkpoint(job, node, step=1))
 
-    async def doomed(session: object, job_id: str) -> list[str]:
+    async def to_delete(session: object, job_id: str) -> list[str]:
         looked_at.append(job_id)
         if job_id == jobs[0].id:
             raise KeyError("checkpoint")
         return []
 
-    monkeypatch.setattr(retention, "_doomed", doomed)
+    monkeypatch.setattr(retention, "_to_delete", to_delete)
     loop = retention.Retention(services)
     with caplog.at_level(logging.CRITICAL):
         for minute in range(3):
@@ -181,8 +188,8 @@ async def test_readyz_and_metrics_tell_of_a_loop_that_keeps_failing(
     with caplog.at_level(logging.CRITICAL):
         for _ in range(MANY_FAILURES):
             assert (await client.get("/readyz")).json() == {"status": "ready"}
-            await loop._turn()
+            await loop._take_turn()
     assert (await client.get("/readyz")).json() == {"status": "degraded", "failing": "scheduler"}
     assert f'paceline_loop_failures{{loop="scheduler"}} {MANY_FAILURES}.0' in (await client.get("/metrics")).text
-    await loop._turn()
+    await loop._take_turn()
     assert (await client.get("/readyz")).json() == {"status": "ready"}

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from api.deps import Services
-from api.loops.lease_loop import LEASE_SECONDS, LeaseLoop, run_until_stopped
-from db.models.leases import LeaseRow
-from db.repositories import leases
+from paceline.api.core.context import Services
+from paceline.api.loops.lease_loop import LEASE_SECONDS, LeaseLoop, run_until_stopped
+from paceline.db.models.leases import LeaseRow
+from paceline.db.repositories import leases
 from tests.factories import START
 
 WAIT_SECONDS = 10.0

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from api.deps import Services
-from api.loops import placing
-from api.services.job_views import node_views, request_of
-from cluster.placement import place
-from cluster.states import JobState
-from db.models.jobs import JobRow
-from db.repositories import jobs as job_rows
-from db.repositories import nodes as node_rows
+from paceline.api.core.context import Services
+from paceline.api.loops import placing
+from paceline.api.services.specs.job_views import node_views, request_of
+from paceline.cluster.policy.placement import place
+from paceline.cluster.states import JobState
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 from tests import factories
 from tests.factories import START
 
@@ -25,7 +25,7 @@ async def place_both_on_one_snapshot(services: Services, jobs: list[JobRow]) -> 
         views = node_views(nodes, await job_rows.holders(session))
     by_id = {node.id: node for node in nodes}
     verdicts = [place([request_of(job)], views)[0] for job in jobs]
-    await asyncio.gather(*(placing.settle(services, job, verdict, by_id, START) for job, verdict in zip(jobs, verdicts, strict=True)))
+    await asyncio.gather(*(placing.start_placed(services, job, verdict, by_id, START) for job, verdict in zip(jobs, verdicts, strict=True)))
 
 
 @pytest.mark.parametrize("slots", [1, 2])

@@ -12,21 +12,23 @@ import httpx
 import pytest
 from sqlalchemy import func, select, update
 
-from api.deps import Services
-from api.loops.storage import StorageKeeper
-from api.services import aging, events
-from api.services.identity import SYSTEM
-from api.services.writer import Writer
-from cluster.states import JobState, NodeState, RankState
-from db.base import MetricsBase
-from db.models.artifacts import ArtifactChunkRow, ArtifactRow
-from db.models.events import EventRow
-from db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
-from db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow, StreamMarkRow
-from db.models.nodes import NodeRow
-from db.models.storage import ArrivalMarkRow, StoredDataRow
-from db.repositories import artifacts as artifact_rows
-from monitoring.points import RankBatch
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.loops.storage import StorageKeeper
+from paceline.api.services.ingest.writer import MetricsWriter
+from paceline.api.services.lifecycle import events
+from paceline.api.services.storage import aging, rollups
+from paceline.api.services.storage.keeping import DeletionPace
+from paceline.cluster.states import JobState, NodeState, RankState
+from paceline.db.base import MetricsBase
+from paceline.db.models.artifacts import ArtifactChunkRow, ArtifactRow
+from paceline.db.models.events import EventRow
+from paceline.db.models.jobs import GenerationRow, JobRow, RankEventMarkRow, RankRow
+from paceline.db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow, StreamMarkRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.models.storage import ArrivalMarkRow, StoredDataRow
+from paceline.db.repositories import artifacts as artifact_rows
+from paceline.monitoring.points import RankBatch
 from tests import factories
 from tests.factories import START
 
@@ -40,7 +42,7 @@ class Store:
     """A coordinator with one node, to store as its ranks do and to let time pass."""
 
     services: Services
-    writer: Writer
+    writer: MetricsWriter
     node: NodeRow
     lines: dict[str, int] = field(default_factory=dict)  # so far, by job
 
@@ -52,11 +54,12 @@ class Store:
         return job
 
     async def store(self, job: JobRow, first: int = 1, steps: int = 100, *, at: datetime = START, lines: int = 10) -> None:
-        """`steps` steps of rank 0, and as many lines as `lines` says, that arrive at `at`."""
+        """`steps` steps of rank 0, and as many lines as `lines` says, that arrive at `at`, when their roll-ups are made too."""
         self.writer.now = lambda: at
         metrics, logs = factories.records(first, steps, other=2.0), factories.log_lines(lines, seq=1 + self.lines.get(job.id, 0))
         self.lines[job.id] = self.lines.get(job.id, 0) + lines
         await self.writer.store([RankBatch(job_id=job.id, generation=1, rank=0, metrics=metrics, logs=logs)])
+        assert await rollups.refresh(self.services, DeletionPace.of(PATIENCE), at)
 
     async def passes(self, now: datetime, **settings: Any) -> None:
         """One pass of the loop at `now`, with these settings changed."""
@@ -160,7 +163,7 @@ async def test_old_events_go_but_for_those_of_jobs_that_live(store: Store) -> No
     assert await store.count(EventRow, EventRow.message == "old") == 1
 
 
-async def test_settled_ranks_of_earlier_generations_go_and_the_newest_stay(store: Store) -> None:
+async def test_finished_ranks_of_earlier_generations_go_and_the_newest_stay(store: Store) -> None:
     job = await store.job(JobState.COMPLETED, generation=3)
     async with store.services.write() as session:
         for generation, drained in ((1, True), (2, False)):

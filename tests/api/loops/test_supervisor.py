@@ -7,9 +7,9 @@ import time
 
 import httpx
 
-from api.main import create_app
-from api.settings import Settings
-from cluster.states import NodeState
+from paceline.api.main import create_app
+from paceline.api.settings import Settings
+from paceline.cluster.states import NodeState
 from tests import factories
 from tests.simulated_agent import SimulatedAgent
 

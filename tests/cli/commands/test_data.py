@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from paceline.training.data import token_set
+from paceline.training.errors import InvalidInputError
 from tests.cli.conftest import TIMEOUT_S, Paceline
 from tests.faults import state_of
 from tests.training.data.token_sets import texts, write_texts
 from tests.waiting import wait_until
-from training.data import token_set
-from training.errors import InvalidInputError
 
 
 def test_text_becomes_token_files_and_json_says_what_they_hold(stranger: Paceline) -> None:

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
+from paceline.training.own_loop.trainer import Trainer
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator
-from training.own_loop.trainer import Trainer
 
 
 @pytest.fixture

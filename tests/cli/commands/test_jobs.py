@@ -6,9 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
-from tests.cli.conftest import Paceline
+from tests.cli.conftest import ROOT, Paceline
 from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, Request, job, line, problem
 
 ID = job()["id"]
@@ -37,6 +38,22 @@ def test_submit_sends_the_changed_spec_once(paceline: Paceline, coordinator: Fak
     assert request.headers["authorization"] == "Bearer pk_test"
 
 
+def test_a_time_limit_goes_into_the_spec_as_it_is_typed(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/training/jobs", Answer(201, job(state="queued")))
+    assert paceline("submit", "-", "--time-limit", "1h30m", stdin=SPEC).returncode == 0
+    (request,) = coordinator.sent("POST", "/training/jobs")
+    assert request.body == {"name": "gpt", "training": {"steps": 10}, "time_limit": "1h30m"}
+
+
+def test_followed_job_that_reaches_its_time_limit_names_the_way_on(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/training/jobs", Answer(201, job()))
+    coordinator.on("GET", LOGS, page(complete=True))
+    coordinator.on("GET", ONE, Answer(200, job(state="failed", end_reason="time_limit", progress={"step": 40, "last_checkpoint_step": 40})))
+    done = paceline("submit", "-", "--follow", stdin=SPEC)
+    assert done.returncode == 10
+    assert "failed (time_limit) at step 40; paceline checkpoints gpt, then paceline restore CHECKPOINT" in done.stderr
+
+
 def test_lost_answer_is_asked_for_again_with_the_same_key(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("POST", "/training/jobs", Answer(hang_up=True), Answer(201, job()))
     assert paceline("submit", "-", stdin=SPEC).returncode == 0
@@ -60,6 +77,18 @@ def test_followed_job_that_completes_exits_0_with_its_whole_log(paceline: Paceli
     assert [request.query["after"] for request in coordinator.sent("GET", LOGS)] == ["0", "1", "1", "2"]
 
 
+def test_followed_job_says_once_why_it_waits(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    pending = {"code": "slots_taken", "text": "needs 1 node with 2 free slots", "next_step": "wait for a job to end"}
+    waiting = job(state="queued", pending=pending)
+    coordinator.on("POST", "/training/jobs", Answer(201, job(state="queued")))
+    coordinator.on("GET", LOGS, page(complete=True))
+    coordinator.on("GET", ONE, Answer(200, waiting), Answer(200, waiting), ended("completed"))
+    done = paceline("submit", "-", "--follow", stdin=SPEC)
+    assert done.returncode == 0, done.stderr
+    waits = "note: waiting: needs 1 node with 2 free slots (wait for a job to end); Ctrl-C stops following, not the job\n"
+    assert done.stderr.count(waits) == 1
+
+
 def test_followed_job_that_fails_exits_10_and_names_the_cause(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     failure = {"kind": "rank_crashed", "rank": 1, "node_name": "b", "message": "ValueError: no"}
     coordinator.on("POST", "/training/jobs", Answer(201, job()))
@@ -70,10 +99,33 @@ def test_followed_job_that_fails_exits_10_and_names_the_cause(paceline: Paceline
     assert "rank_crashed on rank 1 (b): ValueError: no" in done.stderr
 
 
-def test_failure_names_the_exception(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    failure = {"kind": "exception", "exception": "KeyError", "rank": 1, "node_name": "b", "message": "'y'"}
+def test_after_a_cancelled_script_no_checkpoints_are_offered(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def next_step(strategy: str) -> str:
+        coordinator.on("GET", ONE, Answer(200, job(strategy=strategy)))
+        coordinator.on("DELETE", ONE, Answer(200, job(strategy=strategy, state="stopping")))
+        return paceline("cancel", ID).stderr
+
+    assert next_step("script") == ""
+    assert next_step("ddp") == f"next: paceline checkpoints {ID}\n"
+
+
+def test_example_to_submit_is_one_that_is_there(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": [], "next_cursor": None}))
+    assert paceline("jobs").stdout == f"no jobs; submit one with 'paceline submit {ROOT / 'examples' / 'gpt_stdlib.yaml'}'\n"
+
+
+def test_a_message_of_several_lines_is_one_where_one_is_promised_and_whole_in_show(
+    paceline: Paceline, coordinator: FakeCoordinator
+) -> None:
+    message = "shapes differ:\n  weight (2, 3)\nuse strict=False"
+    failure = {"kind": "exception", "exception": "RuntimeError", "rank": 1, "node_name": "b", "message": message, "where": "load in a.py:3"}
     coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
-    assert "KeyError: rank 1 on b: 'y'" in paceline("show", ID).stdout
+    assert paceline("wait", ID).stdout == "gpt failed: RuntimeError on rank 1 (b): shapes differ: … (load in a.py:3)\n"
+    lines = paceline("show", ID).stdout.splitlines()
+    (first,) = [number for number, text in enumerate(lines) if text.startswith("failure")]
+    assert lines[first].endswith("RuntimeError: rank 1 on b: shapes differ: … (load in a.py:3)")
+    column = lines[first].index("RuntimeError")
+    assert lines[first + 1 : first + 3] == [" " * column + "    weight (2, 3)", " " * column + "  use strict=False"]
 
 
 def test_followed_job_that_is_cancelled_exits_11_with_one_document(paceline: Paceline, coordinator: FakeCoordinator) -> None:
@@ -96,19 +148,15 @@ def test_jobs_follows_cursors_up_to_the_limit(paceline: Paceline, coordinator: F
     assert (queries[1]["cursor"], queries[1]["limit"]) == ("c2", "18")
 
 
-def test_queued_job_has_no_time_to_its_first_step(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    coordinator.on("GET", ONE, Answer(200, job(state="queued", generations=[])))
-    assert re.search(r"^first step +none yet$", paceline("show", ID).stdout, re.MULTILINE)
-
-
-def test_ranks_stand_in_a_mesh_where_it_has_more_than_replicas(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    def header_of(*places: dict[str, int]) -> str:
-        ranks = [{"rank": rank, "node_name": "a", "slot": rank, "state": "running", "place": place} for rank, place in enumerate(places)]
-        coordinator.on("GET", ONE, Answer(200, job(ranks=ranks)))
-        return " ".join(next(line for line in paceline("show", ID).stdout.splitlines() if line.startswith("RANK")).split())
-
-    assert header_of({"replicate": 0}, {"replicate": 1}).startswith("RANK NODE")
-    assert header_of({"shard": 0, "tensor": 0}, {"shard": 0, "tensor": 1}).startswith("RANK SHARD TENSOR NODE")
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [("pk_\u00e9x", "a character other than letters, digits and '_' at place 4 of 5"), ("pk\nx", "a space or line break at place 3 of 4")],
+)
+def test_a_key_that_cannot_travel_is_named_without_being_shown(paceline: Paceline, key: str, what: str) -> None:
+    """It was `does not answer`, with the key, or a traceback."""
+    done = paceline("jobs", "--api-key", key)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == f"error: the API key (from flag) has {what}"
 
 
 def test_table_shows_nan_and_units_without_colour(paceline: Paceline, coordinator: FakeCoordinator) -> None:
@@ -180,6 +228,15 @@ def test_plan_is_asked_and_nothing_is_submitted(paceline: Paceline, coordinator:
     assert "2 slots missing" in done.stdout
     assert "--plan-hash h1" in done.stderr
     assert not coordinator.sent("POST", "/training/jobs")
+
+
+def test_plan_of_what_fits_nowhere_does_not_suggest_to_submit_it(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    pending = {"code": "cluster_too_small", "text": "needs 1 node with 9 slots", "next_step": "add nodes"}
+    answer = {"plan_hash": "h1", "world_size": 9, "strategy": "ddp", "placement": None, "pending": pending}
+    coordinator.on("POST", "/training/plan", Answer(200, answer))
+    done = paceline("plan", "-", stdin=SPEC)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "add nodes" in done.stdout
 
 
 def test_plan_tells_memory_by_part(paceline: Paceline, coordinator: FakeCoordinator) -> None:
@@ -255,13 +312,3 @@ def test_a_size_that_the_job_cannot_have_exits_6_and_one_that_is_none_exits_2(pa
     assert (done.returncode, "use 4 or fewer" in done.stderr) == (6, True)
     assert paceline("resize", ID, "0").returncode == 2
     assert len(coordinator.sent("PUT", f"{ONE}/resize")) == 1
-
-
-def test_show_says_that_a_job_is_smaller_than_it_should_be_and_why(paceline: Paceline, coordinator: FakeCoordinator) -> None:
-    pending = {"code": "no_room_to_grow", "text": "runs with 1 of 2 ranks; 1 more slot wanted; none is free", "next_step": "add a node"}
-    parked = {"rank": 1, "node_name": "b", "slot": 0, "state": "parked", "parked": True}
-    coordinator.on("GET", ONE, Answer(200, job(actual_world_size=1, pending=pending, ranks=[parked])))
-    shown = " ".join(paceline("show", ID).stdout.split())
-    assert "runs with 1 of 2 ranks, 1 more parked, ddp, generation 1" in shown
-    assert "lacks runs with 1 of 2 ranks; 1 more slot wanted; none is free" in shown
-    assert "next step add a node" in shown

@@ -18,3 +18,10 @@ def test_a_key_made_without_days_ends_when_the_key_in_use_does(
     assert paceline("keys", "create", "ci", *options).returncode == 0
     (request,) = coordinator.sent("POST", "/keys")
     assert request.body == {"name": "ci", "role": "member", **asked}
+
+
+def test_login_tells_the_user_from_what_the_key_may_do(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """`as admin (member)` read as if an admin were a member."""
+    coordinator.on("GET", "/auth/me", Answer(200, {"user_id": "u", "name": "admin", "role": "member"}))
+    done = paceline("login", "--api-key", "pk_test")
+    assert f"signed in to {coordinator.url} as admin, with a key that may do what a member may; stored in " in done.stdout, done.stderr

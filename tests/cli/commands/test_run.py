@@ -108,6 +108,18 @@ def test_variables_stay_unless_they_are_named(paceline: Paceline, coordinator: F
     assert "secret" not in done.stderr
 
 
+def test_a_time_limit_is_paceline_s_own_option(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    play(coordinator, {"state": "completed"})
+    assert paceline("run", "--nproc-per-node", "2", "--time-limit", "2h", "train.py", "--time-limit", "9").returncode == 0
+    assert (spec(coordinator)["time_limit"], spec(coordinator)["script"]["args"]) == ("2h", ["--time-limit", "9"])
+
+
+def test_a_script_that_saves_says_so(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    play(coordinator, {"state": "completed"})
+    assert paceline("run", "--nproc-per-node", "2", "--saves-on-sigterm", "train.py").returncode == 0
+    assert spec(coordinator)["script"] == {"path": "train.py", "args": [], "saves_on_sigterm": True}
+
+
 def test_ranks_by_device_are_those_that_nodes_have(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     play(coordinator, {"state": "completed"})
     node = {"id": "n", "name": "n", "state": "ready", "device": "cuda", "address": "", "slots": [{"index": 0}, {"index": 1}]}
@@ -142,6 +154,7 @@ def test_a_second_task_of_slurm_does_not_launch_again(paceline: Paceline, coordi
     ("words", "says"),
     [
         (["--nnodes", "2"], "--nnodes 2 needs a coordinator, and there is none (this Slurm job has 2 nodes)"),
+        (["--nnodes", "2:4"], "--nnodes 2 needs a coordinator, and there is none (this Slurm job has 2 nodes)"),
         (["--tee", "3"], "--tee: a run without a coordinator that stays leaves no log files behind"),
         (["--detach"], "--detach needs a coordinator that stays"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from tests.cli.conftest import Paceline
@@ -34,11 +35,22 @@ def test_delete_names_the_loss_and_wants_a_yes(paceline: Paceline, coordinator: 
     known(coordinator)
     refused = paceline("delete", OLD)
     assert refused.returncode == 2
-    assert "deletes the points, curves, log lines and traces of gpt (completed, 1,200 steps) for good" in refused.stderr
+    assert "deletes the points, curves, log lines and traces of gpt" in refused.stderr
+    assert "ago (completed, 1,200 steps) for good" in refused.stderr
     assert coordinator.sent("DELETE", f"/training/jobs/{OLD}/data") == []
     done = paceline("delete", OLD, "--yes", "--checkpoints")
-    assert (done.returncode, done.stdout) == (0, "gpt: its data is being deleted\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"gpt {OLD}, submitted \d+d\d\dh ago: its data is being deleted\n", done.stdout)
     assert [request.query for request in coordinator.sent("DELETE", f"/training/jobs/{OLD}/data")] == [{"checkpoints": "true"}]
+
+
+def test_job_that_is_named_twice_is_deleted_once(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    known(coordinator)
+    listed = [job(id=OLD, name="gpt", state="completed")]
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": listed, "next_cursor": None}))
+    done = paceline("delete", "gpt", "gpt", OLD, "--yes")
+    assert done.stdout.count("its data is being deleted") == 1, done.stderr
+    assert len(coordinator.sent("DELETE", f"/training/jobs/{OLD}/data")) == 1
 
 
 def test_delete_touches_nothing_where_one_of_the_jobs_has_not_ended(paceline: Paceline, coordinator: FakeCoordinator) -> None:

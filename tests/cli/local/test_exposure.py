@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import CliError, UsageProblem
-from cli.local import exposure
-from cli.local.exposure import Exposure, addresses, asked_for, own_address, remember, remembered
-from cli.local.layout import Layout
+from paceline.cli.errors import CliError, UsageProblem
+from paceline.cli.local import exposure
+from paceline.cli.local.exposure import Exposure, addresses, own_address, remember, remembered, requested_exposure
+from paceline.cli.local.layout import Layout
 
 OWN = "192.0.2.5"
 
@@ -22,17 +22,17 @@ def one_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_asked_for_is_loopback_only() -> None:
-    assert asked_for(None, None, insecure=False) is None
+    assert requested_exposure(None, None, insecure=False) is None
 
 
 def test_plain_http_needs_to_be_said(one_address: None) -> None:
     with pytest.raises(
         UsageProblem, match=r"--host 192.0.2.5 answers other machines over plain http: keys, .* would travel readable"
     ) as refused:
-        asked_for(OWN, None, insecure=False)
+        requested_exposure(OWN, None, insecure=False)
     assert "--insecure-public" in str(refused.value.hint)
     assert f"--public-url https://{OWN}" in str(refused.value.hint)
-    assert asked_for(OWN, None, insecure=True) == Exposure(OWN, OWN)
+    assert requested_exposure(OWN, None, insecure=True) == Exposure(OWN, OWN)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_plain_http_needs_to_be_said(one_address: None) -> None:
 )
 def test_what_cannot_work_is_refused(one_address: None, host: str | None, url: str | None, insecure: bool, words: str) -> None:
     with pytest.raises(UsageProblem, match=words) as refused:
-        asked_for(host, url, insecure)
+        requested_exposure(host, url, insecure)
     assert refused.value.hint
 
 
@@ -76,7 +76,7 @@ def test_plain_http_listens_on_loopback_and_one_address_and_no_other() -> None:
         "PACELINE_PUBLIC_URL": "http://head.lan:8000",
         "PACELINE_INSECURE_PUBLIC": "true",
     }
-    assert "192.0.2.5 port 8000, plain http: keys travel readable" in plain.told(8000)
+    assert "192.0.2.5 port 8000, plain http: keys travel readable" in plain.description(8000)
 
 
 def test_behind_tls_only_loopback_is_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import msgspec
 import psutil
 import pytest
 
-from cli.local.layout import Layout
-from cli.local.processes import Program, Record, alive, find, log_tail, marked, recorded, start, stop, sweep
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.processes import BackgroundProgram, Record, alive, find, log_tail, marked, recorded, start, stop, sweep
 from tests.waiting import wait_until
 
 SLEEPER = "import time; time.sleep(600)"
@@ -35,8 +35,8 @@ def layout(tmp_path: Path) -> Iterator[Layout]:
     sweep(layout)
 
 
-def python(name: str, code: str) -> Program:
-    return Program(name, ["-c", code], {})
+def python(name: str, code: str) -> BackgroundProgram:
+    return BackgroundProgram(name, ["-c", code], {})
 
 
 def test_started_process_is_recorded_and_stopped(layout: Layout) -> None:
@@ -63,7 +63,7 @@ def test_pid_of_somebody_else_is_left_alone(layout: Layout) -> None:
 
 
 def test_process_that_ignores_sigterm_is_killed(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.local.processes.STOP_GRACE_S", 0.2)
+    monkeypatch.setattr("paceline.cli.local.processes.STOP_GRACE_S", 0.2)
     record = start(layout, python("deaf", DEAF))
     wait_until(lambda: "deaf" in log_tail(layout, "deaf"), "its first line", seconds=WAIT_S)
     stop(layout, [record])

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import httpx
 import psutil
 import pytest
 
-from cli.local.exposure import addresses
-from cli.local.layout import Layout
-from cli.local.processes import find, marked, recorded
+from paceline.cli.local.exposure import addresses
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.processes import find, marked, recorded
 from tests.cli.conftest import ROOT, Paceline
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -56,6 +57,30 @@ def test_up_is_idempotent_and_down_leaves_nothing(stranger: Paceline, layout: La
     assert json.loads(stranger("down", "--json").stdout) == {"stopped": 0}
 
 
+def test_stack_is_reached_from_other_folders_once_its_line_was_typed(
+    stranger: Paceline, layout: Layout, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    done = stranger("up", *NO_AGENTS, "--port", str(free_port()))
+    line = f"to reach it from other folders too, once: paceline login --data {layout.data}"
+    assert line in done.stderr
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    other = replace(stranger, folder=elsewhere, environment={"HOME": str(tmp_path / "home")})
+    assert other("jobs").returncode == 7
+    login = other("login", "--data", str(layout.data))
+    assert login.returncode == 0, login.stderr
+    stored = tmp_path / "home" / ".config" / "paceline" / "credentials.json"
+    assert (json.loads(stored.read_text()), oct(stored.stat().st_mode & 0o777)) == (json.loads(layout.credentials.read_text()), "0o600")
+    assert "user file" in other("config", "explain", "server").stdout
+    assert other("jobs").returncode == 0
+    assert line not in stranger("up", *NO_AGENTS).stderr
+
+
+def test_login_names_a_folder_without_a_stack(stranger: Paceline, tmp_path: Path) -> None:
+    done = stranger("login", "--data", "nowhere")
+    assert done.returncode == 2
+    assert f"there is no stack in {tmp_path / 'nowhere'}" in done.stderr
+
+
 def test_next_steps_name_a_data_folder_that_is_not_the_default(stranger: Paceline, tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     done = stranger("up", *NO_AGENTS, "--port", str(free_port()), "--data", str(folder))
@@ -89,6 +114,7 @@ def test_agents_follow_the_coordinator_to_another_port(stranger: Paceline, layou
     for _ in range(2):
         done = stranger("up", "--json", "--agents", "1", "--port", str(free_port()))
         assert done.returncode == 0, done.stderr
+        assert "starting 1 agent: local-1\n" in done.stderr
         assert stranger("down").returncode == 0
 
 

@@ -6,21 +6,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cli.local.layout import Layout
-from cli.local.processes import marked
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.processes import marked
 from tests.cli.conftest import ROOT
 from tests.waiting import wait_until
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from cli.local.layout import Layout
-from cli.local.processes import Program, start
-from cli.local.watchdog import Watchdog
+from paceline.cli.local.layout import Layout
+from paceline.cli.local.processes import BackgroundProgram, start
+from paceline.cli.local.watchdog import StackWatchdog
 
 layout = Layout.at(Path(sys.argv[1]))
-watchdog = Watchdog(layout, forget=sys.argv[2] == "forget")
-start(layout, Program("one", ["-c", "import time; time.sleep(600)"], {}))
+watchdog = StackWatchdog(layout, forget=sys.argv[2] == "forget")
+start(layout, BackgroundProgram("one", ["-c", "import time; time.sleep(600)"], {}))
 print("started", flush=True)
 if sys.argv[2] == "release":
     watchdog.release()

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import psutil
 import pytest
 
-from cluster.protocol import DesiredAssignment
-from cluster.states import RankState
+from paceline.cluster.protocol import DesiredAssignment
+from paceline.cluster.states import RankState
+from paceline.training.link import World
 from tests.cluster.agent.coordinator import TOKEN, Coordinator
-from training.link import World
 
 ROOT = Path(__file__).parents[3]
 EXIT_TIMEOUT_SECONDS = 40.0
@@ -33,7 +33,7 @@ class AgentProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str, token: str = TOKEN) -> None:
-        command = [sys.executable, "-m", "cluster.agent.main", "--server", self.server, "--name", "node", "--data", str(self.data)]
+        command = [sys.executable, "-m", "paceline.cluster.agent.main", "--server", self.server, "--name", "node", "--data", str(self.data)]
         defaults = ["--checkpoints", str(self.data.parent / "checkpoints"), "--slots", "2", "--trainer", FAKE_TRAINER, "--token", token]
         with open(self.data.parent / "agent.txt", "ab") as output:
             self.process = subprocess.Popen([*command, *defaults, *arguments], cwd=ROOT, stdout=output, stderr=output)
@@ -60,14 +60,14 @@ class AgentProcess:
         return next(
             process
             for process in self.processes()
-            if "cluster.agent.spawner" in process.cmdline() and process.ppid() != process.pid and _is_leader_of_spawners(process)
+            if "paceline.cluster.agent.spawner" in process.cmdline() and process.ppid() != process.pid and _is_leader_of_spawners(process)
         )
 
 
 def _is_leader_of_spawners(process: psutil.Process) -> bool:
     """Forked ranks carry the spawner's command line; their parent does too."""
     parent = process.parent()
-    return parent is None or "cluster.agent.spawner" not in parent.cmdline()
+    return parent is None or "paceline.cluster.agent.spawner" not in parent.cmdline()
 
 
 def _mentions(process: psutil.Process, data: str) -> bool:

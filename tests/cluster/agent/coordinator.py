@@ -14,29 +14,35 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from cluster.protocol import (
+from paceline.cluster.protocol import (
     CHANNEL_PATH,
     JOIN_PATH,
     UPLOAD_PATH,
+    AgentHello,
     CheckpointToDelete,
+    ConnectionRefused,
     Desired,
     DesiredAssignment,
     FromAgent,
     Heartbeat,
-    Hello,
     JoinReply,
     JoinRequest,
     Observed,
     ObservedRank,
-    Refused,
     ToAgent,
     Welcome,
 )
-from monitoring.points import HighWater, Upload, UploadReply
+from paceline.monitoring.backoff import Backoff
+from paceline.monitoring.points import HighWater, Upload, UploadReply
 
 TOKEN = "one-time"
 CREDENTIAL = "lasting"
 OBSERVE_TIMEOUT_SECONDS = 40.0
+
+
+def pauses_for_an_hour(*_: float, **options: Any) -> Backoff:
+    """In the place of `Backoff`: whatever is tried again by itself is not tried again within a test."""
+    return Backoff(3600.0, 3600.0, fraction=lambda: 1.0, **options)
 
 
 class Received:
@@ -61,10 +67,10 @@ class Coordinator:
     def __init__(self) -> None:
         self.desired = Desired(revision=1, assignments=())
         self.observed: Observed | None = None
-        self.hellos: list[Hello] = []
+        self.hellos: list[AgentHello] = []
         self.heartbeats: list[Heartbeat] = []
         self.received: dict[tuple[str, int, int], Received] = {}
-        self.refusal: Refused | None = None
+        self.refusal: ConnectionRefused | None = None
         self.accept_uploads = True
         self.refuse: Callable[[Upload, bytes], int | None] = lambda upload, body: None  # the status of a refusal
         self.tokens = {TOKEN}
@@ -172,7 +178,7 @@ class Coordinator:
             self._sockets.discard(socket)
 
     async def _converse(self, socket: WebSocket) -> None:
-        self.hellos.append(msgspec.json.decode(await socket.receive_text(), type=Hello))
+        self.hellos.append(msgspec.json.decode(await socket.receive_text(), type=AgentHello))
         if self.refusal is not None:
             await _send(socket, self.refusal)
             return

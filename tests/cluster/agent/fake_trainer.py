@@ -17,10 +17,22 @@ from pathlib import Path
 
 import msgspec
 
-from monitoring.files import write_durably
-from monitoring.points import MetricRecord
-from monitoring.spool import SpoolWriter
-from training.link import FailureReport, FromRank, Joined, Parked, Progress, RankFolder, RankHello, RankOrder, Reform, Result, Stalled
+from paceline.monitoring.files import write_durably
+from paceline.monitoring.points import MetricRecord
+from paceline.monitoring.spool import SpoolWriter
+from paceline.training.link import (
+    FailureReport,
+    FromRank,
+    Joined,
+    Parked,
+    Progress,
+    RankFolder,
+    RankHello,
+    RankOrder,
+    Reform,
+    Result,
+    Stalled,
+)
 
 
 def preload() -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from cluster.agent.folders import AgentFolder
-from cluster.agent.launch import keep
-from cluster.agent.spawner_link import ExitStatus, RankKey, Roster, Spawn, decode_roster, encode_line, key_of
-from cluster.agent.supervisor import start_spawner
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.ranks.launch import keep
+from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, Spawn, decode_process_list, key_of
+from paceline.cluster.agent.supervisor import start_spawner
+from paceline.cluster.protocol import RankKey
+from paceline.monitoring.lines import encode_line
+from paceline.training.link import RankFolder, RankOrder
 from tests.cluster.agent.conftest import FAKE_TRAINER, training_job, world
 from tests.waiting import wait_until
-from training.link import RankFolder, RankOrder
 
 TIMEOUT_SECONDS = 40.0
 
@@ -28,19 +30,19 @@ class Agent:
         self.socket.settimeout(TIMEOUT_SECONDS)
         self.socket.connect(str(folder.spawner_socket))
         self.lines = self.socket.makefile("rb")
-        self.roster = self.read()
+        self.process_list = self.read()
 
     def say(self, message: msgspec.Struct) -> None:
         self.socket.sendall(encode_line(message))
 
-    def read(self) -> Roster:
-        self.roster = decode_roster(self.lines.readline())
-        return self.roster
+    def read(self) -> ProcessList:
+        self.process_list = decode_process_list(self.lines.readline())
+        return self.process_list
 
     def until(self, reached: Callable[[dict[RankKey, int]], bool]) -> dict[RankKey, int]:
-        while not reached(dict(self.roster.ranks)):
+        while not reached(dict(self.process_list.ranks)):
             self.read()
-        return dict(self.roster.ranks)
+        return dict(self.process_list.ranks)
 
     def close(self) -> None:
         self.lines.close()

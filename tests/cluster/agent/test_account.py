@@ -8,19 +8,22 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from cluster.agent.account import find_account
-from cluster.agent.artifacts import read_chunk
-from cluster.agent.errors import RunAsError
+from paceline.cluster.agent.account import find_account
+from paceline.cluster.agent.errors import RunAsError
+from paceline.cluster.agent.upload.artifacts import read_chunk
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 
 USER = "nobody"
+READER = "paceline.cluster.agent.curves.main"
 LOOK = """
 import os, sys
 print("I am", os.getuid(), os.getgid(), os.environ["USER"], os.environ["HOME"])
 data = sys.argv[1]
+os.chdir(os.environ["PACELINE_RANK_FOLDER"])
 for path in (data, data + "/jobs", data + "/credential.json", data + "/spawner.txt", "order.json", "../../../other/g1/rank0/output.log"):
     try:
         os.listdir(path) if os.path.isdir(path) else open(path).read()
@@ -81,6 +84,56 @@ async def test_a_rank_of_another_user_trains_and_reads_nothing_of_the_agents(ope
     await agent.end()
     agent.start("--run-as", USER, "--checkpoints", str(agent.data / "checkpoints"))  # with the link where its order should be
     await coordinator.until(lambda c: len(c.hellos) == 2)
+    await agent.end()
+
+
+CURVES = """
+import os, pathlib, time
+from paceline.monitoring.event_file import EventFileWriter
+from paceline.monitoring.recorder import Measurement
+
+file = EventFileWriter(pathlib.Path(os.environ["PACELINE_LOG_DIR"]))
+for step in range(1, 4):
+    file.write([Measurement(step, time.time(), {"train/loss": 1.0 / step})])
+while not os.path.exists("go"):
+    time.sleep(0.05)
+"""
+
+
+@needs_root
+async def test_the_curves_of_another_users_script_are_read_by_that_user(open_agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent, nobody = open_agent, pwd.getpwnam(USER)
+    agent.start("--run-as", USER)
+    await coordinator.until(lambda c: c.hellos)
+    script = agent.data.parent / "train.py"
+    job = script_job(script, CURVES)
+    script.chmod(0o644)
+    await coordinator.desire(assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=job))
+    await coordinator.until(lambda c: len(c.of("job").streams["metrics"]) == 3)
+    readers = [process for process in psutil.process_iter(["cmdline"]) if READER in (process.info["cmdline"] or ())]
+    ours = [process for process in readers if agent.process is not None and process.ppid() == agent.process.pid]
+    assert [process.uids().effective for process in ours] == [nobody.pw_uid]
+    folder = agent.data / "jobs" / "job" / "g1" / "rank0"
+    (folder.parents[1] / "work" / "go").touch()
+    await coordinator.until(drained("job"))
+    received = coordinator.of("job").streams
+    assert [(record.step, round(float(record.values["loss"]), 2)) for record in received["metrics"]] == [(1, 1.0), (2, 0.5), (3, 0.33)]
+    assert [event.kind for event in received["events"]] == ["curves_found"]
+    assert (folder / "metrics.spool").stat().st_uid == nobody.pw_uid
+    await agent.end()
+
+
+@needs_root
+async def test_what_another_users_script_prints_is_read_by_that_user(open_agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent = open_agent
+    agent.start("--run-as", USER)
+    await coordinator.until(lambda c: c.hellos)
+    script = agent.data.parent / "train.py"
+    job = script_job(script, "for step in range(4):\n    print('step', step, 'loss', 1.5)\n")
+    script.chmod(0o644)
+    await coordinator.desire(assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=job))
+    await coordinator.until(drained("job"))
+    assert [record.step for record in coordinator.of("job").streams["metrics"]] == [0, 1, 2, 3]
     await agent.end()
 
 

@@ -13,17 +13,17 @@ import httpx
 import msgspec
 import pytest
 
-from cluster.agent import spool as spool_module
-from cluster.agent import uploader as uploader_module
-from cluster.agent.delivery import UploadFailedError
-from cluster.agent.isolation import Isolation
-from cluster.agent.spawner_link import RankKey
-from cluster.agent.spool import RankSpool
-from cluster.agent.uploader import Uploader
-from monitoring.points import MetricRecord, RankEvent, Upload
-from monitoring.spool import SpoolWriter
-from tests.cluster.agent.coordinator import CREDENTIAL, Coordinator
-from training.link import RankFolder
+from paceline.cluster.agent.isolation import Isolation
+from paceline.cluster.agent.upload import spool as spool_module
+from paceline.cluster.agent.upload import uploader as uploader_module
+from paceline.cluster.agent.upload.delivery import UploadFailedError
+from paceline.cluster.agent.upload.spool import RankSpool
+from paceline.cluster.agent.upload.uploader import Uploader
+from paceline.cluster.protocol import RankKey
+from paceline.monitoring.points import MetricRecord, RankEvent, Upload
+from paceline.monitoring.spool import SpoolWriter
+from paceline.training.link import RankFolder
+from tests.cluster.agent.coordinator import CREDENTIAL, Coordinator, pauses_for_an_hour
 
 BAD, GOOD = RankKey("bad", 1, 0), RankKey("good", 1, 0)
 
@@ -134,7 +134,7 @@ async def test_an_event_or_a_line_that_is_refused_leaves_a_note(node: Node, coor
 async def test_a_note_that_is_refused_too_holds_up_its_own_rank_only(
     node: Node, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploader_module, "FIRST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(uploader_module, "Backoff", pauses_for_an_hour)
     node.rank(BAD, steps=4)
     node.rank(GOOD, steps=4, lines=4)
     coordinator.refuse = lambda upload, body: 422 if any(batch.job_id == BAD.job_id for batch in upload.batches) else None
@@ -205,7 +205,7 @@ async def test_a_spool_that_is_no_file_holds_up_no_other_rank(node: Node, coordi
 async def test_whatever_is_raised_over_one_ranks_files_holds_up_no_other(
     node: Node, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploader_module, "FIRST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(uploader_module, "Backoff", pauses_for_an_hour)
     node.rank(BAD, steps=3)
     node.rank(GOOD, steps=3)
     with monkeypatch.context() as broken:
@@ -219,7 +219,7 @@ async def test_whatever_is_raised_over_one_ranks_files_holds_up_no_other(
 
 
 async def test_uploads_that_raise_are_started_over(node: Node, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.agent.isolation.FIRST_RESTART_SECONDS", 0.01)
+    monkeypatch.setattr("paceline.cluster.agent.isolation.FIRST_RESTART_SECONDS", 0.01)
     node.rank(GOOD, steps=3)
     collect, raised = node.uploader._collect, asyncio.Event()
 

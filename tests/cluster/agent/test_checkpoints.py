@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent.checkpoints import MANIFEST, delete
-from cluster.protocol import CheckpointToDelete
+from paceline.cluster.agent.checkpoints import MANIFEST, delete
+from paceline.cluster.protocol import CheckpointToDelete
 
 
 def make(path: Path, *, manifest: bool = True) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent.confinement import rank_environment
-from cluster.agent.settings import TOKEN_VARIABLE, read_settings
+from paceline.cluster.agent.confinement import rank_environment
+from paceline.cluster.agent.settings import TOKEN_VARIABLE, read_settings
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, script_job, world
 from tests.cluster.agent.coordinator import TOKEN, Coordinator
 
@@ -69,5 +69,6 @@ async def test_a_rank_sees_no_key_of_the_agents_and_nobody_else_sees_its_variabl
     folder = agent.data / "jobs" / "job" / "g1" / "rank0"
     private = (agent.data, agent.data / "jobs", folder, folder / "order.json", folder / "output.log", agent.data / "spawner.txt")
     assert {str(path): oct(path.stat().st_mode & 0o077) for path in private} == {str(path): "0o0" for path in private}
-    assert stat.S_IMODE((folder / "made").stat().st_mode) == 0o644  # what a job writes follows the umask of whoever started the agent
+    made = agent.data / "jobs" / "job" / "work" / "made"
+    assert stat.S_IMODE(made.stat().st_mode) == 0o644  # what a job writes follows the umask of whoever started the agent
     await agent.end()

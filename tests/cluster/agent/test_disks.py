@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent import disks
-from cluster.agent.disks import disk_of, file_system_of
+from paceline.cluster.agent import disks
+from paceline.cluster.agent.disks import disk_of, file_system_of
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.folders import AgentFolder
 
 
 def test_sockets_lie_in_the_data_folder_where_they_fit(tmp_path: Path) -> None:

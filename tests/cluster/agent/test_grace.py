@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.agent.exits import conclude
-from cluster.agent.spawner_link import ExitStatus, Shutdown, Spawn, Terminate, key_of
+from paceline.cluster.agent.ranks.exits import conclude
+from paceline.cluster.agent.spawner_link import ExitStatus, Shutdown, Spawn, Terminate, key_of
+from paceline.training.spec.script import GRACE_SECONDS, OWN_GRACE_SECONDS, grace_of
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Node
 from tests.waiting import wait_until
-from training.spec.script import GRACE_SECONDS, OWN_GRACE_SECONDS, grace_of
 
 #: Writes its checkpoint for half a second, as a handler of SIGTERM; with workers as those of a DataLoader, which do not outlive SIGTERM.
 SAVES = """
@@ -79,12 +79,44 @@ def lives(process: psutil.Process) -> bool:
 
 def test_a_script_that_saves_at_sigterm_has_the_time_and_its_workers_until_it_is_done(node: Node, tmp_path: Path) -> None:
     spawn = start(node, 0, (sys.executable, "saves.py", "a"), tmp_path)
-    workers = psutil.Process(dict(node.agent.roster.ranks)[key_of(spawn.order.world)]).children(recursive=True)
+    workers = psutil.Process(dict(node.agent.process_list.ranks)[key_of(spawn.order.world)]).children(recursive=True)
     status = end(node, spawn, grace=TIMEOUT_SECONDS)
     assert (tmp_path / "checkpoint-a").read_text() == "01234", node.output(spawn)
     assert (status.exit_code, status.ordered, status.killed_after) == (0, True, None)
     assert workers
     wait_until(lambda: not any(map(lives, workers)), "the end of its workers", seconds=TIMEOUT_SECONDS)
+
+
+#: Does not handle SIGTERM, and has helpers of every kind that would outlive it.
+DOES_NOT_SAVE = """
+import multiprocessing, os, signal, time
+
+def work():
+    while True:
+        time.sleep(1)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for method in ("fork", "spawn"):
+        multiprocessing.get_context(method).Process(target=work).start()
+    if os.fork() == 0:
+        work()
+    time.sleep(1)
+    print("ready", flush=True)
+    work()
+"""
+FAR_OFF_SECONDS = 3600.0
+
+
+def test_helpers_that_outlive_a_script_which_saves_nothing_cost_no_grace(node: Node, tmp_path: Path) -> None:
+    """A restart took the whole grace where a rank had a helper of multiprocessing."""
+    (tmp_path / "run.py").write_text(DOES_NOT_SAVE)
+    spawn = start(node, 3, (sys.executable, "run.py"), tmp_path)
+    started = psutil.Process(dict(node.agent.process_list.ranks)[key_of(spawn.order.world)]).children(recursive=True)
+    assert len(started) >= 3
+    status = end(node, spawn, grace=FAR_OFF_SECONDS)
+    assert (status.signal, status.ordered, status.killed_after) == ("SIGTERM", True, None)
+    wait_until(lambda: not any(map(lives, started)), "the end of its helpers", seconds=TIMEOUT_SECONDS)
 
 
 def test_what_a_shell_runs_saves_though_the_shell_ends_at_once(node: Node, tmp_path: Path) -> None:
@@ -99,7 +131,7 @@ def test_what_a_shell_runs_saves_though_the_shell_ends_at_once(node: Node, tmp_p
 def test_what_saves_for_longer_than_its_grace_is_killed_with_everything_it_started(node: Node, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"{sys.executable} saves.py c\n")
     spawn = start(node, 2, ("bash", "run.sh"), tmp_path)
-    started = psutil.Process(dict(node.agent.roster.ranks)[key_of(spawn.order.world)]).children(recursive=True)
+    started = psutil.Process(dict(node.agent.process_list.ranks)[key_of(spawn.order.world)]).children(recursive=True)
     status = end(node, spawn, grace=0.25)
     assert (tmp_path / "checkpoint").exists()
     assert not (tmp_path / "checkpoint-c").exists()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent.housekeeping import KEEP_OUTPUT_SECONDS, Housekeeper, retire
-from cluster.agent.removal import remove_tree
-from training.link import RankFolder
+from paceline.cluster.agent.housekeeping import KEEP_OUTPUT_SECONDS, KEEP_WORK_SECONDS, Housekeeper, retire
+from paceline.cluster.agent.removal import remove_tree
+from paceline.training.link import RankFolder
 
 NOW = time.time()
 
@@ -35,6 +35,21 @@ def test_the_last_generations_output_stays_for_a_day(tmp_path: Path) -> None:
     assert not first.exists()
     assert sorted(path.name for path in (second / "rank0").iterdir()) == ["exit.json", "output.log"]
     sweep(jobs, NOW + KEEP_OUTPUT_SECONDS + 10)
+    assert list(jobs.iterdir()) == []
+
+
+def test_what_a_script_saved_in_the_jobs_folder_stays_longer_than_its_output(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    folder = RankFolder.at(make(jobs, 1) / "rank0")
+    for shared in (folder.logs, folder.work):
+        shared.mkdir()
+        (shared / "file").write_text("x")
+    later = NOW + KEEP_OUTPUT_SECONDS + 100
+    sweep(jobs, later)  # the generation
+    sweep(jobs, later)  # what stood beside it
+    assert [path.name for path in folder.work.parent.iterdir()] == ["work"]
+    sweep(jobs, later + KEEP_WORK_SECONDS)
+    sweep(jobs, later + KEEP_WORK_SECONDS + 100)
     assert list(jobs.iterdir()) == []
 
 

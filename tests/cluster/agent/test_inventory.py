@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cluster.agent.inventory import address_towards, interface_of, take_inventory
+from paceline.cluster.agent.inventory import address_towards, interface_of, take_inventory
 
 TIMEOUT_SECONDS = 60
 
@@ -36,5 +36,5 @@ def test_a_name_that_does_not_resolve_is_an_os_error() -> None:
 
 
 def test_the_agent_starts_without_torch() -> None:
-    program = "import sys, cluster.agent.main; sys.exit('torch' in sys.modules)"
+    program = "import sys, paceline.cluster.agent.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_SECONDS).returncode == 0

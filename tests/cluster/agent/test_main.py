@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent.disks import disk_of
-from cluster.agent.ports import free_port
-from cluster.protocol import Refused
-from cluster.states import RankState
+from paceline.cluster.agent.disks import disk_of
+from paceline.cluster.agent.ports import free_port
+from paceline.cluster.protocol import ConnectionRefused
+from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
@@ -138,7 +138,7 @@ async def test_a_removed_node_ends_its_ranks_and_says_why(agent: AgentProcess, c
     await coordinator.desire(assignment("job"))
     await coordinator.until(lambda c: (rank := c.rank("job")) and rank.state == RankState.RUNNING)
     await coordinator.stop()
-    coordinator.refusal = Refused(code="removed", message="node removed by admin", final=True)
+    coordinator.refusal = ConnectionRefused(code="removed", message="node removed by admin", final=True)
     await coordinator.start()
     assert await agent.exited() == 1
     assert "node removed by admin" in agent.log
@@ -172,7 +172,7 @@ async def test_a_data_folder_too_deep_for_sockets_works(coordinator: Coordinator
 
 
 async def test_leaving_while_the_spawner_is_still_starting_leaves_nothing(agent: AgentProcess, coordinator: Coordinator) -> None:
-    agent.start("--trainer", "training.main")  # importing torch takes a second or two
+    agent.start("--trainer", "paceline.training.main")  # importing torch takes a second or two
     await until(lambda: len(agent.processes()) >= 2, "the start of the spawner", seconds=SPAWNER_TIMEOUT_SECONDS)
     assert coordinator.hellos == []  # a node is not in before it can fork ranks at once
     assert await agent.end() == 0
@@ -195,6 +195,9 @@ async def test_damaged_and_stray_files_among_the_jobs_are_set_aside_and_the_agen
     await agent.end()
 
 
+REMOVES_WHERE_IT_STARTS = "import os, shutil; shutil.rmtree(os.getcwd())"
+#: Where Paceline keeps what it knows of a rank; a script may write there and has no reason to.
+TO_THE_RANKS_FOLDER = "import os; os.chdir(os.path.dirname(os.environ['TORCHELASTIC_ERROR_FILE']))\n"
 ODD_ENDS = {
     "removes its folder": "import os, shutil; shutil.rmtree(os.getcwd())",
     "makes its folder read-only": "import os; os.chmod('.', 0o500)",
@@ -213,7 +216,7 @@ async def test_whatever_a_rank_does_to_its_folder_its_end_is_told_and_the_next_o
     port = coordinator.hellos[0].store_port
     jobs = [
         assignment(f"odd-{n}", world(f"odd-{n}", store_port=port), spec=script_job(tmp_path / f"{n}.py", source))
-        for n, source in enumerate(ODD_ENDS.values())
+        for n, source in enumerate([REMOVES_WHERE_IT_STARTS, *(TO_THE_RANKS_FOLDER + source for source in ODD_ENDS.values())])
     ]
     for job in jobs:
         await coordinator.desire(job, assignment("beside", world("beside", 0, slot=1)))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent.errors import MemoryLimitError
-from cluster.agent.memory_groups import MemoryGroups, divide_own_group, enter
-from cluster.agent.settings import read_settings
+from paceline.cluster.agent.errors import MemoryLimitError
+from paceline.cluster.agent.memory_groups import MemoryGroups, divide_own_group, enter
+from paceline.cluster.agent.settings import read_settings
 from tests.waiting import wait_until
 
 LIMIT = 16 << 30

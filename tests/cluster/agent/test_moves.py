@@ -8,10 +8,10 @@ from typing import Literal
 
 import pytest
 
-from cluster.states import RankState
+from paceline.cluster.states import RankState
+from paceline.training.link import Birth, World
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, parked, pid_of, running, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
-from training.link import Birth, World
 
 
 def place(generation: int) -> World:
@@ -92,7 +92,7 @@ async def test_a_parked_rank_waits_through_a_change_of_generation_and_then_takes
 
 
 @pytest.mark.parametrize("action", ["release", "pause"])
-async def test_a_parked_rank_that_nobody_needs_says_so_and_frees_its_slot(
+async def test_a_parked_rank_that_is_not_needed_ends_and_frees_its_slot(
     agent: AgentProcess, coordinator: Coordinator, action: Literal["release", "pause"]
 ) -> None:
     agent.start()

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.states import RankState
+from paceline.cluster.states import RankState
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, running, script_job, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 from tests.waiting import until
@@ -47,7 +47,7 @@ async def test_a_killed_agents_successor_adopts_everything(agent: AgentProcess, 
     await agent.end()
 
 
-async def test_ends_that_nobody_watched_are_told_by_the_next_agent(agent: AgentProcess, coordinator: Coordinator) -> None:
+async def test_exits_without_an_agent_are_reported_by_the_next_one(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.desire(assignment("job", spec=training_job(steps=20)))
     await coordinator.until(running("job"))
@@ -116,7 +116,7 @@ async def test_ranks_no_longer_desired_are_ended_and_forgotten(agent: AgentProce
     await coordinator.desire(assignment("job"))
     await coordinator.until(running("job"))
     await coordinator.desire()
-    await coordinator.until(lambda c: c.rank("job") is None and c.observed.revision == c.desired.revision)
+    await coordinator.until(lambda c: c.rank("job") is None and c.observed.revision == c.desired.revision)  # type: ignore[union-attr]
     folder = agent.data / "jobs" / "job" / "g1" / "rank0"
     assert (folder / "output.log").exists()  # the last generation's, for a day
     assert not (folder / "metrics.spool").exists()
@@ -262,13 +262,13 @@ async def test_commands_get_torchruns_variables_and_a_port_to_meet_on(
     agent.start()
     await coordinator.until(lambda c: c.hellos)
     port = coordinator.hellos[0].store_port
-    worlds = [world("job", rank, 2, generation=3, store_port=port) for rank in (0, 1)]
+    worlds = [world("job", rank, 2, generation=3, restarts=1, store_port=port) for rank in (0, 1)]
     spec = script_job(tmp_path / "train.py", SCRIPT, slots=2)
     command = [sys.executable, str(tmp_path / "train.py"), "argument"]
     await coordinator.desire(assignment("job", *worlds, spec=spec | {"script": {"command": command}}))
     await coordinator.until(lambda c: drained("job", 0, 3)(c) and drained("job", 1, 3)(c))
-    assert coordinator.of("job", 0, 3).text == ["0 2 0 2 0 127.0.0.1 2 argument"]
-    assert coordinator.of("job", 1, 3).text == ["1 2 1 2 0 127.0.0.1 2 argument", "met"]
+    assert coordinator.of("job", 0, 3).text == ["0 2 0 2 0 127.0.0.1 1 argument"]
+    assert coordinator.of("job", 1, 3).text == ["1 2 1 2 0 127.0.0.1 1 argument", "met"]
     first, second = coordinator.rank("job", 0, 3), coordinator.rank("job", 1, 3)
     assert first is not None
     assert second is not None

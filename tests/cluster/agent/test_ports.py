@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from cluster.agent.ports import free_port, listen
+from paceline.cluster.agent.ports import free_port, listen
 
 
 def test_a_port_that_listens_is_kept() -> None:

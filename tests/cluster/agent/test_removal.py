@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent.removal import remove_tree
+from paceline.cluster.agent.removal import remove_tree
 
 #: Deeper than Python calls itself, in a path longer than the kernel takes (4,096 bytes).
 DEPTH = 3_000

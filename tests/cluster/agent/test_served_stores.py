@@ -9,15 +9,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from cluster.agent.ports import listen
-from cluster.agent.served_stores import ServedStores
-from cluster.agent.spawner_link import EndStore, GenerationKey, Roster, ServedStore, ServeStore
+from paceline.cluster.agent.ports import listen
+from paceline.cluster.agent.served_stores import ServedStores
+from paceline.cluster.agent.spawner_link import EndStore, ProcessList, ServedStore, ServeStore
+from paceline.cluster.protocol import GenerationKey
+from paceline.training.spec.script import Script
 from tests.cluster.agent.conftest import world
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Agent, Node
 from tests.waiting import wait_until
-from training.spec.script import Script
 
 KEY = GenerationKey("job", 1)
 HOST = "127.0.0.1"
@@ -27,14 +28,14 @@ PYTHON = Script(path="train.py")
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """With the real trainer: the store is torch's."""
-    node = Node(tmp_path_factory.mktemp("node") / "agent", trainer="training.main")
+    node = Node(tmp_path_factory.mktemp("node") / "agent", trainer="paceline.training.main")
     yield node
     node.end()
 
 
 def store_of(agent: Agent, key: GenerationKey) -> ServedStore:
     while True:
-        found = [store for store in agent.roster.stores or () if store.key == key]
+        found = [store for store in agent.process_list.stores or () if store.key == key]
         if found:
             return found[0]
         agent.read()
@@ -43,7 +44,7 @@ def store_of(agent: Agent, key: GenerationKey) -> ServedStore:
 def end(node: Node, *keys: GenerationKey) -> None:
     for key in keys:
         node.agent.say(EndStore(key=key))
-    while node.agent.roster.stores:
+    while node.agent.process_list.stores:
         node.agent.read()
     wait_until(lambda: not processes(node), "the end of the stores", seconds=TIMEOUT_SECONDS)
 
@@ -92,7 +93,7 @@ def test_a_store_that_dies_by_itself_is_no_longer_told_of(node: Node) -> None:
     store_of(node.agent, KEY)
     (process,) = processes(node)
     process.kill()
-    while node.agent.roster.stores:
+    while node.agent.process_list.stores:
         node.agent.read()
     assert not is_alive(process)
 
@@ -109,8 +110,8 @@ def test_what_keeps_it_from_being_served_is_told(node: Node) -> None:
 # -- the agent's side
 
 
-def roster(*stores: ServedStore) -> Roster:
-    return Roster(spawner_pid=1, ranks=(), stores=stores)
+def process_list(*stores: ServedStore) -> ProcessList:
+    return ProcessList(spawner_pid=1, ranks=(), stores=stores)
 
 
 async def test_an_order_that_went_to_a_lost_spawner_is_sent_to_the_next() -> None:
@@ -118,9 +119,9 @@ async def test_an_order_that_went_to_a_lost_spawner_is_sent_to_the_next() -> Non
     stores = ServedStores(lambda message: sent.append(message) or True, None)  # type: ignore[func-returns-value]
     choosing = asyncio.create_task(stores.choose(world("job"), PYTHON))
     await asyncio.sleep(0)
-    stores.apply(roster(), first=True)
+    stores.apply(process_list(), first=True)
     assert sent == [ServeStore(key=KEY, host=HOST)] * 2
-    stores.apply(roster(ServedStore(key=KEY, port=1234)), first=False)
+    stores.apply(process_list(ServedStore(key=KEY, port=1234)), first=False)
     point = await choosing
     assert (point.port, point.served) == (1234, True)
     stores.keep([KEY])
@@ -132,7 +133,7 @@ async def test_an_order_that_went_to_a_lost_spawner_is_sent_to_the_next() -> Non
 @pytest.mark.parametrize("script", [PYTHON, Script(command=("torchrun", "train.py"))], ids=["old spawner", "launcher"])
 async def test_otherwise_the_port_is_free_for_the_scripts_rank_0(script: Script) -> None:
     stores = ServedStores(lambda _: True, None)
-    stores.apply(Roster(spawner_pid=1, ranks=()), first=True)
+    stores.apply(ProcessList(spawner_pid=1, ranks=()), first=True)
     point = await stores.choose(world("job"), script)
     assert not point.served
     assert not listening(point.port)
@@ -142,6 +143,6 @@ async def test_a_store_that_cannot_be_served_keeps_the_rank_from_starting(tmp_pa
     stores = ServedStores(lambda _: True, None)
     choosing = asyncio.create_task(stores.choose(world("job"), PYTHON))
     await asyncio.sleep(0)
-    stores.apply(roster(ServedStore(key=KEY, error="no room")), first=False)
+    stores.apply(process_list(ServedStore(key=KEY, error="no room")), first=False)
     with pytest.raises(OSError, match=r"cannot be served at 127\.0\.0\.1: no room"):
         await choosing

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent.settings import TOKEN_VARIABLE, read_settings
+from paceline.cluster.agent.settings import TOKEN_VARIABLE, read_settings
 
 REQUIRED = ["--server", "http://127.0.0.1:8000/", "--data", "/data"]
 

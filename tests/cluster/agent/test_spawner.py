@@ -14,22 +14,25 @@ import msgspec
 import psutil
 import pytest
 
-from cluster.agent.folders import AgentFolder
-from cluster.agent.spawner_link import (
-    Roster,
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.spawner_link import (
+    ProcessList,
     Shutdown,
     Terminate,
     key_of,
 )
-from cluster.agent.supervisor import start_spawner
+from paceline.cluster.agent.supervisor import start_spawner
+from paceline.training.link import RankFolder
 from tests.cluster.agent.conftest import FAKE_TRAINER
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Agent, Node
 from tests.waiting import wait_until
-from training.link import RankFolder
 
 
 def is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # reaped since it was looked for, too
+        return True
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def test_a_rank_leads_a_session_of_its_own_and_inherits_no_descriptor(node: Node
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     wait_until(lambda: "step" in node.output(spawn), "a step", seconds=TIMEOUT_SECONDS)
     rank = psutil.Process(pid)
-    assert rank.ppid() == node.agent.roster.spawner_pid
+    assert rank.ppid() == node.agent.process_list.spawner_pid
     assert {file.path for file in rank.open_files()} == {f"{spawn.order.folder}/output.log", f"{spawn.order.folder}/metrics.spool"}
     assert rank.net_connections("unix") == []
 
@@ -92,7 +95,7 @@ def test_a_newer_agent_takes_over_with_everything_alive(node: Node) -> None:
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     successor = Agent(node.folder)
-    assert successor.roster.ranks == ((key, pid),)
+    assert successor.process_list.ranks == ((key, pid),)
     assert node.agent.lines.readline() == b""  # the older one is hung up on
     successor.say(Terminate(key=key, grace_seconds=5.0))
     successor.until(lambda ranks: key not in ranks)
@@ -100,15 +103,17 @@ def test_a_newer_agent_takes_over_with_everything_alive(node: Node) -> None:
     successor.close()
 
 
-def test_a_rank_that_is_stopped_is_in_the_roster_as_such_until_it_goes_on(node: Node) -> None:
+def test_a_rank_that_is_stopped_is_in_the_process_list_as_such_until_it_goes_on(node: Node) -> None:
     spawn = node.order()
     key = key_of(spawn.order.world)
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     os.kill(pid, signal.SIGSTOP)
-    assert node.agent.read() == Roster(spawner_pid=node.agent.roster.spawner_pid, ranks=((key, pid),), suspended=(key,), stores=())
+    assert node.agent.read() == ProcessList(
+        spawner_pid=node.agent.process_list.spawner_pid, ranks=((key, pid),), suspended=(key,), stores=()
+    )
     successor = Agent(node.folder)
-    assert successor.roster.suspended == (key,)
+    assert successor.process_list.suspended == (key,)
     os.kill(pid, signal.SIGCONT)
     assert successor.read().suspended == ()
     os.kill(pid, signal.SIGSTOP)
@@ -127,21 +132,21 @@ def test_nonsense_from_an_agent_costs_it_the_connection_and_no_rank_its_life(nod
     node.agent.socket.sendall(b'{"type": "unheard-of"}\n')
     assert node.agent.lines.readline() == b""
     successor = Agent(node.folder)
-    assert dict(successor.roster.ranks) == alive
+    assert dict(successor.process_list.ranks) == alive
     successor.close()
 
 
-def test_an_end_that_cannot_be_written_stays_in_the_roster_until_it_is(node: Node) -> None:
+def test_an_end_that_cannot_be_written_stays_in_the_process_list_until_it_is(node: Node) -> None:
     spawn = node.order()
     key, exit_status = key_of(spawn.order.world), RankFolder.at(Path(spawn.order.folder)).exit_status
-    in_the_way = exit_status.with_name(f"{exit_status.name}.{node.agent.roster.spawner_pid}.tmp")
+    in_the_way = exit_status.with_name(f"{exit_status.name}.{node.agent.process_list.spawner_pid}.tmp")
     node.agent.say(spawn)
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     in_the_way.mkdir()  # as a full disk would, it makes the write fail
     node.agent.say(Terminate(key=key, grace_seconds=5.0))
     wait_until(lambda: f"cannot write {exit_status}" in node.folder.spawner_log.read_text(), "the complaint", seconds=TIMEOUT_SECONDS)
     successor = Agent(node.folder)
-    assert successor.roster.ranks == ((key, pid),)
+    assert successor.process_list.ranks == ((key, pid),)
     in_the_way.rmdir()
     successor.until(lambda ranks: key not in ranks)
     assert node.exit_status(spawn).signal == "SIGTERM"
@@ -156,11 +161,11 @@ def test_a_full_disk_under_its_log_ends_no_rank(on_a_full_disk: Node) -> None:
         node.agent.say(spawn)
     ranks = node.agent.until(lambda ranks: len(ranks) == 2)
     exit_status = RankFolder.at(Path(ending.order.folder)).exit_status
-    in_the_way = exit_status.with_name(f"{exit_status.name}.{node.agent.roster.spawner_pid}.tmp")
+    in_the_way = exit_status.with_name(f"{exit_status.name}.{node.agent.process_list.spawner_pid}.tmp")
     in_the_way.mkdir()
     node.agent.say(Terminate(key=key_of(ending.order.world), grace_seconds=5.0))
     wait_until(lambda: is_gone(ranks[key_of(ending.order.world)]), "the end of the one", seconds=TIMEOUT_SECONDS)
-    node.agent.say(living)  # answered with a roster: it listens still
+    node.agent.say(living)  # answered with a process list: it listens still
     assert set(dict(node.agent.read().ranks)) == set(ranks)
     in_the_way.rmdir()
     node.agent.until(lambda ranks: key_of(ending.order.world) not in ranks)
@@ -177,7 +182,7 @@ def test_a_crash_after_the_order_to_end_is_still_the_ranks_own(node: Node, crash
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     wait_until(lambda: ignores_sigterm(pid), "its deafness to SIGTERM", seconds=TIMEOUT_SECONDS)
     node.agent.say(Terminate(key=key, grace_seconds=TIMEOUT_SECONDS))
-    node.agent.say(spawn)  # answered with a roster: the order before it has been carried out
+    node.agent.say(spawn)  # answered with a process list: the order before it has been carried out
     node.agent.read()
     os.kill(pid, crash)
     node.agent.until(lambda ranks: key not in ranks)

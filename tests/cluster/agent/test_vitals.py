@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.agent import vitals
-from cluster.agent.vitals import UNKNOWN_HOST, Vitals
-from monitoring.samples import Gpu, GpuSample, HostSample
+from paceline.cluster.agent import vitals
+from paceline.cluster.agent.vitals import UNKNOWN_HOST, RankHeartbeats
+from paceline.monitoring.samples import Gpu, GpuSample, HostSample
 from tests.waiting import wait_until
 
 CARD = Gpu(index=0, uuid="GPU-0", name="card", memory_bytes=1)
@@ -58,7 +58,7 @@ def test_a_driver_that_hangs_delays_no_heartbeat_and_keeps_one_thread(
     gpus: Gpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(vitals, "SLOW_SECONDS", 0.05)
-    readings = Vitals(Host(), gpus, None)
+    readings = RankHeartbeats(Host(), gpus, None)
     began = time.monotonic()
     assert readings.heartbeat(3).backlog_records == 3
     assert time.monotonic() - began < 1.0
@@ -74,7 +74,7 @@ def test_a_driver_that_hangs_delays_no_heartbeat_and_keeps_one_thread(
 
 
 def test_readings_that_come_back_are_told_again(gpus: Gpus) -> None:
-    readings = Vitals(Host(), gpus, None)
+    readings = RankHeartbeats(Host(), gpus, None)
     gpus.answers.set()
     wait_until(lambda: readings.heartbeat(0).gpus, "a reading", seconds=TIMEOUT_SECONDS)
     assert readings.heartbeat(0).gpus[0].utilization_percent == 50.0
@@ -83,7 +83,7 @@ def test_readings_that_come_back_are_told_again(gpus: Gpus) -> None:
 def test_a_reading_that_fails_is_told_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     host = Host()
     host.fails = True
-    readings = Vitals(host, None, "no GPU")
+    readings = RankHeartbeats(host, None, "no GPU")
     wait_until(lambda: readings.heartbeat(0) and "stale mount" in caplog.text, "the word about the reading", seconds=TIMEOUT_SECONDS)
     for _ in range(20):
         assert readings.heartbeat(0).gpu_error == "no GPU"

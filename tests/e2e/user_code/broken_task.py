@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.spec.job import JobSpec
-from training.task import Batch, Loss, Task
+from paceline.training.spec.job import JobSpec
+from paceline.training.task import Batch, Loss, Task
 
 
 class Lines:

@@ -7,8 +7,8 @@ import time
 import torch
 from torch import Tensor, nn
 
-from training.spec.job import JobSpec
-from training.task import Batch, Loss, Task
+from paceline.training.spec.job import JobSpec
+from paceline.training.task import Batch, Loss, Task
 
 STEP_SECONDS = 0.1
 SAMPLES = 65_536

@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 import paceline
-from monitoring.points import MetricRecord, RankEvent
-from monitoring.spool import SpoolWriter
+from paceline.monitoring.points import MetricRecord, RankEvent
+from paceline.monitoring.spool import SpoolWriter
 
 FOLDER = Path(os.environ["PACELINE_RANK_FOLDER"])
 TRICKS: dict[str, Callable[[], None]] = {}

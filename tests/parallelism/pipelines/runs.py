@@ -1,4 +1,4 @@
-"""The same training in one process and in pipelines, for tests to compare."""
+"""Train in one process and in pipelines, for tests to compare."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from distributed.abort import Fence
-from distributed.process_group import Group, SoloGroup, join
-from parallelism.mesh import lines
-from parallelism.pipelines.chain import Unit, sequential_units
-from parallelism.pipelines.pipelined import Bubble, Place, pipeline
-from parallelism.pipelines.schedules import ScheduleName
-from parallelism.plan import Degrees, even_deal
-from parallelism.precision import autocast
-from training.builtin import next_token_loss
-from training.link import World
-from training.models.gpt import model as gpt
-from training.models.gpt.stages import units as gpt_units
-from training.models.mlp import model as mlp
-from training.models.mlp.stages import units as mlp_units
-from training.models.resnet import model as resnet
-from training.models.resnet.stages import units as resnet_units
-from training.spec.workload import GptModel, MlpModel, ResnetModel
-from training.state import seed_everything
-from training.steps.optim import clip_gradients
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import Group, SoloGroup, join
+from paceline.parallelism.mesh import axis_group_ranks
+from paceline.parallelism.pipelines.chain import Unit, sequential_units
+from paceline.parallelism.pipelines.pipelined import BubbleTime, PipelinePosition, pipeline
+from paceline.parallelism.pipelines.schedules import ScheduleName
+from paceline.parallelism.plan import Degrees, assign_evenly
+from paceline.parallelism.precision import autocast
+from paceline.training.builtin import next_token_loss
+from paceline.training.link import World
+from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.stages import units as gpt_units
+from paceline.training.models.mlp import model as mlp
+from paceline.training.models.mlp.stages import units as mlp_units
+from paceline.training.models.resnet import model as resnet
+from paceline.training.models.resnet.stages import units as resnet_units
+from paceline.training.optim.optimizers import clip_gradients
+from paceline.training.spec.workload import GptModel, MlpModel, ResnetModel
+from paceline.training.state import seed_everything
 
 CPU = torch.device("cpu")
 CONTEXT = 8
@@ -54,13 +54,13 @@ class Case:
 
 
 class Run(NamedTuple):
-    """What one process or one rank has seen; tensors as lists, by their names in the whole model."""
+    """The results of one process or one rank; tensors as lists, by their names in the whole model."""
 
     losses: list[float]
     norms: list[float]
     state: dict[str, list[float]]
     held_out: float
-    bubble: Bubble | None = None
+    bubble: BubbleTime | None = None
 
 
 def make(case: Case) -> tuple[nn.Module, list[Unit]]:
@@ -76,7 +76,7 @@ def make_gpt(**changes: Any) -> tuple[nn.Module, list[Unit]]:
 
 
 def make_frozen() -> tuple[nn.Module, list[Unit]]:
-    """Nothing learns in the first third, and one matrix does not further behind."""
+    """Nothing is trained in the first third, and one matrix is frozen further behind."""
     model, units = make_gpt(tied_embeddings=False)
     for unit in units[:3]:
         for parameter in unit.parameters:
@@ -86,7 +86,7 @@ def make_frozen() -> tuple[nn.Module, list[Unit]]:
 
 
 def make_normed() -> tuple[nn.Module, list[Unit]]:
-    """With running statistics. A bias before them would have no gradient but noise, which AdamW makes large."""
+    """A model with running statistics. A bias before them would have no gradient but noise, which AdamW makes large."""
     blocks = [nn.Sequential(nn.Linear(16, 16, bias=False), nn.BatchNorm1d(16), nn.Tanh()) for _ in range(6)]
     model = nn.Sequential(nn.Flatten(), nn.Linear(CONTEXT + 1, 16, bias=False), *blocks, nn.Linear(16, 8))
     return model, sequential_units(model)
@@ -145,7 +145,7 @@ def make_optimizer(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def one_process(case: Case) -> Run:
-    """Without anything of a pipeline: the same for all of them."""
+    """Train in one process, without a pipeline: all pipelines are compared with it."""
     return _one_process(replace(case, schedule="1f1b", chunks=1, replicas=1, measured=False))
 
 
@@ -175,17 +175,19 @@ def state_of(model: nn.Module) -> dict[str, list[float]]:
     return {name: tensor.flatten().tolist() for name, tensor in model.state_dict().items()}
 
 
-def joined(world: World, fence: Fence, replicas: int) -> Group:
-    return join(world, fence, lines(Degrees(pipeline=world.world_size // replicas, replicate=replicas)))
+def joined(world: World, aborter: GroupAborter, replicas: int) -> Group:
+    return join(world, aborter, axis_group_ranks(Degrees(pipeline=world.world_size // replicas, replicate=replicas)))
 
 
 def trained(case: Case, group: Group) -> Run:
-    number = group.lines["replicate"].rank if "replicate" in group.lines else 0
+    number = group.axis_groups["replicate"].rank if "replicate" in group.axis_groups else 0
     model, units = make(case)
-    pipelined = pipeline(model, units, Step(case, 1), Place.of(group), case.schedule, CPU, chunks=case.chunks, measured=case.measured)
+    pipelined = pipeline(
+        model, units, Step(case, 1), PipelinePosition.of(group), case.schedule, CPU, chunks=case.chunks, measured=case.measured
+    )
     optimizer, losses, norms = make_optimizer(pipelined.parameters), [], []
     for step in range(1, case.steps + 1):
-        pipelined.begin_step(even_deal(case.micro_batches, case.replicas, number), {})
+        pipelined.begin_step(assign_evenly(case.micro_batches, case.replicas, number), {})
         found = pipelined.run(Step(case, step))
         assert pipelined.finish_step() >= 0
         norm, bubble = pipelined.clip(CLIP)
@@ -194,9 +196,9 @@ def trained(case: Case, group: Group) -> Run:
         optimizer.step()
         optimizer.zero_grad()
     model.eval()
-    pipelined.settle_buffers()
-    deal = even_deal(case.micro_batches, case.replicas, number)
-    held_out = total(group, list(pipelined.evaluate(deal, Step(case, 0)).values()))
+    pipelined.sync_buffers()
+    assignment = assign_evenly(case.micro_batches, case.replicas, number)
+    held_out = total(group, list(pipelined.evaluate(assignment, Step(case, 0)).values()))
     return Run(losses, norms, state_of(model), held_out, bubble)
 
 
@@ -206,23 +208,23 @@ def trained_alone(case: Case) -> Run:
 
 
 def total(group: Group, losses: Sequence[Tensor]) -> float:
-    """Over the world."""
+    """Return the sum over the world."""
     return group.start_sum(torch.stack([torch.zeros((), dtype=torch.float64), *(loss.double() for loss in losses)]).sum())().item()
 
 
 def trained_all(world: World, cases: Sequence[Case]) -> list[Run]:
-    """One after the other in the same processes, as many pipelines beside each other in all of them."""
+    """Run all cases one after the other in the same processes, each with the same number of pipelines."""
     torch.set_num_threads(1)
     (replicas,) = {case.replicas for case in cases}
-    group = joined(world, Fence(), replicas)
+    group = joined(world, GroupAborter(), replicas)
     runs = [trained(case, group) for case in cases]
-    group.part()
+    group.barrier_and_leave()
     group.close()
     return runs
 
 
 def require_equal(case: Case, runs: Sequence[Run], bound: float) -> None:
-    """Of all ranks of a world, and one process: losses, norms and parameters, relative to what one process has. Copies are equal to the bit."""
+    """Compare all ranks of a world with one process: losses, norms and parameters, relative to that process. Copies are equal to the bit."""
     expected, whole = one_process(case), dict[str, list[float]]()
     for run in runs:
         near(run.losses, expected.losses, bound, f"losses of {case}")
@@ -235,7 +237,7 @@ def require_equal(case: Case, runs: Sequence[Run], bound: float) -> None:
 
 
 def near(found: Sequence[float], expected: Sequence[float], bound: float, what: str) -> None:
-    """By the norm of all together."""
+    """Compare by the norm of all values together."""
     mine, other = torch.tensor(found, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
     apart = (mine - other).norm() / other.norm().clamp(min=1e-12)
     assert apart <= bound, f"{what}: {apart:.2e} apart; {found[:3]} and {expected[:3]}"

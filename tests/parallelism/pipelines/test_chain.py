@@ -1,4 +1,4 @@
-"""A model as a chain: what its units cost, what they hand on, and what is left of the model on one rank."""
+"""A model as a chain: the costs of its units, the tensors between them, and what is left of the model on one rank."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from parallelism.pipelines.chain import Boundary, UncuttableModelError, Unit, keep_only, measure, require_whole, sequential_units, trace
-from parallelism.pipelines.stages import cut
-from parallelism.pipelines.work import inputs_of
+from paceline.parallelism.pipelines.chain import (
+    Boundary,
+    Unit,
+    UnsplittableModelError,
+    keep_only_units,
+    measure,
+    require_complete_units,
+    sequential_units,
+    trace,
+)
+from paceline.parallelism.pipelines.stages import partition_units
+from paceline.parallelism.pipelines.work import inputs_of
 from tests.parallelism.pipelines.runs import CONTEXT, Case, Step, make, make_frozen, make_gpt, make_normed
 
 TOKENS = torch.zeros(4, CONTEXT, dtype=torch.long)
@@ -23,7 +32,7 @@ def test_blocks_weigh_by_their_operations_and_the_embedding_by_what_it_puts_out(
     assert embedding == tokens * 16
     assert head == 2 * tokens * 16 * 1000 + tokens * 1000
     assert first == second > 2 * tokens * (4 * 16 * 16)
-    assert cut([embedding, first, second, head], 2) == (range(3), range(3, 4))  # a large vocabulary is a stage of its own
+    assert partition_units([embedding, first, second, head], 2) == (range(3), range(3, 4))  # a large vocabulary is a stage of its own
 
 
 def test_boundaries_are_of_one_sample_and_tell_what_learns() -> None:
@@ -50,26 +59,26 @@ def test_tracing_and_measuring_leave_the_model_as_it_was() -> None:
 
 def test_what_is_kept_has_its_names_and_a_tied_copy_has_both_of_its() -> None:
     model, units = make_gpt(layers=2, tied_embeddings=True)
-    keep_only(model, units, units[2:])
+    keep_only_units(model, units, units[2:])
     assert {name for name, _ in model.named_parameters() if not name.startswith("blocks.1.")} == {"embedding.weight", "norm.weight"}
     assert {"embedding.weight", "head.weight", "blocks.1.attention.output.weight"} < set(model.state_dict())
     assert not any(name.startswith("blocks.0.") for name in model.state_dict())
     model, units = make_gpt(layers=2, tied_embeddings=False)
-    keep_only(model, units, units[:2])
+    keep_only_units(model, units, units[:2])
     assert {name.split(".")[0] for name in model.state_dict()} == {"embedding", "blocks"}
 
 
 def test_a_parameter_of_no_unit_is_named() -> None:
     model, units = make_gpt(tied_embeddings=False)
-    with pytest.raises(UncuttableModelError, match=r"norm\.weight, head\.weight of Gpt belong to no unit"):
-        require_whole(model, units[:-1])
+    with pytest.raises(UnsplittableModelError, match=r"norm\.weight, head\.weight of Gpt belong to no unit"):
+        require_complete_units(model, units[:-1])
 
 
 def test_what_is_no_chain_is_refused_with_the_way_out() -> None:
-    with pytest.raises(UncuttableModelError, match=r"Linear is no nn\.Sequential.*train it with ddp or fsdp"):
+    with pytest.raises(UnsplittableModelError, match=r"Linear is no nn\.Sequential.*Task\.units, or train with ddp or fsdp"):
         sequential_units(nn.Linear(1, 1))
     mixing = [Unit((), lambda inputs: inputs.sum(0))]
-    with pytest.raises(UncuttableModelError, match=r"makes \[2\] of 3 samples; .* keeps them along dimension 0"):
+    with pytest.raises(UnsplittableModelError, match=r"makes \[2\] of 3 samples; .* keeps them along dimension 0"):
         trace(nn.Module(), mixing, torch.zeros(3, 2), contextlib.nullcontext())
 
 
@@ -82,7 +91,7 @@ def test_the_inputs_are_what_the_loss_calls_its_model_with() -> None:
     work = Step(Case(), 1)
     batch = work.batch(0)
     assert torch.equal(inputs_of(work, 0, batch), batch[:, :-1])
-    with pytest.raises(UncuttableModelError, match="the loss does not call the model"):
+    with pytest.raises(UnsplittableModelError, match="the loss does not call the model"):
         inputs_of(Ignorant(Case(), 1), 0, batch)
 
 
@@ -97,4 +106,4 @@ def test_a_chain_computes_what_the_model_does(name: str) -> None:
     for unit in units:
         outputs = unit.run(outputs)
     assert torch.equal(outputs, model(inputs))
-    require_whole(model, units)
+    require_complete_units(model, units)

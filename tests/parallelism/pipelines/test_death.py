@@ -1,4 +1,4 @@
-"""A stage that dies in the middle of a step, or says nothing, holds nobody: not its neighbour, and not those that wait for that one."""
+"""A stage that dies or stalls in the middle of a step blocks no rank: not its neighbour, and not the ranks that wait for that neighbour."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from distributed.abort import Fence
-from parallelism.pipelines.pipelined import Pipelined, Place, pipeline
-from parallelism.plan import even_deal
+from paceline.distributed.abort import GroupAborter
+from paceline.parallelism.pipelines.pipelined import Pipelined, PipelinePosition, pipeline
+from paceline.parallelism.plan import assign_evenly
+from paceline.training.link import World
 from tests.parallelism.pipelines.runs import CPU, Case, Step, joined, make
 from tests.ranks import PROCESSES, RANK_TIMEOUT_SECONDS, call, make_world, receive, store_server
 from tests.waiting import wait_until
-from training.link import World
 
 FREED_SECONDS = 20.0  # gloo itself would wait for half an hour
 CASE = Case("1f1b", model="untied")
 
 
 class Fatal(Step):
-    """Its process dies as it comes to the third loss."""
+    """A model whose process dies at the third loss."""
 
     def loss(self, model: nn.Module, index: int, batch: Tensor) -> Tensor:
         if index == 2:
@@ -36,47 +36,47 @@ class Fatal(Step):
         return super().loss(model, index, batch)
 
 
-def begun(world: World, fence: Fence) -> Pipelined:
+def begun(world: World, aborter: GroupAborter) -> Pipelined:
     torch.set_num_threads(1)
     model, units = make(CASE)
-    pipelined = pipeline(model, units, Step(CASE, 1), Place.of(joined(world, fence, replicas=1)), CASE.schedule, CPU)
-    pipelined.begin_step(even_deal(CASE.micro_batches, 1), {})
+    pipelined = pipeline(model, units, Step(CASE, 1), PipelinePosition.of(joined(world, aborter, replicas=1)), CASE.schedule, CPU)
+    pipelined.begin_step(assign_evenly(CASE.micro_batches, 1), {})
     return pipelined
 
 
 def step_beside_a_killed_stage(world: World, started: Any) -> str:
-    """What the step raises. Who is freed leaves the generation, as ranks do: its sockets close too."""
-    fence = Fence()
-    pipelined = begun(world, fence)
+    """Return what the step raises. A rank that is freed leaves the generation, as ranks do: its sockets close too."""
+    aborter = GroupAborter()
+    pipelined = begun(world, aborter)
     started.send(world.rank)
     try:
         pipelined.run((Fatal if world.rank == world.world_size - 1 else Step)(CASE, 1))
     except RuntimeError as error:
-        fence.strike()
+        aborter.abort()
         return str(error)
     return "nothing"
 
 
 def step_beside_a_silent_stage(world: World, started: Any) -> str:
-    """The fence is struck as soon as this rank waits for the other one."""
-    fence = Fence()
-    pipelined = begun(world, fence)
+    """The group is aborted as soon as this rank waits for the other one."""
+    aborter = GroupAborter()
+    pipelined = begun(world, aborter)
     started.send(world.rank)
     if world.rank == 1:
         threading.Event().wait()  # until the test kills it
-    threading.Thread(target=strike_when_waiting, args=(fence,)).start()
+    threading.Thread(target=strike_when_waiting, args=(aborter,)).start()
     with pytest.raises(RuntimeError) as raised:
         pipelined.run(Step(CASE, 1))
     return str(raised.value)
 
 
-def strike_when_waiting(fence: Fence) -> None:
-    wait_until(lambda: fence.calls.awaited is not None, "a wait for the other stage", seconds=FREED_SECONDS)
-    fence.strike()
+def strike_when_waiting(aborter: GroupAborter) -> None:
+    wait_until(lambda: aborter.calls.awaited is not None, "a wait for the other stage", seconds=FREED_SECONDS)
+    aborter.abort()
 
 
 def survivors(function: Any, world_size: int) -> list[str]:
-    """What each rank but the last one raises, within FREED_SECONDS of the moment when all have begun the step."""
+    """Return what each rank but the last one raises, within FREED_SECONDS of the moment when all have begun the step."""
     with store_server() as store, contextlib.ExitStack() as stack:
         store.admit(1)
         starts, ends = [], []

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parallelism.pipelines.order import Program, Receive, Send, Times, forward_programs, programs, simulate
-from parallelism.pipelines.schedules import (
+from paceline.parallelism.pipelines.order import Program, Receive, Send, Times, forward_programs, programs, simulate
+from paceline.parallelism.pipelines.schedules import (
     SCHEDULES,
     Action,
     GPipe,
     Interleaved,
-    Kind,
     OneForwardOneBackward,
-    Schedule,
+    OperationKind,
+    PipelineSchedule,
     ScheduleError,
     ZeroBubble,
     ZeroBubbleV,
@@ -24,7 +24,7 @@ from parallelism.pipelines.schedules import (
 
 
 @st.composite
-def schedules(draw: st.DrawFn) -> Schedule:
+def schedules(draw: st.DrawFn) -> PipelineSchedule:
     kind = draw(st.sampled_from(list(SCHEDULES.values())))
     chunks = draw(st.integers(kind.fewest_chunks, int(min(3, kind.most_chunks))))
     return kind(draw(st.integers(1, 4)), draw(st.integers(0, 9)), chunks)
@@ -36,7 +36,7 @@ def actions(program: Program) -> list[Action]:
 
 @settings(deadline=None)  # a busy machine takes its time
 @given(schedules())
-def test_every_stage_does_everything_once_with_every_micro_batch_in_their_order(schedule: Schedule) -> None:
+def test_every_stage_does_everything_once_with_every_micro_batch_in_their_order(schedule: PipelineSchedule) -> None:
     for rank, program in enumerate(programs(schedule)):
         expected = {
             (kind, stage, index) for kind in schedule.kinds for stage in schedule.stages_of(rank) for index in range(schedule.micro_batches)
@@ -50,7 +50,7 @@ def test_every_stage_does_everything_once_with_every_micro_batch_in_their_order(
 class Replay:
     """The programs run as ranks do, with sends that wait until their receiver is there: the least that any transport promises."""
 
-    def __init__(self, schedule: Schedule, by_rank: tuple[Program, ...]) -> None:
+    def __init__(self, schedule: PipelineSchedule, by_rank: tuple[Program, ...]) -> None:
         self.schedule, self.programs = schedule, by_rank
         self.at = [0] * schedule.ranks
         self.posted: set[tuple[int, Action]] = set()
@@ -83,14 +83,14 @@ class Replay:
 
 @settings(deadline=None)  # a busy machine takes its time
 @given(schedules())
-def test_no_order_waits_for_itself(schedule: Schedule) -> None:
+def test_no_order_waits_for_itself(schedule: PipelineSchedule) -> None:
     Replay(schedule, programs(schedule)).run()
     Replay(schedule, forward_programs(schedule)).run()
 
 
 @settings(deadline=None)  # a busy machine takes its time
 @given(schedules())
-def test_both_ends_have_their_transfers_in_the_same_order(schedule: Schedule) -> None:
+def test_both_ends_have_their_transfers_in_the_same_order(schedule: PipelineSchedule) -> None:
     """NCCL matches them by nothing else."""
     found = programs(schedule)
     for left in range(schedule.ranks):
@@ -107,7 +107,7 @@ def test_both_ends_have_their_transfers_in_the_same_order(schedule: Schedule) ->
 @pytest.mark.parametrize("kind", SCHEDULES.values())
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize("rounds", [1, 2, 4])
-def test_the_bubble_is_the_one_of_the_formula(kind: type[Schedule], ranks: int, rounds: int) -> None:
+def test_the_bubble_is_the_one_of_the_formula(kind: type[PipelineSchedule], ranks: int, rounds: int) -> None:
     for chunks in range(kind.fewest_chunks, int(min(3, kind.most_chunks)) + 1):
         schedule = kind(ranks, ranks * rounds, chunks)
         assert simulate(schedule, Times()).bubble == pytest.approx(schedule.bubble)
@@ -136,9 +136,9 @@ def test_a_slower_backward_changes_the_bubble_of_zero_bubble_alone() -> None:
 
 def test_one_micro_batch_goes_through_one_stage_after_the_other() -> None:
     first, second = programs(GPipe(2, 1))
-    there, back = Action(Kind.FORWARD, 0, 0), Action(Kind.BACKWARD, 1, 0)
-    assert first == (there, Send(there, 1), Receive(back, 1), Action(Kind.BACKWARD, 0, 0))
-    assert second == (Receive(there, 0), Action(Kind.FORWARD, 1, 0), back, Send(back, 0))
+    there, back = Action(OperationKind.FORWARD, 0, 0), Action(OperationKind.BACKWARD, 1, 0)
+    assert first == (there, Send(there, 1), Receive(back, 1), Action(OperationKind.BACKWARD, 0, 0))
+    assert second == (Receive(there, 0), Action(OperationKind.FORWARD, 1, 0), back, Send(back, 0))
 
 
 def test_what_does_not_exist_names_the_way_out() -> None:
@@ -152,7 +152,7 @@ def test_what_does_not_exist_names_the_way_out() -> None:
 
 @settings(deadline=None)
 @given(schedules())
-def test_no_rank_holds_more_than_its_schedule_says(schedule: Schedule) -> None:
+def test_no_rank_holds_more_than_its_schedule_says(schedule: PipelineSchedule) -> None:
     course = simulate(schedule, Times())
     assert all(found <= schedule.most_held(rank) for rank, found in enumerate(course.most_held))
     assert all(found <= schedule.most_waiting(rank) for rank, found in enumerate(course.most_waiting))
@@ -160,13 +160,13 @@ def test_no_rank_holds_more_than_its_schedule_says(schedule: Schedule) -> None:
 
 @pytest.mark.parametrize("kind", [GPipe, OneForwardOneBackward, Interleaved, ZeroBubble])
 @pytest.mark.parametrize(("ranks", "micro_batches"), [(1, 3), (2, 8), (4, 3), (4, 16)])
-def test_what_is_held_is_exact(kind: type[Schedule], ranks: int, micro_batches: int) -> None:
+def test_what_is_held_is_exact(kind: type[PipelineSchedule], ranks: int, micro_batches: int) -> None:
     schedule = kind(ranks, micro_batches, kind.fewest_chunks)
     assert simulate(schedule, Times()).most_held == tuple(map(schedule.most_held, range(ranks)))
 
 
 @pytest.mark.parametrize("kind", SCHEDULES.values())
 @pytest.mark.parametrize(("ranks", "micro_batches"), [(1, 3), (2, 8), (3, 12), (4, 8), (4, 16), (4, 19)])
-def test_how_many_wait_for_their_weights_gradients_is_exact(kind: type[Schedule], ranks: int, micro_batches: int) -> None:
+def test_how_many_wait_for_their_weights_gradients_is_exact(kind: type[PipelineSchedule], ranks: int, micro_batches: int) -> None:
     schedule = kind(ranks, micro_batches, kind.fewest_chunks)
     assert simulate(schedule, Times()).most_waiting == tuple(map(schedule.most_waiting, range(ranks)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distributed.process_group import SoloGroup
-from parallelism.pipelines.chain import Boundary
-from parallelism.pipelines.schedules import Action, Kind, ScheduleName
-from parallelism.pipelines.stages import TooFewUnitsError
-from parallelism.pipelines.step import BoundaryMismatchError, Pipe, PipelineStep
+from paceline.distributed.process_group import SoloGroup
+from paceline.parallelism.pipelines.chain import Boundary
+from paceline.parallelism.pipelines.schedules import Action, OperationKind, ScheduleName
+from paceline.parallelism.pipelines.stages import TooFewUnitsError
+from paceline.parallelism.pipelines.step import BoundaryMismatchError, PipelineStep, StageLink
 from tests.parallelism.pipelines.runs import CONTEXT, CPU, Case, Run, Step, near, one_process, require_equal, trained_all, trained_alone
 from tests.ranks import run_ranks
 
@@ -34,7 +34,7 @@ def named(case: Case) -> str:
 
 
 def runs_of(ranks: int, *cases: Case) -> list[list[Run]]:
-    """By case, of every rank."""
+    """Return by case the results of every rank."""
     by_rank = run_ranks(trained_all, ranks, cases, timeout=RANKS_SECONDS)
     return [list(runs) for runs in zip(*by_rank, strict=True)]
 
@@ -78,7 +78,7 @@ def test_pipelines_with_unequal_shares_add_up_and_one_may_have_nothing() -> None
 
 @pytest.mark.parametrize("model", ["frozen", "untied", "normed", "mlp", "resnet"])
 def test_other_models(model: str) -> None:
-    """Where some parameters do not learn; with running statistics; where losses are something else."""
+    """Models with frozen parameters, with running statistics, and with another kind of loss."""
     steps, micro_batch = (5, 2) if model == "resnet" else (20, 8)  # statistics over two samples are too steep to compare
     cases = [Case(name, chunks, 1, model, 3 * micro_batch, micro_batch, steps) for name, chunks in TWO_KINDS]
     for case, runs in zip(cases, runs_of(2, *cases), strict=True):
@@ -86,7 +86,7 @@ def test_other_models(model: str) -> None:
 
 
 def test_running_statistics_are_averaged_over_the_replicas() -> None:
-    """As under plain DDP: each pipeline's move with its own micro-batches, so that they are not those of one process."""
+    """Each pipeline's statistics follow its own micro-batches, as under plain DDP, so that they are not those of one process."""
     case = Case("1f1b", 1, 2, "normed", samples=32, micro_batch=8, steps=5)
     (runs,) = runs_of(4, case)
     near(runs[0].losses, one_process(case).losses, BOUND, "losses")
@@ -114,8 +114,8 @@ def test_more_stages_than_blocks_are_refused() -> None:
 
 
 def test_samples_of_another_shape_are_refused_before_they_are_sent() -> None:
-    pipe = Pipe(SoloGroup(), (0,), {}, [Boundary((CONTEXT, 16), torch.float32, has_gradient=True)], CPU)
+    pipe = StageLink(SoloGroup(), (0,), {}, [Boundary((CONTEXT, 16), torch.float32, has_gradient=True)], CPU)
     step = PipelineStep(pipe, [0], Step(Case(), 1), counted=1)
-    step.require_expected(Action(Kind.FORWARD, 0, 0), torch.zeros(2, CONTEXT, 16))
+    step.require_expected(Action(OperationKind.FORWARD, 0, 0), torch.zeros(2, CONTEXT, 16))
     with pytest.raises(BoundaryMismatchError, match=r"stage 0 gives torch.float32 \[2, 5, 16\], but its neighbour expects .*\[2, 8, 16\]"):
-        step.require_expected(Action(Kind.FORWARD, 0, 0), torch.zeros(2, 5, 16))
+        step.require_expected(Action(OperationKind.FORWARD, 0, 0), torch.zeros(2, 5, 16))

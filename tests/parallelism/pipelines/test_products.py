@@ -1,4 +1,4 @@
-"""Pipelines whose stages are in parts over other axes must give the numbers of one process."""
+"""Pipelines whose stages are sharded over other axes must give the numbers of one process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.parallelism.cut.test_parity import gpt
 from tests.parallelism.parity import assert_parity
+from tests.parallelism.tensor_context.test_parity import gpt
 
 #: With dropout and tied embeddings; five micro-batches, the last one of one sample. Of two pipelines the second has one less.
 UNEVEN = gpt(global_batch_size=9)
@@ -39,5 +39,5 @@ def test_cut_stages_whose_backward_is_split(tmp_path: Path) -> None:
     "plan", [{"tensor": 2}, {"context": 2}, {"context": 2, "tensor": 2}, FSDP | {"tensor": 2}, FSDP | {"replicate": 2}]
 )
 def test_products_on_eight_ranks(tmp_path: Path, plan: dict[str, Any]) -> None:
-    """The first two with replicas."""
+    """The first two products have replicas."""
     assert_parity(UNEVEN, 8, tmp_path, in_stages(**plan))

@@ -1,3 +1,5 @@
+"""Units are partitioned into stages so that the slowest stage is as fast as possible."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parallelism.pipelines.stages import TooFewUnitsError, cut
+from paceline.parallelism.pipelines.stages import TooFewUnitsError, partition_units
 
 
 @st.composite
@@ -24,7 +26,7 @@ def slowest(costs: Sequence[float], bounds: Sequence[int]) -> float:
 @given(chains())
 def test_no_other_cut_has_a_faster_slowest_stage(chain: tuple[list[float], int]) -> None:
     costs, stages = chain
-    found = cut(costs, stages)
+    found = partition_units(costs, stages)
     assert len(found) == stages
     assert all(found)
     assert [unit for stage in found for unit in stage] == list(range(len(costs)))
@@ -34,4 +36,4 @@ def test_no_other_cut_has_a_faster_slowest_stage(chain: tuple[list[float], int])
 
 def test_more_stages_than_units_are_refused() -> None:
     with pytest.raises(TooFewUnitsError, match="4 pipeline stages, but the model has 3 units to put into them; use 3 or fewer"):
-        cut([1.0, 1.0, 1.0], 4)
+        partition_units([1.0, 1.0, 1.0], 4)

@@ -1,3 +1,5 @@
+"""The plan that `auto` chooses, and what it says about it."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -6,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parallelism.plan import Degrees
-from parallelism.planning.auto import Candidate, Supported, Wanted, all_degrees, budget_of, choose, setups
-from parallelism.planning.memory import Memory, Setup, memory
-from parallelism.planning.shape import CUDA, Numbers, Shape
-from parallelism.planning.step_time import Link, Machines, line, step_time
+from paceline.parallelism.model_shape import CUDA, ModelShape, Numbers
+from paceline.parallelism.plan import Degrees
+from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported, all_degrees, budget_of, choose, setups
+from paceline.parallelism.planning.memory import RankMemory, Setup, memory
+from paceline.parallelism.planning.step_time import Link, Machines, axis_link, step_time
+from paceline.training.models.gpt.shape import shape as gpt_shape
+from paceline.training.spec.workload import GptModel
 from tests.parallelism.planning.shapes import decoder
-from training.models.gpt.shape import shape as gpt_shape
-from training.spec.workload import GptModel
 
 AXES = ("replicate", "shard", "tensor", "pipeline", "context")
 EVERYTHING = Supported(AXES, ("none", "selective", "full"))
 DATA = Supported(("replicate", "shard"), ("none", "full"))
-WANTED = Wanted(decoder(), global_batch_size=16)
+WANTED = PlanRequest(decoder(), global_batch_size=16)
 NODE = Machines(
     nodes=1,
     slots_per_node=4,
@@ -41,18 +43,18 @@ machines = st.builds(
     memory_bytes_per_second=st.floats(1e6, 1e12),
 )
 wanted = st.builds(
-    Wanted, st.builds(decoder, st.integers(1, 4), st.booleans()), st.integers(8, 12), precision=st.sampled_from(["fp32", "bf16"])
+    PlanRequest, st.builds(decoder, st.integers(1, 4), st.booleans()), st.integers(8, 12), precision=st.sampled_from(["fp32", "bf16"])
 )
 supported = st.sampled_from([EVERYTHING, DATA, Supported()])
 
 
-def needs(wanted: Wanted, setup: Setup) -> int:
+def needs(wanted: PlanRequest, setup: Setup) -> int:
     return memory(wanted.shape, setup).total
 
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
-def test_what_is_chosen_fits_and_is_the_fastest_that_does(wanted: Wanted, machines: Machines, supported: Supported) -> None:
+def test_what_is_chosen_fits_and_is_the_fastest_that_does(wanted: PlanRequest, machines: Machines, supported: Supported) -> None:
     """Beside trying every plan, with its memory and its time."""
     choice, budget = choose(wanted, machines, supported), budget_of(machines)
     fitting = [each for each in setups(wanted, machines, supported) if needs(wanted, each) <= budget]
@@ -65,7 +67,7 @@ def test_what_is_chosen_fits_and_is_the_fastest_that_does(wanted: Wanted, machin
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
-def test_every_way_to_share_out_the_world_is_accounted_for(wanted: Wanted, machines: Machines, supported: Supported) -> None:
+def test_every_way_to_share_out_the_world_is_accounted_for(wanted: PlanRequest, machines: Machines, supported: Supported) -> None:
     choice = choose(wanted, machines, supported)
     told = [each.candidate.setup for each in choice.rejected] + ([choice.best.setup] if choice.best else [])
     assert {each.degrees for each in told} == {each.degrees for each in setups(wanted, machines, supported)}
@@ -74,7 +76,7 @@ def test_every_way_to_share_out_the_world_is_accounted_for(wanted: Wanted, machi
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported, st.integers(1, 10**6))
-def test_more_memory_is_never_slower(wanted: Wanted, machines: Machines, supported: Supported, more: int) -> None:
+def test_more_memory_is_never_slower(wanted: PlanRequest, machines: Machines, supported: Supported, more: int) -> None:
     before = choose(wanted, machines, supported).best
     after = choose(wanted, replace(machines, memory_bytes=machines.memory_bytes + more), supported).best
     if before is not None:
@@ -84,7 +86,7 @@ def test_more_memory_is_never_slower(wanted: Wanted, machines: Machines, support
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
-def test_every_plan_is_one_that_can_run(wanted: Wanted, machines: Machines, supported: Supported) -> None:
+def test_every_plan_is_one_that_can_run(wanted: PlanRequest, machines: Machines, supported: Supported) -> None:
     for setup in setups(wanted, machines, supported):
         degrees = setup.degrees
         assert degrees.world_size == machines.world_size
@@ -98,7 +100,7 @@ def test_every_plan_is_one_that_can_run(wanted: Wanted, machines: Machines, supp
 
 @settings(max_examples=30, deadline=None)
 @given(wanted, machines, supported)
-def test_the_choice_is_explained_in_two_sentences(wanted: Wanted, machines: Machines, supported: Supported) -> None:
+def test_the_choice_is_explained_in_two_sentences(wanted: PlanRequest, machines: Machines, supported: Supported) -> None:
     choice = choose(wanted, machines, supported)
     assert choice.why.count(". ") == 1
     assert choice.why.endswith(".")
@@ -110,7 +112,7 @@ def test_degrees_are_every_factorization() -> None:
     assert list(all_degrees(3, ())) == []
 
 
-def best(wanted: Wanted, machines: Machines, supported: Supported = DATA) -> Candidate:
+def best(wanted: PlanRequest, machines: Machines, supported: Supported = DATA) -> Candidate:
     found = choose(wanted, machines, supported).best
     assert found is not None
     return found
@@ -160,12 +162,12 @@ def test_of_a_large_world_memory_is_looked_at_where_it_decides_something(monkeyp
     """There are thousands of plans, and each costs a walk through all layers."""
     looked: list[Setup] = []
 
-    def counted(shape: Shape, setup: Setup) -> Memory:
+    def counted(shape: ModelShape, setup: Setup) -> RankMemory:
         looked.append(setup)
         return memory(shape, setup)
 
-    monkeypatch.setattr("parallelism.planning.auto.memory", counted)
-    wanted = Wanted(gpt_shape(GptModel(preset="gpt-1m"), Numbers("bf16", CUDA)), 512, precision="bf16")
+    monkeypatch.setattr("paceline.parallelism.planning.auto.memory", counted)
+    wanted = PlanRequest(gpt_shape(GptModel(preset="gpt-1m"), Numbers("bf16", CUDA)), 512, precision="bf16")
     large = Machines(8, 8, 80 * 2**30, 4e14, Link(2e11, 1e-5), Link(2.5e10, 2e-5))
     assert choose(wanted, large, EVERYTHING).best is not None
     assert len(looked) < len(list(setups(wanted, large, EVERYTHING))) / 4
@@ -195,7 +197,7 @@ def test_a_batch_too_small_for_the_world_is_refused_with_the_way_out() -> None:
 
 
 def test_a_slow_link_keeps_talkative_axes_within_a_node() -> None:
-    assert line("tensor", Degrees(replicate=2, tensor=2), NODE) == (NODE.within, 1)
+    assert axis_link("tensor", Degrees(replicate=2, tensor=2), NODE) == (NODE.within, 1)
     two = replace(NODE, nodes=2)
-    assert line("replicate", Degrees(replicate=2, tensor=4), two) == (two.between, 4)  # four rings share the node's link
-    assert line("shard", Degrees(shard=8), two) == (two.between, 1)
+    assert axis_link("replicate", Degrees(replicate=2, tensor=4), two) == (two.between, 4)  # four rings share the node's link
+    assert axis_link("shard", Degrees(shard=8), two) == (two.between, 1)

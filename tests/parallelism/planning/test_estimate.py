@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parallelism.plan import Degrees, deal_around, even_deal
-from parallelism.planning.gradient_copies import in_buckets, in_place, in_tree
-from parallelism.planning.memory import Checkpointing, Setup, memory, stages_of
-from parallelism.planning.shape import Shape
+from paceline.parallelism.model_shape import ModelShape
+from paceline.parallelism.plan import Degrees, assign_evenly, assign_remaining
+from paceline.parallelism.planning.gradient_copies import in_buckets, in_place, in_tree
+from paceline.parallelism.planning.memory import Checkpointing, Setup, memory, stages_of
 from tests.parallelism.planning.shapes import BLOCK, decoder
 
 ALONE = Setup(Degrees())
@@ -26,7 +26,7 @@ def test_parameters_and_optimizer_are_fp32() -> None:
 
 
 def test_the_fullest_moment_is_reported_and_not_a_sum_of_largest_parts() -> None:
-    """With one sample the last block's backward holds most: all that is kept but the head's and the loss's, and two gradients."""
+    """The last block's backward holds most of one sample: all that is kept but the head's and the loss's, and two gradients."""
     found = memory(decoder(), ALONE)
     assert found.moment == "in the backward of a block"
     assert found.activations == 8 + 4 * 1000 + 50
@@ -76,7 +76,7 @@ def test_sharding_cuts_what_stays_and_gathers_the_unit_at_hand() -> None:
 
 
 def test_the_last_part_is_held_twice_until_the_model_returns() -> None:
-    """As it was gathered, in one buffer, and as parameters. Here all of the model is one part."""
+    """It is held as it was gathered, in one buffer, and as parameters. Here the whole model is one unit."""
     found = memory(decoder(), replace(ALONE, degrees=Degrees(shard=4)))
     assert found.moment == "at the model's outputs"
     assert found.buffers == 2 * 4 * ELEMENTS
@@ -128,15 +128,15 @@ def test_what_a_split_backward_puts_off_counts_where_it_is_more_than_what_it_fre
     assert more.activations == 2 * 2 * 3000
 
 
-def putting_off(count: int) -> Shape:
-    return replace(decoder(), layers=tuple(replace(layer, put_off=count if layer.is_block else 0) for layer in decoder().layers))
+def putting_off(count: int) -> ModelShape:
+    return replace(decoder(), layers=tuple(replace(layer, deferred=count if layer.is_block else 0) for layer in decoder().layers))
 
 
 def test_the_first_stage_waits_for_nothing_and_goes_back_in_one() -> None:
     """Zero bubble on two ranks: the first stage has no inputs that learn."""
     setup = replace(ALONE, degrees=Degrees(pipeline=2), micro_batches=8, pipeline_schedule="zero_bubble")
     shape = decoder()
-    small_end = replace(shape, layers=(*shape.layers[:3], *(replace(layer, saved=0, put_off=0) for layer in shape.layers[3:])))
+    small_end = replace(shape, layers=(*shape.layers[:3], *(replace(layer, saved=0, deferred=0) for layer in shape.layers[3:])))
     stage = 8 + 2 * 1000
     assert memory(small_end, setup).activations == stage + stage + 50
 
@@ -156,14 +156,14 @@ def test_cutting_matrices_or_sequences_halves_activations(axis: str) -> None:
 @settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 9))
 def test_no_rank_holds_more_copies_than_the_fullest(micro_batches: int, ranks: int) -> None:
-    copies = in_tree(even_deal(micro_batches, ranks))
+    copies = in_tree(assign_evenly(micro_batches, ranks))
     assert copies.after >= 1 or micro_batches < ranks
     assert copies.packed >= 1
     assert copies.most <= 3 * (micro_batches.bit_length() + 1)
 
 
 def test_copies_of_the_gradients() -> None:
-    assert [in_tree(even_deal(8, ranks)).most for ranks in (1, 2, 8)] == [5, 3 + 1 + 0.5, 1 + 1 + 7 / 8]
-    assert in_tree(deal_around(8, [(0, 2, 4), ()])).most > in_tree(even_deal(8, 2)).most  # scattered shares make more subtrees
+    assert [in_tree(assign_evenly(8, ranks)).most for ranks in (1, 2, 8)] == [5, 3 + 1 + 0.5, 1 + 1 + 7 / 8]
+    assert in_tree(assign_remaining(8, [(0, 2, 4), ()])).most > in_tree(assign_evenly(8, 2)).most  # scattered shares make more subtrees
     assert (in_place(1).before, in_place(2).before) == (0, 1)
     assert (in_buckets(1).before, in_buckets(2).before) == (1, 2)

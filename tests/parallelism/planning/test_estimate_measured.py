@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from distributed.abort import Fence
-from distributed.process_group import SoloGroup, join
-from parallelism import mesh
-from parallelism.planning.shape import CPU
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import SoloGroup, join
+from paceline.parallelism import mesh
+from paceline.parallelism.model_shape import CPU
+from paceline.training.link import World
+from paceline.training.planning.estimates import memory_of
+from paceline.training.spec.job import JobSpec
 from tests.allocations import peak_bytes, train
 from tests.ranks import run_ranks
-from training.link import World
-from training.planning.estimates import memory_of
-from training.spec.job import JobSpec
 
 TOLERANCE = 0.15
 GPT = {"kind": "gpt", "layers": 2, "dim": 96, "heads": 4, "context": 64}
@@ -88,9 +88,9 @@ def test_activations_computed_again(checkpointing: str, precision: str) -> None:
 
 
 def trained(world: World, document: dict[str, Any]) -> int:
-    """Peak of one rank."""
+    """Return the peak of one rank."""
     spec = JobSpec.model_validate(document)
-    group = join(world, Fence(), mesh.lines(spec.parallelism.degrees(world.world_size)))
+    group = join(world, GroupAborter(), mesh.axis_group_ranks(spec.parallelism.degrees(world.world_size)))
     try:
         return peak_bytes(lambda: train(spec, group))
     finally:

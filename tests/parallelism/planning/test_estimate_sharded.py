@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from torch.distributed.fsdp import fully_shard
 
-from distributed.abort import Fence
-from distributed.process_group import join
-from parallelism.plan import Degrees
-from parallelism.planning.memory import memory
-from parallelism.planning.shape import Numbers
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import join
+from paceline.parallelism.model_shape import Numbers
+from paceline.parallelism.plan import Degrees
+from paceline.parallelism.planning.memory import memory
+from paceline.training.builtin import next_token_loss
+from paceline.training.link import World
+from paceline.training.models.gpt import model as gpt
+from paceline.training.optim.optimizers import build_optimizer
+from paceline.training.planning.estimates import setup_of, shape_of
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import GptModel
 from tests.allocations import STEPS, Noise, peak_bytes
 from tests.ranks import run_ranks
-from training.builtin import next_token_loss
-from training.link import World
-from training.models.gpt import model as gpt
-from training.planning.estimates import setup_of, shape_of
-from training.spec.job import JobSpec
-from training.spec.workload import GptModel
-from training.steps.optim import build_optimizer
 
 TOLERANCE = 0.15
 
@@ -41,8 +41,8 @@ def spec_of(**model: Any) -> JobSpec:
 
 
 def trained(world: World, document: dict[str, Any], reshard: bool) -> int:
-    """Peak of one rank."""
-    group = join(world, Fence())
+    """Return the peak of one rank."""
+    group = join(world, GroupAborter())
     try:
         return peak_bytes(lambda: train(JobSpec.model_validate(document), reshard))
     finally:
@@ -57,7 +57,7 @@ def train(spec: JobSpec, reshard: bool) -> None:
     fully_shard(model)
     optimizer, data = build_optimizer(spec.optimizer, model), Noise(spec.model)
     for _ in range(STEPS):
-        for _ in range(setup_of(spec).deal.largest):
+        for _ in range(setup_of(spec).assignment.max_per_rank):
             loss, _ = next_token_loss(model, data.of(spec.micro_batch_size))
             loss.backward()  # type: ignore[no-untyped-call]
             del loss

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from distributed.abort import Fence
-from distributed.process_group import join
-from parallelism.mesh import lines
-from parallelism.planning.shape import CPU
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import join
+from paceline.parallelism.mesh import axis_group_ranks
+from paceline.parallelism.model_shape import CPU
+from paceline.training.link import World
+from paceline.training.planning.estimates import memory_of
+from paceline.training.spec.job import JobSpec
 from tests.allocations import STEPS, peak_bytes, train
 from tests.ranks import run_ranks
-from training.link import World
-from training.planning.estimates import memory_of
-from training.spec.job import JobSpec
 
 TOLERANCE = 0.15
 FULL, SELECTIVE = {"activation_checkpointing": "full"}, {"activation_checkpointing": "selective"}
@@ -48,10 +48,10 @@ def spec_of(plan: dict[str, Any], precision: str = "fp32", **model: Any) -> JobS
 
 
 def peak(world: World, document: dict[str, Any]) -> int:
-    """Of one rank."""
+    """Return the peak of one rank."""
     torch.set_num_threads(1)
     spec = JobSpec.model_validate(document)
-    group = join(world, Fence(), lines(spec.parallelism.degrees(world.world_size)))
+    group = join(world, GroupAborter(), axis_group_ranks(spec.parallelism.degrees(world.world_size)))
     try:
         return peak_bytes(lambda: train(spec, group))
     finally:

@@ -1,4 +1,4 @@
-"""What a step is estimated to take: who waits for whom."""
+"""The estimated time of a step: which rank waits for which."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from parallelism.plan import Degrees
-from parallelism.planning.memory import Setup
-from parallelism.planning.shape import Shape
-from parallelism.planning.step_time import Link, Machines, loads_of, step_time
+from paceline.parallelism.model_shape import ModelShape
+from paceline.parallelism.plan import Degrees
+from paceline.parallelism.planning.memory import Setup
+from paceline.parallelism.planning.step_time import Link, Machines, loads_of, step_time
 from tests.parallelism.planning.shapes import decoder
 
 MACHINES = Machines(2, 1, 10**6, flops_per_second=1e6, within=Link(1e12, 0.0), between=Link(1e12, 0.0), layer_overhead_seconds=0.0)
 
 
-def with_a_heavy_head() -> Shape:
-    """Its last stage is the head alone, which takes a little longer than each of the blocks."""
+def with_a_heavy_head() -> ModelShape:
+    """A model whose last stage is the head alone, which takes a little longer than each of the blocks."""
     shape = decoder(blocks=1)
     layers = tuple(replace(layer, flops=11_000) if layer.name == "the head" else layer for layer in shape.layers)
     return replace(shape, layers=layers)
@@ -45,7 +45,7 @@ def test_parameters_that_are_cut_over_ranks_are_updated_sooner() -> None:
 
 
 def test_sharding_copies_parameters_in_each_micro_batch() -> None:
-    """So that replicas, where they fit, are not beaten by the update of parts alone."""
+    """Replicas that fit must not lose to shards for the time of the update alone."""
     shape, slow = decoder(), replace(MACHINES, memory_bytes_per_second=1e6)
     shards = [step_time(shape, Setup(Degrees(shard=2), micro_batches=count), slow).communication for count in (2, 8)]
     alone = [step_time(shape, Setup(Degrees(shard=2), micro_batches=count), MACHINES).communication for count in (2, 8)]

@@ -9,7 +9,7 @@ import pytest
 from scripts.bench.parallel import async_save
 from scripts.bench.parallel.contests import CONTESTS, compete, figures
 from scripts.bench.parallel.memory import GOAL, error, plans
-from scripts.bench.parallel.plans import Size, Tried, tell, try_all
+from scripts.bench.parallel.plans import Size, Tried, describe, try_all
 from scripts.bench.parallel.workload import RANKS
 from tests.ranks import run_ranks
 
@@ -41,8 +41,8 @@ def test_plans_are_tried_beside_the_chosen_one() -> None:
 
 
 def test_words_for_a_choice() -> None:
-    assert tell(Tried("a", "a", 3, [1.0, 1.0])) == "a is the best of 3 plans that fit"
-    assert tell(Tried("a", "b", 3, [0.9, 1.0])) == "b is 0.950 of a of 3 plans that fit"
+    assert describe(Tried("a", "a", 3, [1.0, 1.0])) == "a is the best of 3 plans that fit"
+    assert describe(Tried("a", "b", 3, [0.9, 1.0])) == "b is 0.950 of a of 3 plans that fit"
 
 
 def test_an_estimate_is_held_to_what_steps_take() -> None:

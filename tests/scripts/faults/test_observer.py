@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from monitoring.points import MetricRecord
-from monitoring.spool import SpoolWriter, frame
+from paceline.monitoring.points import MetricRecord
+from paceline.monitoring.spool import SpoolWriter, frame
 from scripts.faults import tails
 from scripts.faults.history import Commit
 from scripts.faults.observer import BlindError, HangError, Observer

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.training.data import cifar10
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.workload import Cifar10
 from tests.training.specs import PER_BATCH, write_batches
-from training.data import cifar10
-from training.errors import InvalidInputError
-from training.spec.workload import Cifar10
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from training.data.digits import load
-from training.spec.workload import Digits
+from paceline.training.data.digits import load
+from paceline.training.spec.workload import Digits
 
 
 def test_all_real_digits_are_there_split_and_scaled() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from training.data.documents import Source, cut, documents, find
-from training.errors import InvalidInputError
+from paceline.training.data.documents import DocumentSource, cut, documents, find
+from paceline.training.errors import InvalidInputError
 
 
 def texts_of(files: list[Path], portion_bytes: int) -> list[bytes]:
@@ -57,7 +57,7 @@ def test_a_line_without_text_is_named_with_the_way_out(tmp_path: Path, line: str
 def test_a_line_that_begins_before_its_part_belongs_to_the_part_before(tmp_path: Path) -> None:
     file = tmp_path / "lines.jsonl"
     file.write_text('{"text": "one"}\n{"text": "two"}\n')
-    second = [document.text for document in documents(Source(file, 5, 32), "text")]
+    second = [document.text for document in documents(DocumentSource(file, 5, 32), "text")]
     assert second == [b"two"]
 
 

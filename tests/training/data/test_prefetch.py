@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.data.feed import DatasetFeed
-from training.data.prefetch import DEPTH, Place, Prefetch, ahead
-from training.data.sampler import Portions
-from training.task import Batch
+from paceline.training.data.feed import DatasetFeed
+from paceline.training.data.prefetch import DEPTH, BatchPosition, Prefetch, ahead
+from paceline.training.data.sampler import Portions
+from paceline.training.task import Batch
 
 TIMEOUT_SECONDS = 60.0
 STEPS, MICRO_BATCHES = 6, 3
@@ -38,7 +38,7 @@ class Watched:
     epoch_samples: int | None = None
 
     def __init__(self, *, open_: bool = True) -> None:
-        self.asked: list[Place] = []
+        self.asked: list[BatchPosition] = []
         self.gate = threading.Event()
         self._news = threading.Condition()
         if open_:
@@ -58,7 +58,7 @@ class Watched:
             assert self._news.wait_for(lambda: len(self.asked) >= times, TIMEOUT_SECONDS), self.asked
 
 
-def endless() -> Iterator[Place]:
+def endless() -> Iterator[BatchPosition]:
     return ((step, index) for step in count(1) for index in range(MICRO_BATCHES))
 
 

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parallelism.plan import share
-from training.data.sampler import Portions, Sampler, derive_seed, epoch_order, evaluation_indices, total_steps
-from training.spec.job import TrainingLength
+from paceline.parallelism.plan import partition
+from paceline.training.data.sampler import Portions, Sampler, derive_seed, epoch_order, evaluation_indices, total_steps
+from paceline.training.spec.job import TrainingLength
 
 
 @st.composite
@@ -43,7 +43,7 @@ def test_a_micro_batch_is_a_pure_function_of_its_step(sampler: Sampler, step: in
 @given(samplers(), st.integers(1, 5), st.integers(1, 20))
 def test_ranks_together_draw_what_one_would(sampler: Sampler, world_size: int, step: int) -> None:
     count = sampler.portions.micro_batches
-    shares = [share(count, rank, world_size) for rank in range(world_size)]
+    shares = [partition(count, rank, world_size) for rank in range(world_size)]
     together = [sampler.micro_batch(step, index) for part in shares for index in part]
     assert torch.equal(torch.cat(together), torch.cat([sampler.micro_batch(step, index) for index in range(count)]))
 

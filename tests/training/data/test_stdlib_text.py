@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.data import stdlib_text
-from training.errors import InvalidInputError
-from training.spec.workload import StdlibText
+from paceline.training.data import stdlib_text
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.workload import StdlibText
 
 
 @pytest.fixture(scope="module")
@@ -53,4 +53,4 @@ def test_tests_and_packages_are_left_out() -> None:
 def test_a_context_longer_than_the_text_is_the_users_mistake(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"0123456789")
     with pytest.raises(InvalidInputError, match="context=10 is longer than the 10 bytes"):
-        stdlib_text.Windows(tmp_path / "short", 10)
+        stdlib_text.TextWindows(tmp_path / "short", 10)

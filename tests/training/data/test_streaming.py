@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.data.feed import open_feed
-from training.data.sampler import Portions, total_steps
-from training.data.streaming import StreamFeed
-from training.errors import InvalidInputError
-from training.spec.job import JobSpec, TrainingLength
-from training.task import Batch
+from paceline.training.data.feed import open_feed
+from paceline.training.data.sampler import Portions, total_steps
+from paceline.training.data.streaming import StreamFeed
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.job import JobSpec, TrainingLength
+from paceline.training.task import Batch
 
 
 @dataclass

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from paceline.training.data import token_set, tokenize
+from paceline.training.data.documents import cut, find
+from paceline.training.data.token_set import dtype_of
+from paceline.training.data.tokenize import TokenizeProgress, TokenizeRecipe, fingerprint
+from paceline.training.errors import InvalidInputError, TokenSetExistsError, WorkerLostError
 from tests.training.data.token_sets import BYTES, make, nobody, texts, write_texts
-from training.data import token_set, tokenize
-from training.data.documents import cut, find
-from training.data.token_set import dtype_of
-from training.data.tokenize import Progress, Recipe, fingerprint
-from training.errors import InvalidInputError, TokenSetExistsError, WorkerLostError
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -46,9 +46,9 @@ class Interrupted(Exception):
 def test_a_run_that_broke_off_is_no_token_set_and_goes_on_where_it_was(tmp_path: Path) -> None:
     write_texts(tmp_path / "in")
     portions, out = cut(find([tmp_path / "in"], "*"), 200), tmp_path / "out"
-    told: list[Progress] = []
+    told: list[TokenizeProgress] = []
 
-    def break_off(progress: Progress) -> None:
+    def break_off(progress: TokenizeProgress) -> None:
         told.append(progress)
         if progress.shards == 2:
             raise Interrupted
@@ -73,7 +73,7 @@ def test_an_unfinished_folder_belongs_to_its_own_inputs_and_options(tmp_path: Pa
     tokenize.begin(out, fingerprint(portions, BYTES))
     tokenize.begin(out, fingerprint(portions, BYTES))
     with pytest.raises(TokenSetExistsError, match="of other inputs or options"):
-        tokenize.begin(out, fingerprint(portions, Recipe("bytes", None, "body")))
+        tokenize.begin(out, fingerprint(portions, TokenizeRecipe("bytes", None, "body")))
     (tmp_path / "in" / "000.txt").write_text("changed")
     with pytest.raises(TokenSetExistsError, match="of other inputs or options"):
         tokenize.begin(out, fingerprint(portions, BYTES))
@@ -179,7 +179,7 @@ def test_the_manifest_says_what_the_set_is_to_people_too(tmp_path: Path) -> None
 
 def test_progress_counts_bytes_of_input(tmp_path: Path) -> None:
     written = write_texts(tmp_path / "in")
-    told: list[Progress] = []
+    told: list[TokenizeProgress] = []
     tokenize.tokenize(tmp_path / "out", cut(find([tmp_path / "in"], "*"), 200), BYTES, 2, told.append)
     total = sum(map(len, written))
     assert (told[0].bytes, told[-1].bytes, told[-1].of_bytes) == (0, total, total)

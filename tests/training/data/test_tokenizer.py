@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.training.data import token_set
+from paceline.training.data.tokenize import TokenizeRecipe
+from paceline.training.data.tokenizer import ByteTokenizer, open_tokenizer, tokenizer_of
+from paceline.training.errors import InvalidInputError
 from tests.training.data.token_sets import make, write_texts
-from training.data import token_set
-from training.data.tokenize import Recipe
-from training.data.tokenizer import ByteTokenizer, open_tokenizer, tokenizer_of
-from training.errors import InvalidInputError
 
 
 def test_bytes_are_their_own_ids_and_back() -> None:
@@ -54,7 +54,7 @@ def trained(tmp_path: Path) -> Path:
 
 def test_a_tokenizer_file_makes_a_set_that_carries_it_along(tmp_path: Path, trained: Path) -> None:
     written = write_texts(tmp_path / "in", 5)
-    made = make(tmp_path / "out", [tmp_path / "in"], recipe=Recipe(str(trained), None, "text"))
+    made = make(tmp_path / "out", [tmp_path / "in"], recipe=TokenizeRecipe(str(trained), None, "text"))
     assert made == token_set.read(tmp_path / "out")
     trained.unlink()  # it is not needed any more
     tokenizer = tokenizer_of(tmp_path / "out", made)
@@ -74,7 +74,7 @@ def test_the_token_that_ends_a_document_must_be_known(trained: Path) -> None:
 def test_text_that_is_no_utf8_is_named(tmp_path: Path, trained: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     with pytest.raises(InvalidInputError, match=r"latin.txt is not UTF-8 text"):
-        make(tmp_path / "out", [tmp_path / "latin.txt"], recipe=Recipe(str(trained), None, "text"))
+        make(tmp_path / "out", [tmp_path / "latin.txt"], recipe=TokenizeRecipe(str(trained), None, "text"))
 
 
 def test_a_file_of_another_kind_is_refused(trained: Path) -> None:

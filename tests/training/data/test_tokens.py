@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from paceline.training.data import token_set, tokens
+from paceline.training.data.corpus import decode_with
+from paceline.training.data.tokens import TokenWindows
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.workload import Tokens
 from tests.training.data.token_sets import make, write_texts
-from training.data import token_set, tokens
-from training.data.corpus import decode_with
-from training.data.tokens import Windows
-from training.errors import InvalidInputError
-from training.spec.workload import Tokens
 
 CONTEXT = 16
 VOCABULARY = 257
@@ -31,11 +31,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]
     return folder / "out", texts
 
 
-def load(folder: Path, context: int = CONTEXT, **changes: Any) -> tuple[Windows, Windows | None]:
+def load(folder: Path, context: int = CONTEXT, **changes: Any) -> tuple[TokenWindows, TokenWindows | None]:
     return tokens.load(Tokens(path=str(folder), **changes), context, VOCABULARY)[:2]
 
 
-def read_all(windows: Windows) -> list[int]:
+def read_all(windows: TokenWindows) -> list[int]:
     """Its text again, from windows that overlap by one token."""
     (batch,) = windows.batch(torch.arange(len(windows)), None)
     assert torch.equal(batch[:-1, -1], batch[1:, 0])

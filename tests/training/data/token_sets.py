@@ -7,19 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data import token_set
-from training.data.documents import cut, find
-from training.data.token_set import TokenSet
-from training.data.tokenize import Progress, Recipe, tokenize
+from paceline.training.data import token_set
+from paceline.training.data.documents import cut, find
+from paceline.training.data.token_set import TokenSet
+from paceline.training.data.tokenize import TokenizeProgress, TokenizeRecipe, tokenize
 
-BYTES = Recipe("bytes", None, "text")
+BYTES = TokenizeRecipe("bytes", None, "text")
 
 
-def make(folder: Path, inputs: Sequence[Path], *, portion_bytes: int = 1_000_000, match: str = "*", recipe: Recipe = BYTES) -> TokenSet:
+def make(
+    folder: Path, inputs: Sequence[Path], *, portion_bytes: int = 1_000_000, match: str = "*", recipe: TokenizeRecipe = BYTES
+) -> TokenSet:
     return tokenize(folder, cut(find(inputs, match), portion_bytes), recipe, 1, nobody)
 
 
-def nobody(_: Progress) -> None:
+def nobody(_: TokenizeProgress) -> None:
     """Is told how it goes on."""
 
 

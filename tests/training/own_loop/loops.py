@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distributed.env import position
-from parallelism.mesh import local_part
-from training.own_loop.trainer import Trainer
-from training.task import Batch
+from paceline.distributed.env import position
+from paceline.parallelism.mesh import local_tensor
+from paceline.training.own_loop.trainer import Trainer
+from paceline.training.task import Batch
 
 ROWS = 16  # of one update, over all ranks and batches
 CLIP = 0.5
@@ -119,7 +119,7 @@ def train(
 def whole(model: nn.Module) -> dict[str, list[float]]:
     found = {}
     for name, parameter in itertools.chain(model.named_parameters(), model.named_buffers()):
-        value = parameter.full_tensor() if hasattr(parameter, "full_tensor") else local_part(parameter)
+        value = parameter.full_tensor() if hasattr(parameter, "full_tensor") else local_tensor(parameter)
         found[name] = value.detach().flatten().tolist()
     return found
 

@@ -72,7 +72,7 @@ def test_dropout_depends_on_the_step_and_the_rank_and_leaves_the_users_random_nu
 
 def dropped() -> tuple[list[float], float]:
     """This rank's losses of one batch again and again, with a learning rate of zero; and a random number of its own before and after."""
-    from training.own_loop.trainer import Trainer
+    from paceline.training.own_loop.trainer import Trainer
 
     losses: list[float] = []
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
+from paceline.training.own_loop.trainer import Trainer
+from paceline.training.saving import checkpoint
+from paceline.training.saving import manifest as manifests
 from tests.launched import run_launched
 from tests.training.own_loop.loops import Normed, bare, build, folder_of, optimizer_of, own_batch, train
-from training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
-from training.own_loop.trainer import Trainer
-from training.saving import checkpoint
-from training.saving import manifest as manifests
 
 UPDATES = 8
 HALFWAY = 4
@@ -132,7 +132,7 @@ def test_a_save_that_failed_leaves_nothing_and_the_next_one_works(tmp_path: Path
         optimizer = optimizer_of(trainer.model)
         trainer.train_step(own_batch(0, 1), optimizer, torch.nn.functional.mse_loss, 0)
         with monkeypatch.context() as broken:
-            broken.setattr(checkpoint.manifests, "publish", full_disk)
+            broken.setattr(checkpoint.manifests, "publish", full_disk)  # type: ignore[attr-defined]
             with pytest.raises(CheckpointSaveError, match="No space left"):
                 trainer.save_checkpoint(optimizer)
         assert list(tmp_path.glob("step-*")) == []

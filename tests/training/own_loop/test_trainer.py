@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distributed.env import RANK_FOLDER
-from distributed.errors import LaunchError
-from monitoring.points import STEP_PARTS, MetricRecord
-from monitoring.spool import SpoolReader
+from paceline.distributed.env import RANK_FOLDER
+from paceline.distributed.errors import LaunchError
+from paceline.monitoring.points import STEP_PARTS, MetricRecord
+from paceline.monitoring.spool import SpoolReader
+from paceline.training.errors import InvalidInputError
+from paceline.training.link import RankFolder
+from paceline.training.own_loop.trainer import Trainer
 from tests.event_files import read_scalars
 from tests.launched import run_launched
 from tests.training.own_loop.loops import Normed, Small, optimizer_of, own_batch, train
-from training.errors import InvalidInputError
-from training.link import RankFolder
-from training.own_loop.trainer import Trainer
 
 
 def test_after_every_update_it_says_what_that_came_to() -> None:
@@ -150,7 +150,7 @@ def another_model() -> str:
 
     model = Small()
     if os.environ["RANK"] == "1":
-        model.blocks[0][0] = nn.Linear(4, 5)  # type: ignore[index]
+        model.blocks[0][0] = nn.Linear(4, 5)  # type: ignore[operator]
     try:
         Trainer(model)
     except InvalidInputError as error:
@@ -178,14 +178,14 @@ def test_a_world_that_nobody_says_how_to_meet_is_refused(monkeypatch: pytest.Mon
     [
         ({"strategy": "horovod"}, "strategy='horovod' .* use single, ddp or fsdp"),
         ({"strategy": {"strategy": "fsdp", "tensor": 2}}, "tensor=2 needs to know the model's insides"),
-        ({"strategy": {"strategy": "fsdp", "replicas": 2}}, "replicas=2: Extra inputs"),
+        ({"strategy": {"strategy": "fsdp", "replicas": 2}}, "`replicas` is not a field of parallelism; did you mean `replicate`"),
         ({"strategy": "ddp", "cpu_offload": True}, "cpu_offload=true is for strategy fsdp, not ddp"),
         ({"strategy": "fsdp", "cpu_offload": True}, "in a world of 1 each rank has all of it"),
         ({"strategy": {"strategy": "fsdp", "replicate": 2}}, "does not divide world size 1"),
         ({"mixed_precision": "no"}, "mixed_precision='no' is not known; use fp32, bf16 or fp16"),
         ({"gradient_accumulation_steps": 0}, "use 1 to update after every batch"),
         ({"gradient_clip_val": 0.0}, "use None not to clip"),
-        ({"activation_checkpointing": "some"}, "activation_checkpointing='some'"),
+        ({"activation_checkpointing": "some"}, "activation_checkpointing takes none, selective or full; got 'some'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_way_out(options: dict[str, Any], problem: str) -> None:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from paceline.training.builtin import logits_of
+from paceline.training.models.gpt import model as gpt
+from paceline.training.models.hf import model as hf
+from paceline.training.models.mlp import model as mlp
+from paceline.training.models.resnet import model as resnet
+from paceline.training.planning.flops import flops_of, model_flops
+from paceline.training.spec.workload import Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel
 from tests import factories
-from training.builtin import logits_of
-from training.models.gpt import model as gpt
-from training.models.hf import model as hf
-from training.models.mlp import model as mlp
-from training.models.resnet import model as resnet
-from training.planning.flops import flops_of, model_flops
-from training.spec.workload import Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel
 
 #: torch leaves out norms and biases, and the first layer's gradient of its input; the formulas do not.
 CLOSE = 0.05

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from parallelism.planning.shape import Numbers
-from training.models.hf import model as hf
-from training.planning.estimates import shape_of
-from training.planning.hf_sizes import FAMILIES
-from training.planning.sizes import parameter_count
-from training.spec.workload import HfModel
+from paceline.parallelism.model_shape import Numbers
+from paceline.training.models.hf import model as hf
+from paceline.training.planning.estimates import shape_of
+from paceline.training.planning.hf_sizes import FAMILIES
+from paceline.training.planning.sizes import parameter_count
+from paceline.training.spec.workload import HfModel
 
 TINY = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4}
 BUILT = [

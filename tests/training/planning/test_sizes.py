@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from training.models.gpt import model as gpt
-from training.models.mlp import model as mlp
-from training.models.resnet import model as resnet
-from training.planning.sizes import parameter_count
-from training.spec.workload import Cifar10, Digits, GptModel, MlpModel, ResnetModel
+from paceline.training.models.gpt import model as gpt
+from paceline.training.models.mlp import model as mlp
+from paceline.training.models.resnet import model as resnet
+from paceline.training.planning.sizes import parameter_count
+from paceline.training.spec.workload import Cifar10, Digits, GptModel, MlpModel, ResnetModel
 
 
 def trainable(model: nn.Module) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from distributed.abort import Fence
+from paceline.distributed.abort import GroupAborter
+from paceline.training.link import Birth, CheckpointRequest, Joined, Parked, PauseRequest, RankFolder, RankOrder, Reform, Release, ToRank
+from paceline.training.reporting.agent_link import AgentLink
 from tests.ranks import make_world
 from tests.waiting import wait_until
-from training.link import Birth, CheckpointRequest, Joined, Parked, PauseRequest, RankFolder, RankOrder, Reform, Release, ToRank
-from training.reporting.agent_link import AgentLink
 
 TIMEOUT_SECONDS = 10.0
 WORLD = make_world(1, 2, 0, Path("/checkpoints"), generation=3)
@@ -67,7 +67,7 @@ def test_requests_arrive(path: Path, link: AgentLink) -> None:
 
 
 def test_a_new_agent_is_told_everything_again(path: Path, link: AgentLink) -> None:
-    link.say(Joined(step=5, total_steps=9))
+    link.send(Joined(step=5, total_steps=9))
     for _ in range(2):  # the agent is killed, another one comes
         with listen(path) as listener:
             connection, lines = accept(listener)
@@ -100,7 +100,7 @@ def test_nonsense_from_the_agent_ends_that_connection_only(path: Path, link: Age
 
 
 def test_without_an_agent_everything_is_quiet(link: AgentLink) -> None:
-    link.say(Joined(step=0, total_steps=1))
+    link.send(Joined(step=0, total_steps=1))
     link.progress(1)
     assert not link.pause_wanted
 
@@ -110,17 +110,17 @@ def order(generation: int, *, at_boundary: bool = False) -> RankOrder:
     return RankOrder(spec={}, world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket="")
 
 
-def fence_that_is_left() -> Fence:
+def fence_that_is_left() -> GroupAborter:
     """So that nobody waits for this rank to come out of its generation."""
-    fence = Fence()
-    fence.left.set()
-    fence.leave()
-    return fence
+    aborter = GroupAborter()
+    aborter.exited.set()
+    aborter.end_rendezvous()
+    return aborter
 
 
 def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
-    fence = fence_that_is_left()
-    link.guard(fence)
+    aborter = fence_that_is_left()
+    link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:
@@ -128,7 +128,7 @@ def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link:
             for generation in (5, 5, 3):  # repeated, and overtaken
                 connection.sendall(msgspec.json.encode(Reform(order=order(generation))) + b"\n")
             assert link.next_order(TIMEOUT_SECONDS) == order(5)
-            assert fence.struck.is_set()
+            assert aborter.aborted.is_set()
             link.enter(order(5).world)
             hello = read(lines)
             assert (hello["generation"], hello["rank"], hello["birth"]) == (5, 0, {"generation": 3, "rank": 1})
@@ -141,14 +141,14 @@ def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Pa
         with connection, lines:
             connection.sendall(msgspec.json.encode(Reform(order=order(4))) + b"\n")
             assert link.next_order(TIMEOUT_SECONDS) == order(4)
-            fence = Fence()
-            link.guard(fence)
-            assert fence.struck.is_set()
+            aborter = GroupAborter()
+            link.guard(aborter)
+            assert aborter.aborted.is_set()
 
 
 def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path: Path, link: AgentLink) -> None:
-    fence = fence_that_is_left()
-    link.guard(fence)
+    aborter = fence_that_is_left()
+    link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:
@@ -156,14 +156,14 @@ def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path:
             connection.sendall(msgspec.json.encode(Reform(order=order(4, at_boundary=True))) + b"\n")
             assert link.next_order(TIMEOUT_SECONDS) == order(4, at_boundary=True)
             assert link.leave_wanted
-            later = Fence()
+            later = GroupAborter()
             link.guard(later)  # as a rank does that was told before it had built its group
-            assert not fence.struck.is_set()
-            assert not later.struck.is_set()
-            later.left.set()
-            later.leave()
+            assert not aborter.aborted.is_set()
+            assert not later.aborted.is_set()
+            later.exited.set()
+            later.end_rendezvous()
             connection.sendall(msgspec.json.encode(Reform(order=order(5))) + b"\n")
-            wait_until(later.struck.is_set, "the strike", seconds=TIMEOUT_SECONDS)
+            wait_until(later.aborted.is_set, "the strike", seconds=TIMEOUT_SECONDS)
             connection.sendall(msgspec.json.encode(Reform(order=order(4, at_boundary=True))) + b"\n")  # overtaken on its way
             connection.sendall(msgspec.json.encode(CheckpointRequest()) + b"\n")
             wait_until(lambda: link.checkpoint_wanted, "what was sent after it", seconds=TIMEOUT_SECONDS)
@@ -175,7 +175,7 @@ def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path:
 )
 def test_who_is_released(path: Path, link: AgentLink, request_: ToRank, parked: bool, released: bool) -> None:
     if parked:
-        link.say(Parked())
+        link.send(Parked())
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:

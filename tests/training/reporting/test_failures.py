@@ -10,21 +10,21 @@ import msgspec
 import pytest
 import torch
 
-from cluster.agent.rank_link import LINE_LIMIT_BYTES
-from distributed.errors import StoreRefusedError
+from paceline.cluster.agent.ranks.rank_link import LINE_LIMIT_BYTES
+from paceline.distributed.errors import StoreRefusedError
+from paceline.training.link import Broken, FailureReport
+from paceline.training.reporting.failures import describe, kind_of
+from paceline.training.reporting.telltales import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS
 from tests.gangs import RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.waiting import wait_until
-from training.link import Broken, FailureReport
-from training.reporting.failures import describe, kind_of
-from training.reporting.telltales import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS
 
 STEPPING_TIMEOUT_SECONDS = 30.0
 
 USER_CODE = """
 import torch
-from training.task import Task
+from paceline.training.task import Task
 
 class Numbers:
     def __len__(self):
@@ -159,6 +159,26 @@ def test_a_message_that_is_no_text_or_endless_still_makes_a_report() -> None:
 def test_the_worst_traceback_of_control_characters_fits_into_a_line_of_the_link() -> None:
     said = Broken(step=1, failure=describe(ValueError("\x01" * 5_000_000), rank=0, step=0))
     assert len(msgspec.json.encode(said)) < LINE_LIMIT_BYTES / 4
+
+
+def load() -> None:
+    raise ValueError("a")
+
+
+def collate() -> None:
+    raise TypeError("b")
+
+
+def test_an_exception_group_names_its_members_and_the_line_of_the_first() -> None:
+    members: list[Exception] = []
+    for work in (load, collate):
+        try:
+            work()
+        except (ValueError, TypeError) as error:
+            members.append(error)
+    report = describe(ExceptionGroup("many", members), rank=0, step=0)
+    assert report.message == "many (2 sub-exceptions): ValueError: a; TypeError: b"
+    assert report.where.startswith("load in test_failures.py:")
 
 
 def test_an_error_without_words_is_named() -> None:

@@ -14,23 +14,23 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from monitoring.artifacts import Artifact, file_of, note_of
+from paceline.monitoring.artifacts import TraceArtifact, file_of, note_of
+from paceline.training.link import TraceRequest
+from paceline.training.reporting import profiling
+from paceline.training.reporting.profiling import Profiling
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.profile_window import ProfileWindow
 from tests.ranks import make_world
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.link import ProfileRequest
-from training.reporting import profiling
-from training.reporting.profiling import Profiling
-from training.spec.job import JobSpec
-from training.spec.profile_window import ProfileWindow
 
 
 @dataclass
 class PretendedRank:
-    profile_wanted: ProfileRequest | None = None
+    profile_wanted: TraceRequest | None = None
     stepped_aside: int = 0
 
-    def step_aside(self) -> None:
+    def leave_step(self) -> None:
         self.stepped_aside += 1
 
 
@@ -55,8 +55,8 @@ class Steps:
         self.profiling.wait()
 
 
-def notes(folder: Path) -> list[Artifact]:
-    return [msgspec.json.decode(path.read_bytes(), type=Artifact) for path in sorted(folder.glob(note_of(Path("*")).name))]
+def notes(folder: Path) -> list[TraceArtifact]:
+    return [msgspec.json.decode(path.read_bytes(), type=TraceArtifact) for path in sorted(folder.glob(note_of(Path("*")).name))]
 
 
 def products_in(file: Path) -> list[str]:
@@ -81,9 +81,9 @@ def test_the_spec_names_the_steps(tmp_path: Path) -> None:
 def test_a_request_is_obeyed_once_however_often_it_comes(tmp_path: Path) -> None:
     steps = Steps(tmp_path)
     steps.run(1, 3)
-    steps.rank.profile_wanted = ProfileRequest(id="first", steps=1)
+    steps.rank.profile_wanted = TraceRequest(id="first", steps=1)
     steps.run(4, 10)
-    steps.rank.profile_wanted = ProfileRequest(id="second", steps=2)
+    steps.rank.profile_wanted = TraceRequest(id="second", steps=2)
     steps.run(11, 14)
     steps.end()
     assert [(note.request, note.first_step, note.last_step) for note in notes(tmp_path)] == [("first", 6, 6), ("second", 13, 14)]
@@ -95,7 +95,7 @@ def test_what_an_earlier_generation_was_asked_is_not_done_again(tmp_path: Path) 
     rank = PretendedRank()
     for generation in ("g1", "g2"):
         steps = Steps(tmp_path / generation, rank=rank)
-        rank.profile_wanted = ProfileRequest(id="asked of g1", steps=1)
+        rank.profile_wanted = TraceRequest(id="asked of g1", steps=1)
         steps.run(1, 5)
         steps.end()
     assert len(notes(tmp_path / "g1")) == 1
@@ -158,7 +158,7 @@ def test_a_job_traces_the_steps_of_its_spec_and_loses_nothing(make_job: MakeJob)
     assert len(ends[0].curve("loss")) == 12
     assert all(end.curve("peak_memory_bytes")[12] > 1e7 for end in ends)
     (note,) = (path for path in job.folder.rglob("*.note"))
-    artifact = msgspec.json.decode(note.read_bytes(), type=Artifact)
+    artifact = msgspec.json.decode(note.read_bytes(), type=TraceArtifact)
     assert (note.parent.parent.name, artifact.first_step, artifact.last_step, artifact.error) == ("rank1", 5, 6, None)
     names = {event.get("name") for event in json.loads(gzip.decompress(file_of(note).read_bytes()))["traceEvents"]}
     assert {"ProfilerStep#1", "ProfilerStep#2"} <= names

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from distributed.process_group import SoloGroup
-from training.saving.assembly import Piece, Place, pieces, whole_tensors
+from paceline.distributed.process_group import SoloGroup
+from paceline.training.saving.assembly import Region, TensorChunk, pieces, whole_tensors
 
-UPPER, LOWER, NOTHING = Place((0, 0), (2, 3)), Place((2, 0), (1, 3)), Place((3, 0), (0, 3))
+UPPER, LOWER, NOTHING = Region((0, 0), (2, 3)), Region((2, 0), (1, 3)), Region((3, 0), (0, 3))
 
 
 def test_of_replicas_the_owner_uses_its_own_part_and_else_the_first_ranks() -> None:
     held = [{"weight": UPPER}, {"weight": LOWER}, {"weight": UPPER}, {"weight": LOWER}]
-    assert pieces(held, {"weight": 2}) == [Piece("weight", 0, 2, 2, UPPER), Piece("weight", 0, 1, 2, LOWER)]
+    assert pieces(held, {"weight": 2}) == [TensorChunk("weight", 0, 2, 2, UPPER), TensorChunk("weight", 0, 1, 2, LOWER)]
 
 
 def test_nobody_sends_nothing() -> None:
     held = [{"b": UPPER, "a": UPPER}, {"b": LOWER, "a": LOWER}, {"b": NOTHING, "a": NOTHING}]
     found = pieces(held, {"a": 2, "b": 0})
     assert found == [
-        Piece("a", 0, 0, 2, UPPER),
-        Piece("a", 0, 1, 2, LOWER),
-        Piece("b", 1, 0, 0, UPPER),
-        Piece("b", 1, 1, 0, LOWER),
+        TensorChunk("a", 0, 0, 2, UPPER),
+        TensorChunk("a", 0, 1, 2, LOWER),
+        TensorChunk("b", 1, 0, 0, UPPER),
+        TensorChunk("b", 1, 1, 0, LOWER),
     ]
 
 
@@ -30,10 +30,10 @@ def test_parts_of_what_some_ranks_hold_come_from_those() -> None:
     """As of stages whose matrices are cut."""
     held = [{"a": UPPER}, {"a": LOWER}, {"b": UPPER}, {"b": LOWER}]
     assert pieces(held, {"a": 1, "b": 2}) == [
-        Piece("a", 0, 1, 1, LOWER),
-        Piece("a", 0, 0, 1, UPPER),
-        Piece("b", 1, 2, 2, UPPER),
-        Piece("b", 1, 3, 2, LOWER),
+        TensorChunk("a", 0, 1, 1, LOWER),
+        TensorChunk("a", 0, 0, 1, UPPER),
+        TensorChunk("b", 1, 2, 2, UPPER),
+        TensorChunk("b", 1, 3, 2, LOWER),
     ]
 
 

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 from torch.distributed.checkpoint.api import CheckpointException
 
+from paceline.training.errors import CheckpointCorruptError
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving import shards
+from paceline.training.saving.checkpoint_directory import SIGN
 from scripts.torture.damage import Spoiler
 from tests.gangs import Job, RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.errors import CheckpointCorruptError
-from training.saving import manifest as manifests
-from training.saving import shards
-from training.saving.vault import SIGN
 
 
 def saving(every: int = 4, **changes: object) -> dict[str, object]:
@@ -130,7 +130,7 @@ LIMITED = """
 import os
 import resource
 import torch
-from training.task import Task
+from paceline.training.task import Task
 
 class Numbers:
     def __len__(self):
@@ -208,7 +208,7 @@ def test_debris_of_older_generations_is_removed_and_nothing_else(make_job: MakeJ
 
 
 def test_a_disk_that_fails_while_a_verified_checkpoint_is_read_costs_that_one_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, read_tensors = Spoiler(tmp_path, seed=0), shards.load_tensors
+    pair, read_tensors = Spoiler(tmp_path, seed=0), shards.load_tensors  # type: ignore[attr-defined]
 
     def fail_for_the_newest(tensors: Any, *, storage_reader: Any, planner: Any, no_dist: bool) -> None:
         read_tensors(tensors, storage_reader=storage_reader, planner=planner, no_dist=no_dist)

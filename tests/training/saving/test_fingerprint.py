@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.fingerprint import combine_hashes, hash_tensor, owners
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.saving import manifest as manifests
-from training.saving.fingerprint import combined, of_share, of_tensor, owners
 
 
 def parameters() -> dict[str, torch.Tensor]:
@@ -24,10 +24,15 @@ def parameters() -> dict[str, torch.Tensor]:
     }
 
 
+def share(tensors: dict[str, torch.Tensor], rank: int, world_size: int) -> dict[str, str]:
+    """The hashes that a rank makes, where every rank has all tensors."""
+    return {name: hash_tensor(tensors[name]) for name, owner in owners([tensors] * world_size).items() if owner == rank}
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3, 7])
 def test_any_number_of_ranks_comes_to_the_same_hash(world_size: int) -> None:
-    whole = combined([of_share(parameters(), 0, 1)])
-    assert combined(of_share(parameters(), rank, world_size) for rank in reversed(range(world_size))) == whole
+    whole = combine_hashes([share(parameters(), 0, 1)])
+    assert combine_hashes(share(parameters(), rank, world_size) for rank in reversed(range(world_size))) == whole
 
 
 def test_what_some_ranks_hold_is_hashed_by_one_of_them() -> None:
@@ -41,17 +46,17 @@ def test_what_some_ranks_hold_is_hashed_by_one_of_them() -> None:
 
 @pytest.mark.parametrize("name", parameters())
 def test_one_bit_shape_or_type_makes_another_hash(name: str) -> None:
-    known = of_tensor(parameters()[name])
+    known = hash_tensor(parameters()[name])
     flipped = parameters()[name].contiguous()
     flipped.reshape(-1).view(torch.uint8)[0] ^= 1
     other = parameters()[name]
-    assert known not in (of_tensor(flipped), of_tensor(other.reshape(-1, 1)), of_tensor(other.to(torch.float16)))
-    assert of_tensor(parameters()[name]) == known
+    assert known not in (hash_tensor(flipped), hash_tensor(other.reshape(-1, 1)), hash_tensor(other.to(torch.float16)))
+    assert hash_tensor(parameters()[name]) == known
 
 
 def test_who_is_called_what_matters() -> None:
     one, other = torch.ones(2), torch.zeros(2)
-    assert combined([of_share({"a": one, "b": other}, 0, 1)]) != combined([of_share({"a": other, "b": one}, 0, 1)])
+    assert combine_hashes([share({"a": one, "b": other}, 0, 1)]) != combine_hashes([share({"a": other, "b": one}, 0, 1)])
 
 
 def test_checkpoints_of_one_run_on_any_world_have_one_hash(make_job: MakeJob) -> None:

@@ -18,14 +18,15 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-from distributed.process_group import SoloGroup
-from scripts.torture.saver import digest, state_at, vault_at
+from paceline.distributed.process_group import SoloGroup
+from paceline.monitoring.sealed import describe
+from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError
+from paceline.training.own_loop.trainer import Trainer
+from paceline.training.saving import checkpoint, export, safe_reading, shards, weights
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import open_directory
+from scripts.torture.saver import checkpoints_at, digest, state_at
 from tests.training.own_loop.loops import build, optimizer_of, own_batch
-from training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError
-from training.own_loop.trainer import Trainer
-from training.saving import checkpoint, export, safe_reading, shards, weights
-from training.saving import manifest as manifests
-from training.saving.vault import open_vault
 
 
 class Intruder:
@@ -39,15 +40,15 @@ class Intruder:
 
 
 def saved(folder: Path) -> Path:
-    vault = vault_at(folder / "job", 1)
-    open_vault(vault, ())
-    return checkpoint.save(vault, state_at(1), {}).directory
+    checkpoints = checkpoints_at(folder / "job", 1)
+    open_directory(checkpoints, ())
+    return checkpoint.save(checkpoints, state_at(1), {}).directory
 
 
 def seal_anew(folder: Path, rename: dict[str, str] | None = None) -> None:
     """As whoever gives a checkpoint away can: all hashes are right."""
     manifest = manifests.read(folder)
-    files = {(rename or {}).get(name, name): manifests.describe(folder / name) for name in manifest.files}
+    files = {(rename or {}).get(name, name): describe(folder / name) for name in manifest.files}
     manifests.write(folder, msgspec.structs.replace(manifest, files=files))
 
 
@@ -85,7 +86,7 @@ def with_a_value(folder: Path, value: object) -> None:
             place.relative_path, place.offset, place.length = "__9_0.distcp", 0, len(stream.getvalue())
     (folder / ".metadata").write_bytes(pickle.dumps(index))
     manifest = manifests.read(folder)
-    files = {name: manifests.describe(folder / name) for name in [*manifest.files, "__9_0.distcp"]}
+    files = {name: describe(folder / name) for name in [*manifest.files, "__9_0.distcp"]}
     manifests.write(folder, msgspec.structs.replace(manifest, files=files))
 
 

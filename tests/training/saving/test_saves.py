@@ -10,24 +10,24 @@ from typing import Any, cast
 import pytest
 import torch
 
-from scripts.torture.saver import digest, state_at, vault_at
+from paceline.training.errors import CheckpointSaveError
+from paceline.training.link import PauseRequest
+from paceline.training.reporting.telemetry import Telemetry
+from paceline.training.saving import checkpoint, writers
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import clear_debris, open_directory
+from paceline.training.saving.saves import Saves
+from paceline.training.saving.uncommitted import draft
+from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
+from paceline.training.state import StepReport
+from paceline.training.timing.activity import Activity
+from paceline.training.timing.pace import Pace
+from scripts.torture.saver import checkpoints_at, digest, state_at
 from tests.faults import Fault, faulty_job, states
 from tests.gangs import RunningGang
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
 from tests.waiting import wait_until
-from training.errors import CheckpointSaveError
-from training.link import PauseRequest
-from training.reporting.activity import Activity
-from training.reporting.pace import Pace
-from training.reporting.telemetry import Telemetry
-from training.saving import checkpoint, writers
-from training.saving import manifest as manifests
-from training.saving.draft import draft
-from training.saving.saves import Saves
-from training.saving.vault import clear_debris, open_vault
-from training.saving.writers import AtOnce, Behind
-from training.state import StepReport
 
 TIMEOUT_SECONDS = 60.0
 HOUR = 3600.0
@@ -144,10 +144,10 @@ class Held:
 
     def __init__(self) -> None:
         self.futures: list[tuple[Any, Future[Any]]] = []
-        self._copies = Behind(1, print)
+        self._copies = BackgroundWriter(1, print)
 
-    def take(self, values: writers.Values) -> writers.Values:
-        return self._copies.take(values)
+    def snapshot(self, values: writers.Values) -> writers.Values:
+        return self._copies.snapshot(values)
 
     def submit(self, work: Any) -> Future[Any]:
         self.futures.append((work, Future()))
@@ -172,7 +172,7 @@ class Said:
     def event(self, kind: str, **data: Any) -> None:
         self.events.append(kind)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.lines.append(text)
 
 
@@ -182,11 +182,11 @@ def report(step: int, *, written: bool) -> StepReport:
 
 @pytest.mark.parametrize(("hours_ago", "lines"), [(0, []), (2, ["WARNING checkpoint of step 1 is not written by all ranks after"])])
 def test_a_disk_that_hangs_is_said_once(tmp_path: Path, hours_ago: int, lines: list[str]) -> None:
-    vault, said, disk = vault_at(tmp_path / "job", 1), Said(), Held()
-    open_vault(vault, ())
+    checkpoints, said, disk = checkpoints_at(tmp_path / "job", 1), Said(), Held()
+    open_directory(checkpoints, ())
     for seconds in (250.0, 300.0):
         said.activity.pace.saved(seconds)
-    saves = Saves(vault, state_at(1), cast("Telemetry", said), disk)
+    saves = Saves(checkpoints, state_at(1), cast("Telemetry", said), disk)
     saves.begin({}, required=False, since=time.monotonic() - HOUR * hours_ago)
     for step in (2, 3):
         saves.after_step(report(step, written=False))
@@ -195,14 +195,14 @@ def test_a_disk_that_hangs_is_said_once(tmp_path: Path, hours_ago: int, lines: l
         disk.answer()
         saves.after_step(report(step, written=True))
     assert said.events == ["checkpoint_committed"]
-    assert not saves.owed
+    assert not saves.unfinished
 
 
 @pytest.mark.parametrize("stage", ["writes", "publishes"])
 def test_who_writes_for_a_generation_that_is_over_publishes_nothing(tmp_path: Path, stage: str) -> None:
-    old, new = vault_at(tmp_path / "job", 1), vault_at(tmp_path / "job", 2)
-    open_vault(old, ())
-    late = draft(old, state_at(1), {}, AtOnce().take)
+    old, new = checkpoints_at(tmp_path / "job", 1), checkpoints_at(tmp_path / "job", 2)
+    open_directory(old, ())
+    late = draft(old, state_at(1), {}, BlockingWriter().snapshot)
     written = [late.write()] if stage == "publishes" else []
     clear_debris(new)
     with pytest.raises((CheckpointSaveError, FileNotFoundError)):
@@ -212,15 +212,15 @@ def test_who_writes_for_a_generation_that_is_over_publishes_nothing(tmp_path: Pa
 
 def test_a_draft_is_of_its_moment(tmp_path: Path) -> None:
     """Whatever is done to the state before it is written."""
-    vault, state = vault_at(tmp_path / "job", 1), state_at(1)
-    open_vault(vault, ())
-    behind = Behind(1, print)
-    early = draft(vault, state, {}, behind.take)
+    checkpoints, state = checkpoints_at(tmp_path / "job", 1), state_at(1)
+    open_directory(checkpoints, ())
+    behind = BackgroundWriter(1, print)
+    early = draft(checkpoints, state, {}, behind.snapshot)
     for parameter in state.task.model.parameters():
         parameter.grad = torch.ones_like(parameter)
     state.optimizer.step()
     published = early.publish([early.write()])
     found = state_at(0)
-    checkpoint.load(vault.group, found, published.directory, checkpoint.verify(vault.group, published.directory))
+    checkpoint.load(checkpoints.group, found, published.directory, checkpoint.verify(checkpoints.group, published.directory))
     assert digest(found) == digest(state_at(1))
     behind.close()

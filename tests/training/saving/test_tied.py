@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
+from paceline.training.planning.sizes import parameter_count
+from paceline.training.saving import shards
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import TrainState, new_state
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
-from training.planning.sizes import parameter_count
-from training.saving import shards
-from training.spec.job import JobSpec
-from training.state import TrainState, new_state
 
 
 def gpt_spec(*, tied: bool, **training: Any) -> dict[str, Any]:

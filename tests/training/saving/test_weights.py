@@ -14,26 +14,26 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from distributed.abort import Fence
-from distributed.process_group import SoloGroup, join
-from parallelism import mesh
-from parallelism.apply import parallelize
-from parallelism.data_parallel import Alone
-from parallelism.plan import Coordinates, even_deal
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import SoloGroup, join
+from paceline.parallelism import mesh
+from paceline.parallelism.apply import parallelize
+from paceline.parallelism.data_parallel import SingleProcess
+from paceline.parallelism.plan import Coordinates, assign_evenly
+from paceline.training.build import choices_of
+from paceline.training.errors import CheckpointCorruptError, InvalidInputError, WeightsExistError
+from paceline.training.link import Broken, World
+from paceline.training.saving import checkpoint, export, weights
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import new_state, rebuild_optimizer
+from paceline.training.steps.step import LocalStepRunner
 from tests.faults import Fault, faulty_job
 from tests.parallelism.parity import NothingAsked
 from tests.ranks import run_ranks
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches
-from training.build import choices_of
-from training.errors import CheckpointCorruptError, InvalidInputError, WeightsExistError
-from training.link import Broken, World
-from training.saving import checkpoint, export, weights
-from training.saving import manifest as manifests
-from training.saving.vault import Vault
-from training.spec.job import JobSpec
-from training.state import follow_model, new_state
-from training.steps.step import Stepper
 
 CPU = torch.device("cpu")
 PLANS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -53,13 +53,13 @@ def saved(world: World, plan: str, seed: int, source: str | None, folder: str) -
     """A new model, or one with the weights at `source`, saved; its fingerprint."""
     spec = JobSpec.model_validate(under(plan, seed))
     state, sizes = new_state(spec, CPU, Path(folder)), spec.parallelism.degrees(world.world_size)
-    group = join(world, Fence(), mesh.lines(sizes))
+    group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
     parallelize(state.task.model, sizes, CPU, group, reproducible=False, choices=choices_of(spec))
-    follow_model(state, spec)
+    rebuild_optimizer(state, spec)
     if source is not None:
         weights.load_initial(state.model, Path(source), group)
     state.step = 1
-    return checkpoint.save(Vault(Path(folder), "job", 1, spec, group), state, {}).manifest.parameters_sha256 or ""
+    return checkpoint.save(CheckpointDirectory(Path(folder), "job", 1, spec, group), state, {}).manifest.parameters_sha256 or ""
 
 
 def checkpoint_of(folder: Path, plan: str, seed: int) -> tuple[Path, str]:
@@ -115,7 +115,7 @@ def test_types_and_running_statistics_are_kept(tmp_path: Path) -> None:
     state = new_state(spec, CPU, tmp_path)
     state.model.half()
     state.step = 1
-    source = checkpoint.save(Vault(tmp_path, "job", 1, spec, SoloGroup()), state, {})
+    source = checkpoint.save(CheckpointDirectory(tmp_path, "job", 1, spec, SoloGroup()), state, {})
     path = Path(export.export(source.directory, tmp_path / "out").folder)
     found = weights.find_weights(path)
     for name, tensor in state.model.state_dict().items():
@@ -127,8 +127,8 @@ def test_types_and_running_statistics_are_kept(tmp_path: Path) -> None:
 def test_transformers_read_what_was_exported_from_their_model(tmp_path: Path) -> None:
     """And their own files start a job: the names are theirs."""
     transformers = pytest.importorskip("transformers")
-    from training.models.hf import model as hf
-    from training.spec.workload import HfModel
+    from paceline.training.models.hf import model as hf
+    from paceline.training.spec.workload import HfModel
 
     config = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config |= {"vocab_size": 256, "tie_word_embeddings": True}
@@ -136,7 +136,7 @@ def test_transformers_read_what_was_exported_from_their_model(tmp_path: Path) ->
     spec = JobSpec.model_validate(tiny_gpt() | {"model": model})
     state = new_state(spec, CPU, tmp_path)
     state.step = 1
-    source = checkpoint.save(Vault(tmp_path, "job", 1, spec, SoloGroup()), state, {})
+    source = checkpoint.save(CheckpointDirectory(tmp_path, "job", 1, spec, SoloGroup()), state, {})
     export.export(source.directory, tmp_path / "out")
     state.model.config.save_pretrained(tmp_path / "out")  # type: ignore[operator, union-attr]
     read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
@@ -224,8 +224,8 @@ def first_loss_with(folder: Path, cache: Path) -> float:
     spec = JobSpec.model_validate(tiny_gpt(dropout=0.0) | {"parallelism": {"strategy": "single"}, "reproducible": False})
     state = new_state(spec, torch.device("cpu"), cache)
     state.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-    stepper = Stepper(spec, state, SoloGroup(), Alone(state.model), Coordinates(), even_deal(spec.micro_batches, 1))
-    return stepper.run(NothingAsked()).loss
+    step_runner = LocalStepRunner(spec, state, SoloGroup(), SingleProcess(state.model), Coordinates(), assign_evenly(spec.micro_batches, 1))
+    return step_runner.run(NothingAsked()).loss
 
 
 def test_a_job_starts_with_the_weights_that_another_ended_with(make_job: MakeJob, tmp_path: Path) -> None:

@@ -10,33 +10,33 @@ from typing import Any
 import pytest
 import torch
 
-from distributed.abort import Fence
-from distributed.process_group import join
-from parallelism import mesh
-from parallelism.apply import parallelize
-from parallelism.planning.shape import CPU
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.process_group import join
+from paceline.parallelism import mesh
+from paceline.parallelism.apply import parallelize
+from paceline.parallelism.model_shape import CPU
+from paceline.training.build import choices_of
+from paceline.training.link import World
+from paceline.training.planning.estimates import memory_of
+from paceline.training.saving import writers
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.saving.uncommitted import draft
+from paceline.training.saving.writers import BackgroundWriter
+from paceline.training.spec.job import JobSpec
+from paceline.training.state import new_state, rebuild_optimizer
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt
-from training.build import choices_of
-from training.link import World
-from training.planning.estimates import memory_of
-from training.saving import writers
-from training.saving.draft import draft
-from training.saving.vault import Vault
-from training.saving.writers import Behind
-from training.spec.job import JobSpec
-from training.state import follow_model, new_state
 
 TIMEOUT_SECONDS = 60.0
 
 
 def test_copies_are_what_was_there_and_used_again() -> None:
-    behind, tensor = Behind(1, print), torch.arange(6.0).reshape(2, 3)
-    first = behind.take({"a": tensor, "b": b"bytes"})
+    behind, tensor = BackgroundWriter(1, print), torch.arange(6.0).reshape(2, 3)
+    first = behind.snapshot({"a": tensor, "b": b"bytes"})
     tensor.zero_()
     assert torch.equal(first["a"], torch.arange(6.0).reshape(2, 3))
     assert first["b"] == b"bytes"
-    assert behind.take({"a": tensor})["a"].data_ptr() == first["a"].data_ptr()
+    assert behind.snapshot({"a": tensor})["a"].data_ptr() == first["a"].data_ptr()
     assert behind.submit(lambda: 7).result(TIMEOUT_SECONDS) == 7
     behind.close()
 
@@ -48,8 +48,8 @@ def test_who_writes_is_nicer_than_who_trains_however_nice_that_is(more: int) -> 
 
     def of_both() -> tuple[int, int]:
         mine = os.nice(more)
-        behind = Behind(1, print)
-        behind.take({})
+        behind = BackgroundWriter(1, print)
+        behind.snapshot({})
         try:
             return mine, behind.submit(niceness).result(TIMEOUT_SECONDS)
         finally:
@@ -64,11 +64,11 @@ def test_without_room_for_copies_training_waits_and_is_told_why(monkeypatch: pyt
     monkeypatch.setattr(writers, "available_memory_bytes", lambda: 2 * 4_000_000)
     lines: list[str] = []
     tensor = torch.zeros(1_000_000)
-    behind = Behind(2, lines.append)
-    assert behind.take({"a": tensor})["a"] is tensor
+    behind = BackgroundWriter(2, lines.append)
+    assert behind.snapshot({"a": tensor})["a"] is tensor
     assert behind.submit(lambda: 7).done()
     assert "would take 8 MB of this machine's memory, of which 8 MB are available" in lines[0]
-    assert Behind(1, lines.append).take({"a": tensor})["a"] is not tensor
+    assert BackgroundWriter(1, lines.append).snapshot({"a": tensor})["a"] is not tensor
     assert len(lines) == 1
 
 
@@ -76,18 +76,18 @@ def copied(world: World, document: dict[str, Any], folder: str) -> int:
     """Bytes of this rank's copies."""
     spec = JobSpec.model_validate(document)
     sizes = spec.parallelism.degrees(world.world_size)
-    state, group = new_state(spec, torch.device("cpu"), Path(folder)), join(world, Fence(), mesh.lines(sizes))
+    state, group = new_state(spec, torch.device("cpu"), Path(folder)), join(world, GroupAborter(), mesh.axis_group_ranks(sizes))
     parallelize(state.task.model, sizes, state.device, group, reproducible=False, choices=choices_of(spec))
-    follow_model(state, spec)
+    rebuild_optimizer(state, spec)
     copies: list[torch.Tensor] = []
-    with_copies = Behind(world.world_size, print)
+    with_copies = BackgroundWriter(world.world_size, print)
 
-    def take(values: writers.Values) -> writers.Values:
-        taken = with_copies.take(values)
-        copies.extend(value for value in taken.values() if isinstance(value, torch.Tensor))
-        return taken
+    def snapshot(values: writers.Values) -> writers.Values:
+        snapshots = with_copies.snapshot(values)
+        copies.extend(value for value in snapshots.values() if isinstance(value, torch.Tensor))
+        return snapshots
 
-    draft(Vault(Path(folder), "job", 1, spec, group), state, {}, take)
+    draft(CheckpointDirectory(Path(folder), "job", 1, spec, group), state, {}, snapshot)
     return sum(each.nbytes for each in copies)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from parallelism.plan import Degrees
+from paceline.parallelism.plan import Degrees
+from paceline.training.planning.auto import with_micro_batch
+from paceline.training.spec.job import JobSpec, json_schema
 from tests.training.specs import tiny_gpt
-from training.planning.auto import with_micro_batch
-from training.spec.job import JobSpec, json_schema
 
 FSDP = {"parallelism": {"strategy": "fsdp"}, "resources": {"nodes": 4}}
 STAGED = {"parallelism": {"pipeline": 2}, "resources": {"nodes": 2}, "fault_tolerance": {}}
@@ -65,7 +65,15 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
             {"compile": True, "parallelism": {"activation_checkpointing": "selective"}},
             "would not be compiled: what chooses the activations to keep sees single operations only; use full or none",
         ),
-        (SCRIPT | {"fault_tolerance": {"hang_seconds": 60}}, "hang_seconds needs Paceline's trainer"),
+        (
+            SCRIPT | {"fault_tolerance": {"on_nan": "skip_update"}},
+            "which asks before it updates: use stop or warn for script",
+        ),
+        (SCRIPT | {"fault_tolerance": {"on_spike": "roll_back"}}, "on_spike=roll_back needs Paceline's trainer"),
+        (
+            {"fault_tolerance": {"on_nan": "roll_back", "max_restarts": 0}},
+            "on_nan=roll_back goes back at most fault_tolerance.max_restarts=0 times",
+        ),
         ({"fault_tolerance": {"hang_seconds": 0.5}}, "hang_seconds=0.5 would take a moment's delay for a hang; use 1 or more"),
         ({"fault_tolerance": {"hang_seconds": 1800}}, "the communication itself gives up after 1800 s; use less"),
         ({"data": {"kind": "digits"}}, "model gpt does not train on data digits; it takes stdlib_text"),
@@ -80,10 +88,7 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
             RESTART | {"resources": {"nodes": 2, "max_nodes": 3}},
             "resources.max_nodes=3 is for jobs that close up: set fault_tolerance.recovery",
         ),
-        (
-            SCRIPT | {"resources": {"nodes": 2, "max_nodes": 3}},
-            "resources.max_nodes=3 is for jobs that close up: a script is started again",
-        ),
+        (SCRIPT | {"resources": {"nodes": 2, "min_nodes": 3}}, "min_nodes=3 is more than nodes=2"),
         ({"fault_tolerance": {"recovery": "restart", "spares": 1}}, "fault_tolerance.spares=1 is for jobs that close up: set"),
         (SCRIPT | SPARE, "fault_tolerance.spares=1 is for jobs that close up: a script is started again as a whole"),
         (SPARE | {"parallelism": {"strategy": "single"}}, "fault_tolerance.spares=1 is for jobs that close up: strategy single"),
@@ -136,6 +141,8 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
             "which say how they are cut; an entrypoint's model does not: leave both at 1",
         ),
         ({"parallelism": {"strategy": "single", "tensor": 2}, "resources": {"nodes": 2}}, "strategy single is one process"),
+        (SCRIPT | {"training": SHORT}, "leave training out: the script decides"),
+        ({"training": None}, "training is required: give steps or epochs"),
         (SCRIPT | {"parallelism": {"strategy": "fsdp"}}, "a script arranges its ranks by itself: leave parallelism out"),
         (SCRIPT | {"parallelism": {"activation_checkpointing": "full"}}, "a script arranges its ranks by itself"),
         ({"model": {"kind": "resnet", "depth": 21}, "data": {"kind": "cifar10", "path": "/d"}}, "use 20 or 26"),
@@ -342,3 +349,9 @@ def test_a_pipeline_is_not_reproducible_and_has_four_micro_batches_for_each_of_i
     assert (spec.micro_batch_size, spec.micro_batches) == (2, 16)
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
     assert JobSpec.model_validate(tiny_gpt(global_batch_size=5, micro_batch_size=None) | STAGED).micro_batches == 5
+
+
+def test_a_script_may_say_for_how_long_it_is_never_quiet() -> None:
+    """Its own communication has limits of its own, which nobody here knows."""
+    accepted = JobSpec.model_validate(tiny_gpt() | SCRIPT | {"fault_tolerance": {"hang_seconds": 7200}})
+    assert accepted.fault_tolerance.hang_seconds == 7200

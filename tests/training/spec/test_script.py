@@ -7,9 +7,25 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from training.spec.job import JobSpec
-from training.spec.script import Script
-from training.spec.text import load
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.script import Script
+from paceline.training.spec.text import load
+
+
+def test_a_script_may_have_several_sizes_and_starts_with_no_fewer_nodes_than_it_says() -> None:
+    spec = JobSpec.model_validate(
+        {"name": "mine", "script": {"path": "a.py"}, "resources": {"nodes": 4, "min_nodes": 2, "slots_per_node": 8}}
+    )
+    assert (spec.is_elastic_script, spec.closes_up, spec.min_ranks) == (True, False, 16)
+    grows = JobSpec.model_validate({"name": "mine", "script": {"path": "a.py"}, "resources": {"nodes": 2, "max_nodes": 3}})
+    assert (grows.is_elastic_script, grows.min_ranks) == (True, 2)
+    assert not JobSpec.model_validate({"name": "mine", "script": {"path": "a.py"}, "resources": {"nodes": 2}}).is_elastic_script
+
+
+def test_one_process_is_not_elastic() -> None:
+    document = {"name": "mine", "script": {"path": "a.py"}, "parallelism": {"strategy": "single"}, "resources": {"max_nodes": 2}}
+    with pytest.raises(ValidationError, match=r"resources\.max_nodes=2"):
+        JobSpec.model_validate(document)
 
 
 def script_of(document: Any) -> Script:

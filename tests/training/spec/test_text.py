@@ -8,7 +8,7 @@ import time
 import pytest
 import yaml
 
-from training.spec.text import load
+from paceline.training.spec.text import load
 
 
 def test_numbers_are_read_as_json_reads_them() -> None:

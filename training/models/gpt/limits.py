@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from parallelism.cut.division import why_not_divided
-from training.planning.sizes import swiglu_width
-from training.spec.workload import GptModel
+from paceline.parallelism.tensor_context.division import explain_indivisible
+from paceline.training.planning.sizes import swiglu_width
+from paceline.training.spec.workload import GptModel
 
 
 def why_not_cut(model: GptModel, *, tensor: int = 1, context: int = 1) -> str | None:
-    """What does not divide, by what, and the way out; None if everything does."""
-    if reason := why_not_divided(divided_by_tensor(model), tensor):
+    """Return which size does not divide by `tensor` or `context`, with the way out; None if all do."""
+    if reason := explain_indivisible(divided_by_tensor(model), tensor):
         return reason
     parts = tensor * (2 * context if context > 1 else 1)
     if model.context % parts:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.planning.sizes import swiglu_width
-from training.spec.workload import GptModel
+from paceline.training.planning.sizes import swiglu_width
+from paceline.training.spec.workload import GptModel
 
 
 def build(spec: GptModel) -> Gpt:
@@ -24,7 +24,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.spec = spec
         self.embedding = nn.Embedding(spec.vocab_size, spec.dim)
-        self.blocks = nn.ModuleList(Block(spec) for _ in range(spec.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(spec) for _ in range(spec.layers))
         self.norm = nn.RMSNorm(spec.dim)
         self.head = nn.Linear(spec.dim, spec.vocab_size, bias=False)
         if spec.tied_embeddings:
@@ -44,7 +44,7 @@ class Gpt(nn.Module):
         return logits
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     def __init__(self, spec: GptModel) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(spec.dim)
@@ -78,16 +78,16 @@ class Attention(nn.Module):
         return attended
 
     def by_head(self, projected: Tensor) -> Tensor:
-        """(batch, time, heads * head size) to (batch, heads, time, head size)."""
+        """Reshape (batch, time, heads * head size) to (batch, heads, time, head size)."""
         batch, time, _ = projected.shape
         return projected.view(batch, time, -1, self.head_size).transpose(1, 2)
 
 
 class CausalAttention(nn.Module):
-    """All that knows where in the sequence a row stands: rotation by position, and who may look at whom."""
+    """The part of attention that depends on positions: their rotation, and which positions attend to which."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """(batch, heads, time, head size) each; the angles (context, head size / 2) of every position that there can be."""
+        """Attend; inputs are (batch, heads, time, head size), and the angles (context, head size / 2) of all possible positions."""
         cosine, sine = cosine[: query.shape[2]], sine[: query.shape[2]]
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)

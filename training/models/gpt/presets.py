@@ -18,7 +18,7 @@ BYTES = 256
 GPT2_TOKENS = 50_304
 
 
-class Shape(TypedDict):
+class GptShape(TypedDict):
     layers: int
     heads: int
     dim: int
@@ -27,11 +27,11 @@ class Shape(TypedDict):
     tied_embeddings: bool
 
 
-def shape(layers: int, heads: int, dim: int, context: int, vocab_size: int = GPT2_TOKENS, *, tied: bool) -> Shape:
-    return Shape(layers=layers, heads=heads, dim=dim, context=context, vocab_size=vocab_size, tied_embeddings=tied)
+def shape(layers: int, heads: int, dim: int, context: int, vocab_size: int = GPT2_TOKENS, *, tied: bool) -> GptShape:
+    return GptShape(layers=layers, heads=heads, dim=dim, context=context, vocab_size=vocab_size, tied_embeddings=tied)
 
 
-PRESETS: Mapping[Preset, Shape] = {
+PRESETS: Mapping[Preset, GptShape] = {
     "gpt-1m": shape(4, 4, 144, 256, BYTES, tied=True),
     "gpt-10m": shape(8, 8, 320, 256, BYTES, tied=True),
     "gpt-30m": shape(6, 10, 640, 512, BYTES, tied=True),

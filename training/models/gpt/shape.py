@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from parallelism.planning.shape import Numbers, Shape
-from training.models.decoder import Decoder
-from training.planning.sizes import swiglu_width
-from training.spec.workload import GptModel
+from paceline.parallelism.model_shape import ModelShape, Numbers
+from paceline.training.models.decoder import Decoder
+from paceline.training.planning.sizes import swiglu_width
+from paceline.training.spec.workload import GptModel
 
 
-def shape(spec: GptModel, numbers: Numbers) -> Shape:
+def shape(spec: GptModel, numbers: Numbers) -> ModelShape:
     decoder = Decoder(
         context=spec.context,
         vocabulary=spec.vocab_size,

@@ -9,54 +9,54 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel, SequenceParallel
 
-from distributed.lines import Line
-from parallelism.cut.context_parallel import attend
-from parallelism.cut.cut_model import CannotCutError, Cutting, all_of_it
-from parallelism.cut.sequence import Contiguous, Cut, HeadTail, SequenceDropout
-from parallelism.cut.tensor_parallel import EvenSequences, apply_tensor_parallel, give_whole_logits
-from parallelism.data_parallel import OwnPart
-from parallelism.pipelines.chain import has_parameters
-from training.models.gpt.limits import why_not_cut
-from training.models.gpt.model import CausalAttention, Gpt, rotate
+from paceline.distributed.axis_groups import AxisGroup
+from paceline.parallelism.data_parallel import LocalBatch
+from paceline.parallelism.pipelines.chain import has_parameters
+from paceline.parallelism.tensor_context.context_parallel import context_attention
+from paceline.parallelism.tensor_context.sequence import Contiguous, HeadTail, SequenceDropout, SequenceShard
+from paceline.parallelism.tensor_context.shard_model import CannotShardError, ModelSharding, whole_batch
+from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding, apply_tensor_parallel, gather_logits
+from paceline.training.models.gpt.limits import why_not_cut
+from paceline.training.models.gpt.model import CausalAttention, Gpt, rotate
 
 
-def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: Line | None = None) -> Cutting:
-    """Cut a plain GPT in place over one or two axes; `tensor` is 1-D. Every rank must hold the same parameters; nothing is sent.
+def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: AxisGroup | None = None) -> ModelSharding:
+    """SequenceShard a plain GPT in place over one or two axes; `tensor` is 1-D. Every rank must hold the same parameters; nothing is sent.
 
-    Over `context` the model is trained on `own_part` of a batch of windows (batch, time + 1): this rank's chunks of them. The mean
+    Over `context` the model is trained on `local_batch` of a batch of windows (batch, time + 1): this rank's chunks of them. The mean
     over all tokens is the mean of the ranks' losses, since chunks are of equal length. In evaluation mode it takes whole sequences and gives
     whole logits, as the plain model does: over `tensor` all ranks together, over `context` each rank for itself.
     """
     assert isinstance(model, Gpt)
     ranks = 1 if tensor is None else tensor.size()
     if reason := why_not_cut(model.spec, tensor=ranks, context=context.size if context else 1):
-        raise CannotCutError(reason)
-    chunks: tuple[Cut, ...] = ()
-    own_part: OwnPart = all_of_it
+        raise CannotShardError(reason)
+    chunks: tuple[SequenceShard, ...] = ()
+    local_batch: LocalBatch = whole_batch
     if context is not None:
         layout = HeadTail(context.size, context.rank, multiple=ranks)
         cut_attention(model, layout, context)
-        chunks, own_part = (layout,), own_windows(layout)
-    runs: tuple[Cut, ...] = ()
-    even: EvenSequences | None = None
+        chunks, local_batch = (layout,), local_windows(layout)
+    runs: tuple[SequenceShard, ...] = ()
+    padding: SequencePadding | None = None
     if tensor is not None:
-        runs, even = cut_matrices(model, tensor)
+        runs, padding = cut_matrices(model, tensor)
     cut_dropout(model, (*chunks, *runs))
-    return Cutting(own_part, training=(*chunks, *runs), evaluation=runs, even=even)
+    return ModelSharding(local_batch, training=(*chunks, *runs), evaluation=runs, padding=padding)
 
 
-def cut_matrices(model: Gpt, tensor: DeviceMesh) -> tuple[tuple[Cut, ...], EvenSequences]:
-    """(what a rank has of the sequence between them, what makes it divide)"""
+def cut_matrices(model: Gpt, tensor: DeviceMesh) -> tuple[tuple[SequenceShard, ...], SequencePadding]:
+    """Shard the matrices over the tensor axis. Returns (split of the sequence between them, the hooks that make its length divide)."""
     plan = {name: style for name, style in tensor_plan(len(model.blocks)).items() if has_parameters(model.get_submodule(name))}
     apply_tensor_parallel(model, tensor, plan)
-    even = EvenSequences(tensor.size())
-    even.attach(model)
-    model.head.register_forward_hook(give_whole_logits)
-    return (Contiguous(tensor.size(), tensor.get_local_rank()),), even
+    padding = SequencePadding(tensor.size())
+    padding.attach(model)
+    model.head.register_forward_hook(gather_logits)
+    return (Contiguous(tensor.size(), tensor.get_local_rank()),), padding
 
 
-def own_windows(layout: HeadTail) -> OwnPart:
-    return lambda batch: tuple(map(layout.own_windows, batch))
+def local_windows(layout: HeadTail) -> LocalBatch:
+    return lambda batch: tuple(map(layout.local_windows, batch))
 
 
 def tensor_plan(layers: int) -> dict[str, ParallelStyle]:
@@ -87,31 +87,31 @@ def block_plan() -> dict[str, ParallelStyle]:
     }
 
 
-def cut_attention(model: Gpt, layout: HeadTail, context: Line) -> None:
+def cut_attention(model: Gpt, layout: HeadTail, context: AxisGroup) -> None:
     for name, module in list(model.named_modules()):
         if isinstance(module, CausalAttention):
             model.set_submodule(name, ContextParallelAttention(layout, context))
 
 
-def cut_dropout(model: Gpt, cuts: Sequence[Cut]) -> None:
+def cut_dropout(model: Gpt, cuts: Sequence[SequenceShard]) -> None:
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.Dropout) and module.p > 0:
             model.set_submodule(name, SequenceDropout(module.p, cuts))
 
 
 class ContextParallelAttention(CausalAttention):
-    """In training mode, of the chunks that `HeadTail.own` gives this rank."""
+    """Attention in training mode over the chunks of the sequence that `HeadTail.local` gives this rank."""
 
-    def __init__(self, layout: HeadTail, line: Line) -> None:
+    def __init__(self, layout: HeadTail, axis_group: AxisGroup) -> None:
         super().__init__()
-        self.layout, self.line = layout, line
+        self.layout, self.axis_group = layout, axis_group
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """(2 * batch, heads, chunk, head size) each."""
+        """Attend over both chunks; inputs are (2 * batch, heads, chunk, head size)."""
         if not self.training:
             return super().forward(query, key, value, cosine, sine)
         positions = self.layout.positions(query.shape[2], query.device)
         cosine, sine = cosine[positions][:, None, None], sine[positions][:, None, None]
         query, key, value = (tensor.view(2, -1, *tensor.shape[1:]) for tensor in (query, key, value))
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
-        return attend(query, key, value, self.layout, self.line).flatten(0, 1)
+        return context_attention(query, key, value, self.layout, self.axis_group).flatten(0, 1)

@@ -6,12 +6,12 @@ import functools
 
 from torch import Tensor
 
-from parallelism.pipelines.chain import Unit
-from training.models.gpt.model import Block, Gpt
+from paceline.parallelism.pipelines.chain import Unit
+from paceline.training.models.gpt.model import Gpt, TransformerBlock
 
 
 def units(model: Gpt) -> list[Unit]:
-    blocks = (block for block in model.blocks if isinstance(block, Block))
+    blocks = (block for block in model.blocks if isinstance(block, TransformerBlock))
     return [
         Unit((model.embedding,), lambda tokens: model.dropout(model.embedding(tokens))),
         *(Unit((block,), functools.partial(run_block, model, block)) for block in blocks),
@@ -19,6 +19,6 @@ def units(model: Gpt) -> list[Unit]:
     ]
 
 
-def run_block(model: Gpt, block: Block, hidden: Tensor) -> Tensor:
+def run_block(model: Gpt, block: TransformerBlock, hidden: Tensor) -> Tensor:
     output: Tensor = block(hidden, model.cosine, model.sine)
     return output

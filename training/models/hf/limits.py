@@ -4,8 +4,8 @@ configuration alone tells why, and on the ranks, which know all of its values, i
 
 from __future__ import annotations
 
-from parallelism.cut.division import why_not_divided
-from training.planning.hf_sizes import Config, llama_like
+from paceline.parallelism.tensor_context.division import explain_indivisible
+from paceline.training.planning.hf_sizes import Config, llama_like
 
 #: Families that transformers 5.23 has no plan over the tensor axis for; a test asks the package.
 WITHOUT_PLAN = frozenset({"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "mamba", "mamba2", "mpt", "opt"})
@@ -15,7 +15,8 @@ CUT_SIZES = ("num_attention_heads", "num_key_value_heads", "intermediate_size", 
 
 
 def why_not_cut(config: Config, tensor: int) -> str | None:
-    """What is in the way of so many parts, and the way out; None: nothing that these values tell."""
+    """Return why a model with this configuration cannot be sharded into `tensor` parts, with the way out; None if the configuration
+    allows it."""
     family = str(config.get("model_type"))
     if family in WITHOUT_PLAN:
         return without_plan(family, tensor)
@@ -26,7 +27,7 @@ def why_not_cut(config: Config, tensor: int) -> str | None:
                 f"{name}={share:g} with tensor={tensor} is not offered: every rank would drop the same places of its own heads or units; "
                 f"set {name} to 0, or leave tensor at 1"
             )
-    return why_not_divided(divided_by_tensor(config), tensor)
+    return explain_indivisible(divided_by_tensor(config), tensor)
 
 
 def without_plan(family: str, tensor: int) -> str:
@@ -36,7 +37,7 @@ def without_plan(family: str, tensor: int) -> str:
 
 
 def divided_by_tensor(config: Config) -> dict[str, int]:
-    """Of a family that is not known here, what the configuration gives."""
+    """Return the sizes that must divide by the tensor degree: of an unknown family, those that the configuration gives."""
     known = llama_like(config)
     values = vars(known) if known is not None else config
     return {name: size for name in CUT_SIZES if isinstance(size := values.get(name), int) and size > 0}

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from pydantic import JsonValue
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from training.errors import InvalidInputError
-from training.spec.workload import HfModel
+from paceline.distributed.torch_private import FakeTensorMode
+from paceline.training.errors import InvalidInputError
+from paceline.training.spec.workload import HfModel
 
 REQUIREMENT = "transformers==5.23.0"
 #: Of what a message quotes: some of the package's list every model that there is.
@@ -28,7 +28,7 @@ MOST_CHARACTERS = 300
 
 
 def build(spec: HfModel) -> nn.Module:
-    """In fp32, whatever the weights are stored in, and with the package's own parameter names; ready to train."""
+    """Build the model in fp32, whatever the weights are stored in, with the package's own parameter names; ready to train."""
     require_package()
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
@@ -60,7 +60,7 @@ def flops_per_sample(model: nn.Module, context: int) -> float | None:
 
 
 def vocabulary_of(model: nn.Module) -> int:
-    """How many different tokens there is an embedding for."""
+    """Return the number of rows of the embedding."""
     embedding = model.get_input_embeddings()  # type: ignore[operator]
     assert isinstance(embedding, nn.Embedding)
     return embedding.num_embeddings
@@ -122,7 +122,8 @@ def new_model(config: Any) -> nn.Module:
 
 
 def trained_model(folder: Path, config: Any) -> nn.Module:
-    """With every weight from the folder: one that is missing would be drawn at random, and silently."""
+    """Load a model with every weight from `folder`. Raises an error for a missing weight, which would otherwise silently be drawn at
+    random."""
     from transformers import AutoModelForCausalLM
 
     model, report = AutoModelForCausalLM.from_pretrained(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parallelism.planning.shape import Numbers, Shape
-from training.models.decoder import Decoder
-from training.planning.hf_sizes import LLAMA_LIKE, Config, LlamaLike, llama_like
-from training.spec.workload import HfModel
+from paceline.parallelism.model_shape import ModelShape, Numbers
+from paceline.training.models.decoder import Decoder
+from paceline.training.planning.hf_sizes import LLAMA_LIKE, Config, LlamaLike, llama_like
+from paceline.training.spec.workload import HfModel
 
 #: What else would be computed, and kept, than is counted here: values that a configuration has where it has them at all.
 ORDINARY = {"hidden_act": "silu", "attention_dropout": 0, "attn_implementation": "sdpa", "_attn_implementation": "sdpa"}
@@ -14,8 +14,8 @@ WINDOWS = {"mistral": 4096}
 FAMILIES = tuple(LLAMA_LIKE)
 
 
-def shape(model: HfModel, numbers: Numbers) -> Shape | None:
-    """None: of a folder on the nodes, of another family, or of one that computes otherwise."""
+def shape(model: HfModel, numbers: Numbers) -> ModelShape | None:
+    """Return the model's shape; None for a folder on the nodes, an unknown family, or a configuration that computes otherwise."""
     known = llama_like(model.config) if model.config is not None else None
     if model.config is None or known is None or not is_ordinary(model.config, model.context):
         return None

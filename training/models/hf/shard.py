@@ -1,7 +1,7 @@
 """How a model of transformers is cut over the tensor axis: as its own plan says, with torch's styles in the place of the package's.
 
 The package's plan cuts heads, feed-forward units and the vocabulary; between them every rank has the whole sequence. Its styles wait for the
-process group by themselves and keep parameters plain; ours go along a `Line` and leave nothing but DTensors.
+process group by themselves and keep parameters plain; ours go along a `AxisGroup` and leave nothing but DTensors.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
-from distributed.lines import Line
-from parallelism.cut.cut_model import CannotCutError, Cutting
-from parallelism.cut.plain_parameters import VocabularyParallel, WholeParameters
-from parallelism.cut.tensor_parallel import apply_tensor_parallel, plain
-from training.models.hf.limits import why_not_cut, without_plan
+from paceline.distributed.axis_groups import AxisGroup
+from paceline.distributed.torch_private import own_parameters
+from paceline.parallelism.tensor_context.plain_parameters import VocabularyParallel, WholeParameters
+from paceline.parallelism.tensor_context.shard_model import CannotShardError, ModelSharding
+from paceline.parallelism.tensor_context.tensor_parallel import apply_tensor_parallel, full_tensor
+from paceline.training.models.hf.limits import why_not_cut, without_plan
 
 #: What the package's words for a module stand for.
 STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
@@ -30,14 +31,14 @@ STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
     "rowwise_split_input": lambda: RowwiseParallel(input_layouts=Replicate()),
     "rowwise_rep": lambda: RowwiseParallel(input_layouts=Replicate()),
     "embedding_rowwise": VocabularyParallel,
-    "replicated_with_grad_allreduce": lambda: WholeParameters(apart=True),
+    "replicated_with_grad_allreduce": lambda: WholeParameters(partial_gradients=True),
     "replicate": WholeParameters,
 }
 #: What a style cuts of a module: the attribute that says how wide it is.
 CUT_WIDTHS = {"colwise": "out_features", "rowwise": "in_features", "embedding": "num_embeddings"}
 
 
-def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: Line | None = None) -> Cutting:
+def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: AxisGroup | None = None) -> ModelSharding:
     """Cut a model of transformers in place over `tensor`, which is 1-D. Every rank must hold the same parameters; nothing is sent.
 
     In training mode its logits stay cut by vocabulary, for the loss; in evaluation mode they come whole.
@@ -46,22 +47,22 @@ def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: Line |
     assert context is None  # refused at submit
     config: Any = model.config
     if reason := why_not_cut(config.get_text_config().to_dict(), tensor.size()):
-        raise CannotCutError(reason)
+        raise CannotShardError(reason)
     apply_tensor_parallel(model, tensor, tensor_plan(model, tensor.size()))
     model.register_forward_hook(whole_logits)
-    return Cutting()
+    return ModelSharding()
 
 
 def tensor_plan(model: nn.Module, tensor: int) -> dict[str, ParallelStyle]:
-    """For every module that has parameters of its own. Raises CannotCutError."""
+    """Return the sharding style of every module that has parameters of its own. Raises CannotShardError."""
     family = str(getattr(model.config, "model_type", type(model).__name__))
     words = dict(words_of_plan(model))
     if not words:
-        raise CannotCutError(without_plan(family, tensor))
+        raise CannotShardError(without_plan(family, tensor))
     if reason := next(unfit(model, words, tensor), None):
-        raise CannotCutError(f"tensor={tensor} of {family}: {reason}; leave tensor at 1, or use fsdp for its size")
+        raise CannotShardError(f"tensor={tensor} of {family}: {reason}; leave tensor at 1, or use fsdp for its size")
     whole: dict[str, ParallelStyle] = {
-        name: WholeParameters() for name, module in model.named_modules() if module._parameters and name not in words
+        name: WholeParameters() for name, module in model.named_modules() if own_parameters(module) and name not in words
     }
     plan = {name: STYLES[word]() for name, word in words.items()}
     head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
@@ -74,7 +75,7 @@ def cut_logits() -> ParallelStyle:
 
 
 def words_of_plan(model: nn.Module) -> Iterator[tuple[str, str]]:
-    """(a module or a parameter, its style), of those that the plan names. Layers have numbers, where the plan has a `*`."""
+    """Yield (a module or a parameter, its style) of the plan's entries. Layers have numbers where the plan has a `*`."""
     plan: Mapping[str, str] = getattr(model, "tp_plan", None) or {}
     for name, _ in [*model.named_modules(), *model.named_parameters()]:
         word = plan.get(re.sub(r"\.\d+(?=\.|$)", ".*", name))
@@ -93,10 +94,10 @@ def unfit(model: nn.Module, words: Mapping[str, str], tensor: int) -> Iterator[s
             yield f"{name} has {width} places, which do not divide"
     inside = tuple(f"{name.rpartition('.')[0]}." for name, word in words.items() if word == "colwise" and "." in name)
     for name, module in modules.items():
-        if module._parameters and name not in words and name.startswith(inside):
+        if own_parameters(module) and name not in words and name.startswith(inside):
             yield f"its plan says nothing of {name}, which stands between cut matrices"
 
 
 def whole_logits(model: nn.Module, inputs: Any, output: Any) -> None:
     if not model.training:
-        output.logits = plain(output.logits)
+        output.logits = full_tensor(output.logits)

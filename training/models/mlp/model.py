@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from training.spec.workload import MlpModel
+from paceline.training.spec.workload import MlpModel
 
 
 def build(spec: MlpModel, inputs: int, classes: int) -> Mlp:
@@ -23,6 +23,6 @@ class Mlp(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(batch, ...) to logits (batch, classes)."""
+        """Map (batch, ...) to logits (batch, classes)."""
         logits: Tensor = self.layers(inputs)
         return logits

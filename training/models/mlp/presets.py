@@ -8,11 +8,11 @@ from typing import Literal, TypedDict
 Preset = Literal["mlp-small", "mlp-medium", "mlp-large"]
 
 
-class Shape(TypedDict):
+class MlpShape(TypedDict):
     hidden: tuple[int, ...]
 
 
-PRESETS: Mapping[Preset, Shape] = {
+PRESETS: Mapping[Preset, MlpShape] = {
     "mlp-small": {"hidden": (128, 128)},
     "mlp-medium": {"hidden": (512, 512)},
     "mlp-large": {"hidden": (2048, 2048, 2048)},

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from parallelism.planning.shape import MASTER_BYTES, Layer, Numbers, Shape
-from training.spec.workload import MlpModel
+from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, Numbers
+from paceline.training.spec.workload import MlpModel
 
 CLASS_ID_BYTES = 8
 
 
-def shape(spec: MlpModel, inputs: int, classes: int, numbers: Numbers) -> Shape:
+def shape(spec: MlpModel, inputs: int, classes: int, numbers: Numbers) -> ModelShape:
     hidden = [
         _hidden(fan_in, fan_out, spec.dropout, numbers, number) for number, (fan_in, fan_out) in enumerate(pairwise((inputs, *spec.hidden)))
     ]
     data = Layer(name="the data", saved=MASTER_BYTES * inputs + CLASS_ID_BYTES + (numbers.compute * inputs if numbers.casts else 0))
-    return Shape((data, *hidden, head((inputs, *spec.hidden)[-1], classes, numbers), loss(classes)))
+    return ModelShape((data, *hidden, head((inputs, *spec.hidden)[-1], classes, numbers), loss(classes)))
 
 
 def _hidden(fan_in: int, fan_out: int, dropout: float, numbers: Numbers, number: int) -> Layer:
@@ -27,7 +27,7 @@ def _hidden(fan_in: int, fan_out: int, dropout: float, numbers: Numbers, number:
         matrices=(fan_in + 1) * fan_out,
         saved=element * fan_out,
         working=2 * numbers.compute * fan_out,
-        put_off=numbers.compute * (fan_in + fan_out),
+        deferred=numbers.compute * (fan_in + fan_out),
         input=numbers.compute * fan_in,
         checkpoint=element * fan_out,  # ReLU and dropout are no part of the block, which is the product alone
         flops=2 * fan_in * fan_out,
@@ -41,7 +41,7 @@ def head(fan_in: int, classes: int, numbers: Numbers) -> Layer:
         parameters=(fan_in + 1) * classes,
         matrices=(fan_in + 1) * classes,
         working=numbers.compute * (classes + fan_in),
-        put_off=numbers.compute * (fan_in + classes),
+        deferred=numbers.compute * (fan_in + classes),
         input=numbers.compute * fan_in,
         flops=2 * fan_in * classes,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parallelism.pipelines.chain import Unit, sequential_units
-from training.models.mlp.model import Mlp
+from paceline.parallelism.pipelines.chain import Unit, sequential_units
+from paceline.training.models.mlp.model import Mlp
 
 
 def units(model: Mlp) -> list[Unit]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.spec.workload import ResnetModel
+from paceline.training.spec.workload import ResnetModel
 
 CLASSES = 10
 
@@ -26,8 +26,8 @@ class Resnet(nn.Module):
         stages: list[nn.Module] = []
         fan_in = spec.width
         for width in widths:
-            stages.append(Block(fan_in, width, stride=width // fan_in))
-            stages += [Block(width, width, stride=1) for _ in range(blocks - 1)]
+            stages.append(ResidualBlock(fan_in, width, stride=width // fan_in))
+            stages += [ResidualBlock(width, width, stride=1) for _ in range(blocks - 1)]
             fan_in = width
         self.stages = nn.Sequential(*stages)
         self.head = nn.Linear(widths[-1], CLASSES)
@@ -36,13 +36,13 @@ class Resnet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 3, 32, 32) to logits (batch, 10)."""
+        """Map (batch, 3, 32, 32) to logits (batch, 10)."""
         hidden = self.stages(F.relu(self.stem(images)))
         logits: Tensor = self.head(hidden.mean(dim=(2, 3)))
         return logits
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     def __init__(self, fan_in: int, width: int, stride: int) -> None:
         super().__init__()
         self.first = convolution(fan_in, width, stride)

@@ -8,12 +8,12 @@ from typing import Literal, TypedDict
 Preset = Literal["resnet-20", "resnet-32", "resnet-44", "resnet-56", "resnet-110", "resnet-38-wide"]
 
 
-class Shape(TypedDict):
+class ResNetShape(TypedDict):
     depth: int
     width: int
 
 
-PRESETS: Mapping[Preset, Shape] = {
+PRESETS: Mapping[Preset, ResNetShape] = {
     "resnet-20": {"depth": 20, "width": 16},
     "resnet-32": {"depth": 32, "width": 16},
     "resnet-44": {"depth": 44, "width": 16},

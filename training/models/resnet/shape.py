@@ -7,17 +7,17 @@ a single image.
 
 from __future__ import annotations
 
-from parallelism.planning.shape import MASTER_BYTES, Layer, Numbers, Shape
-from training.models.mlp.shape import CLASS_ID_BYTES, head, loss
-from training.planning.sizes import convolution
-from training.spec.workload import ResnetModel
+from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, Numbers
+from paceline.training.models.mlp.shape import CLASS_ID_BYTES, head, loss
+from paceline.training.planning.sizes import convolution
+from paceline.training.spec.workload import ResnetModel
 
 SIDE = 32
 COLOURS = 3
 CLASSES = 10
 
 
-def shape(spec: ResnetModel, numbers: Numbers) -> Shape:
+def shape(spec: ResnetModel, numbers: Numbers) -> ModelShape:
     blocks = (spec.depth - 2) // 6
     images = COLOURS * SIDE**2
     data = Layer(name="the data", saved=MASTER_BYTES * images + CLASS_ID_BYTES + (numbers.compute * images if numbers.casts else 0))
@@ -29,7 +29,7 @@ def shape(spec: ResnetModel, numbers: Numbers) -> Shape:
             fan_in = width // 2 if stage and number == 0 else width
             layers.append(_stretch(f"block {stage}.{number}", (fan_in, width), width, side, before, numbers))
             before = width * side**2
-    return Shape((*layers, head(4 * spec.width, CLASSES, numbers), loss(CLASSES)))
+    return ModelShape((*layers, head(4 * spec.width, CLASSES, numbers), loss(CLASSES)))
 
 
 def _stretch(name: str, channels: tuple[int, ...], width: int, side: int, inputs: int, numbers: Numbers) -> Layer:
@@ -41,7 +41,7 @@ def _stretch(name: str, channels: tuple[int, ...], width: int, side: int, inputs
         matrices=sum(9 * each * width for each in channels),
         saved=numbers.compute * 2 * len(channels) * elements,
         working=numbers.compute * 4 * elements,  # gradients of the shortcut, of both sides of batch norm, and one made row-major
-        put_off=numbers.compute * 2 * len(channels) * elements,
+        deferred=numbers.compute * 2 * len(channels) * elements,
         reordered=numbers.compute * 2 * 9 * width**2,  # a convolution's weights and their gradient, in the kernel's layout
         input=numbers.compute * inputs,
         checkpoint=numbers.compute * elements,  # what its last ReLU made, which is the next one's input

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch.nn import functional as F
 
-from parallelism.pipelines.chain import Unit, sequential_units
-from training.models.resnet.model import Resnet
+from paceline.parallelism.pipelines.chain import Unit, sequential_units
+from paceline.training.models.resnet.model import Resnet
 
 
 def units(model: Resnet) -> list[Unit]:

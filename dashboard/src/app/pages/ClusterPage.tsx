@@ -16,7 +16,11 @@ export function ClusterPage() {
       <PageHeader title="Cluster" />
       <div className="stack">
         <SummaryTiles />
-        <NodesPanel adding={add} canChange={me?.role === "admin"} onAdding={(adding) => void navigate({ search: { add: adding || undefined } })} />
+        <NodesPanel
+          adding={add}
+          canChange={me?.role === "admin"}
+          onAdding={(adding) => void navigate({ search: { add: adding || undefined } })}
+        />
       </div>
     </>
   );

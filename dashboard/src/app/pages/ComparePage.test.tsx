@@ -11,7 +11,13 @@ function twoJobs(answer: Handler, more: Routes = {}) {
   return mockApi({
     [COMPARE]: answer,
     "GET /api/v1/training/jobs/job2": () => ok(job({ id: "job2", name: "gpt-killed", state: "completed" })),
-    "GET /api/v1/metrics/jobs/job2": () => ok(metrics({ job_id: "job2", curves: [curve({ last: [5, 4] }), curve({ generation: 2, steps: [2, 3], last: [4.5, 3] })] })),
+    "GET /api/v1/metrics/jobs/job2": () =>
+      ok(
+        metrics({
+          job_id: "job2",
+          curves: [curve({ last: [5, 4] }), curve({ generation: 2, steps: [2, 3], last: [4.5, 3] })],
+        }),
+      ),
     ...more,
   });
 }
@@ -23,18 +29,33 @@ describe("the comparison of runs", () => {
     const seen = twoJobs(() => ok({ items: [comparison()] }));
     renderApp("/compare?jobs=job1,job2");
     const panel = await panelOf("gpt-stdlib and gpt-killed");
-    expect(panel).toHaveTextContent("Same run, to the last bit: 400 of 400 steps equal, on 1 and 2 ranks, through 1 recovery.");
+    expect(panel).toHaveTextContent(
+      "Same run, to the last bit: 400 of 400 steps equal, on 1 and 2 ranks, through 1 recovery.",
+    );
     expect(within(panel).getByRole("row", { name: /gpt-killed/ })).toHaveTextContent("2, then 1");
-    expect(seen.find(({ path }) => path === "/api/v1/training/compare")!.url.searchParams.get("jobs")).toBe("job1,job2");
+    expect(seen.find(({ path }) => path === "/api/v1/training/compare")!.url.searchParams.get("jobs")).toBe(
+      "job1,job2",
+    );
     const user = userEvent.setup();
     await user.click(within(panel).getByRole("button", { name: "Copy verdict" }));
-    expect(await navigator.clipboard.readText()).toBe("gpt-stdlib and gpt-killed: same run, to the last bit: 400 of 400 steps equal, on 1 and 2 ranks, through 1 recovery");
+    expect(await navigator.clipboard.readText()).toBe(
+      "gpt-stdlib and gpt-killed: same run, to the last bit: 400 of 400 steps equal, on 1 and 2 ranks, through 1 recovery",
+    );
   });
 
-  it("says where two runs part, with the digits that tell them apart, and what their specs have different", async () => {
-    const loss = { name: "loss", compared: 300, equal: 0, first_difference: { step: 7, values: [2.12345678, 2.12345999] }, largest_relative_difference: 0.25, only_in_one: 0 };
+  it("says where two runs part, with the digits that tell them apart, and how their specs differ", async () => {
+    const loss = {
+      name: "loss",
+      compared: 300,
+      equal: 0,
+      first_difference: { step: 7, values: [2.12345678, 2.12345999] },
+      largest_relative_difference: 0.25,
+      only_in_one: 0,
+    };
     const seed = { path: "training.seed", values: ["7", "8"], changes_numbers: true, text: "" };
-    twoJobs(() => ok({ items: [comparison({ verdict: "different", same_run: false, metrics: [loss], spec_differences: [seed] })] }));
+    twoJobs(() =>
+      ok({ items: [comparison({ verdict: "different", same_run: false, metrics: [loss], spec_differences: [seed] })] }),
+    );
     renderApp("/compare?jobs=job1,job2");
     const panel = await panelOf("gpt-stdlib and gpt-killed");
     expect(panel).toHaveTextContent("step 7: 2.123457 and 2.12346");
@@ -46,12 +67,36 @@ describe("the comparison of runs", () => {
     renderApp("/compare?jobs=job1,job2");
     expect(await screen.findByText("gpt-stdlib 4 at step 2; gpt-killed 3 at step 3.")).toBeVisible();
     await userEvent.click(screen.getByRole("button", { name: "Curves as a table" }));
-    expect(within(screen.getByRole("table", { name: "Curves as a table" })).getAllByRole("row").map((row) => row.textContent)).toEqual(["Step ↓gpt-stdlibgpt-killed", "3–3", "244.5", "155"].map((text) => text.replace(" ↓", "")));
-    expect(seen.filter(({ path }) => path.startsWith("/api/v1/metrics/jobs/")).every(({ url }) => url.searchParams.get("names") === "loss")).toBe(true);
+    expect(
+      within(screen.getByRole("table", { name: "Curves as a table" }))
+        .getAllByRole("row")
+        .map((row) => row.textContent),
+    ).toEqual(["Step ↓gpt-stdlibgpt-killed", "3–3", "244.5", "155"].map((text) => text.replace(" ↓", "")));
+    expect(
+      seen
+        .filter(({ path }) => path.startsWith("/api/v1/metrics/jobs/"))
+        .every(({ url }) => url.searchParams.get("name") === "loss"),
+    ).toBe(true);
+  });
+
+  it("claims a unit of the loss only where all jobs have one", async () => {
+    twoJobs(() => ok({ items: [comparison()] }));
+    const { unmount } = renderApp("/compare?jobs=job1,job2");
+    expect(await within(await panelOf("Curves of the runs")).findByText("nats")).toBeVisible();
+    unmount();
+    const script = { ...job().spec!, model: null, script: { path: "train.py" } };
+    twoJobs(() => ok({ items: [comparison()] }), {
+      "GET /api/v1/training/jobs/job2": () => ok(job({ id: "job2", name: "gpt-killed", spec: script } as never)),
+    });
+    renderApp("/compare?jobs=job1,job2");
+    expect(await screen.findByText("gpt-stdlib 4 at step 2; gpt-killed 3 at step 3.")).toBeVisible();
+    expect(await panelOf("Curves of the runs")).not.toHaveTextContent("nats");
   });
 
   it("asks for another job when there is only one, and takes it into the URL", async () => {
-    twoJobs(() => ok({ items: [comparison()] }), { "GET /api/v1/training/jobs": () => ok(page([jobSummary(), jobSummary({ id: "job2", name: "gpt-killed" })])) });
+    twoJobs(() => ok({ items: [comparison()] }), {
+      "GET /api/v1/training/jobs": () => ok(page([jobSummary(), jobSummary({ id: "job2", name: "gpt-killed" })])),
+    });
     const { router } = renderApp("/compare?jobs=job1");
     expect(await screen.findByText("Choose another job")).toBeVisible();
     await userEvent.click(screen.getByRole("combobox", { name: "Add a job" }));
@@ -81,10 +126,12 @@ describe("the comparison of runs", () => {
 
 describe("picking jobs to compare", () => {
   it("stands in the URL of the list and leads to the comparison", async () => {
-    twoJobs(() => ok({ items: [comparison()] }), { "GET /api/v1/training/jobs": () => ok(page([jobSummary(), jobSummary({ id: "job2", name: "gpt-killed" })])) });
+    twoJobs(() => ok({ items: [comparison()] }), {
+      "GET /api/v1/training/jobs": () => ok(page([jobSummary(), jobSummary({ id: "job2", name: "gpt-killed" })])),
+    });
     const { router } = renderApp("/jobs");
-    await userEvent.click(await screen.findByRole("checkbox", { name: "Pick gpt-stdlib to compare" }));
-    await userEvent.click(await screen.findByRole("checkbox", { name: "Pick gpt-killed to compare" }));
+    await userEvent.click(await screen.findByRole("checkbox", { name: "Select gpt-stdlib to compare" }));
+    await userEvent.click(await screen.findByRole("checkbox", { name: "Select gpt-killed to compare" }));
     await waitFor(() => expect(router.state.location.search).toEqual({ pick: ["job1", "job2"] }));
     await userEvent.click(screen.getByRole("link", { name: "Compare 2 jobs" }));
     await waitFor(() => expect(router.state.location.pathname).toBe("/compare"));

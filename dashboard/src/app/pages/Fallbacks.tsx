@@ -1,8 +1,14 @@
 import { Link, useRouter, type ErrorComponentProps } from "@tanstack/react-router";
-import { EmptyState, ErrorState } from "@/components/ui/Panel";
+import { PageHeader } from "@/components/ui/PageHeader";
+import { ErrorState } from "@/components/ui/Panel";
 
 export function NotFound() {
-  return <EmptyState title="There is no such page" action={<Link to="/jobs">Go to the jobs</Link>} />;
+  return (
+    <main style={{ padding: 24 }}>
+      <PageHeader title="Page not found" subtitle="The address may be mistyped, or the page has moved." />
+      <Link to="/jobs">Back to jobs</Link>
+    </main>
+  );
 }
 
 export function RouteError({ error, reset }: ErrorComponentProps) {

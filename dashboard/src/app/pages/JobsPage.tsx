@@ -16,22 +16,54 @@ export function JobsPage() {
   const navigate = route.useNavigate();
   const query = useQuery(jobListQuery(filter));
   // Another filter or order is another list: its pages start anew.
-  const change = (part: Partial<JobFilter>) => void navigate({ search: { ...filter, pick: orNone(pick), cursor: undefined, ...part }, replace: part.q !== undefined });
+  const change = (part: Partial<JobFilter>) =>
+    void navigate({
+      search: { ...filter, pick: orNone(pick), cursor: undefined, ...part },
+      replace: part.q !== undefined,
+    });
   const choose = (picked: string[]) => void navigate({ search: { ...filter, pick: orNone(picked) }, replace: true });
   const filtered = filter.q !== undefined || filter.status !== undefined;
   const next = query.data?.next_cursor;
   return (
     <>
       <PageHeader title="Jobs" actions={<NewJob />} />
-      <Panel label="Jobs" title={<JobFilters filter={filter} onChange={change} />} actions={pick.length > 0 && <Picked ids={pick} onClear={() => choose([])} />} flush>
-        <PanelStates source={query} what="the jobs" rows={8} isEmpty={(page) => page.items.length === 0} empty={filtered ? <NothingMatches onClear={() => change({ q: undefined, status: undefined })} /> : <NoJobs />}>
-          {(page) => <JobsTable jobs={page.items} sort={filter.sort ?? "-created_at"} onSort={(sort) => change({ sort })} picked={pick} mostPicked={MOST_COMPARED} onPick={choose} />}
+      <Panel
+        label="Jobs"
+        title={<JobFilters filter={filter} onChange={change} />}
+        actions={pick.length > 0 && <Picked ids={pick} onClear={() => choose([])} />}
+        flush
+      >
+        <PanelStates
+          source={query}
+          what="the jobs"
+          rows={8}
+          isEmpty={(page) => page.items.length === 0}
+          empty={filtered ? <NothingMatches onClear={() => change({ q: undefined, status: undefined })} /> : <NoJobs />}
+        >
+          {(page) => (
+            <JobsTable
+              jobs={page.items}
+              sort={filter.sort ?? "-created_at"}
+              onSort={(sort) => change({ sort })}
+              picked={pick}
+              mostPicked={MOST_COMPARED}
+              onPick={choose}
+            />
+          )}
         </PanelStates>
       </Panel>
       {(next || filter.cursor) && (
         <nav aria-label="Pages" style={{ display: "flex", gap: 8, marginTop: 12, justifyContent: "flex-end" }}>
-          {filter.cursor && <Button variant="default" onClick={() => change({})}>First page</Button>}
-          {next && <Button variant="default" onClick={() => change({ cursor: next })}>Next page</Button>}
+          {filter.cursor && (
+            <Button variant="default" onClick={() => change({})}>
+              First page
+            </Button>
+          )}
+          {next && (
+            <Button variant="default" onClick={() => change({ cursor: next })}>
+              Next page
+            </Button>
+          )}
         </nav>
       )}
     </>
@@ -46,21 +78,45 @@ function Picked({ ids, onClear }: { ids: string[]; onClear(): void }) {
   const full = ids.length === MOST_COMPARED;
   return (
     <>
-      <span className="hint" role="status">{ids.length === 1 ? "1 picked" : `${ids.length} picked${full ? ", as many as can be compared" : ""}`}</span>
-      <Button variant="default" onClick={onClear}>Clear</Button>
-      <Button component={Link} to="/compare" search={{ jobs: ids } as never} leftSection={<IconArrowsDiff size={14} />}>{ids.length === 1 ? "Compare with…" : `Compare ${ids.length} jobs`}</Button>
+      <span className="hint" role="status">
+        {ids.length === 1 ? "1 selected" : `${ids.length} selected${full ? ", the most that can be compared" : ""}`}
+      </span>
+      <Button variant="default" onClick={onClear}>
+        Clear
+      </Button>
+      <Button component={Link} to="/compare" search={{ jobs: ids } as never} leftSection={<IconArrowsDiff size={14} />}>
+        {ids.length === 1 ? "Compare with…" : `Compare ${ids.length} jobs`}
+      </Button>
     </>
   );
 }
 
 function NewJob() {
-  return <Button component={Link} to="/jobs/new" leftSection={<IconPlus size={14} />}>New job</Button>;
+  return (
+    <Button component={Link} to="/jobs/new" leftSection={<IconPlus size={14} />}>
+      New job
+    </Button>
+  );
 }
 
 function NoJobs() {
-  return <EmptyState title="No jobs yet" action={<NewJob />}>Start from an example: a small GPT on the text of the Python standard library trains in minutes on two CPU slots. Or from a terminal: <code>paceline submit job.yaml --follow</code></EmptyState>;
+  return (
+    <EmptyState title="No jobs yet" action={<NewJob />}>
+      Start from an example: a small GPT on the text of the Python standard library trains in minutes on two CPU slots.
+      Or from a terminal: <code>paceline submit job.yaml --follow</code>
+    </EmptyState>
+  );
 }
 
 function NothingMatches({ onClear }: { onClear(): void }) {
-  return <EmptyState title="No job matches" action={<Button variant="default" onClick={onClear}>Clear filters</Button>} />;
+  return (
+    <EmptyState
+      title="No job matches"
+      action={
+        <Button variant="default" onClick={onClear}>
+          Clear filters
+        </Button>
+      }
+    />
+  );
 }

@@ -8,7 +8,7 @@ export function StoragePage() {
   const { data: me } = useQuery(meQuery);
   return (
     <>
-      <PageHeader title="Storage" subtitle="What the coordinator keeps of jobs, and for how long" />
+      <PageHeader title="Storage" subtitle="What the coordinator stores about jobs, and for how long" />
       <div className="stack">
         <StoragePanel />
         <LargestJobs canChange={me?.role === "admin" || me?.role === "member"} />

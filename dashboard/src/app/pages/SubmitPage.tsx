@@ -13,14 +13,30 @@ export function SubmitPage() {
   const navigate = route.useNavigate();
   const schema = useQuery(specSchemaQuery);
   const source = useQuery({ ...specOfJobQuery(from ?? ""), enabled: from !== undefined });
-  const initial = from === undefined ? templateNamed(template).text : source.data && stringify(source.data.spec ?? source.data.stored_spec);
-  if (initial === undefined) return <Panel label="Job document" flush><PanelStates source={source} what="the job to start from">{() => null}</PanelStates></Panel>;
+  const initial =
+    from === undefined
+      ? templateNamed(template).text
+      : source.data && stringify(source.data.spec ?? source.data.stored_spec);
+  if (initial === undefined)
+    return (
+      <Panel label="Job document" flush>
+        <PanelStates source={source} what="the job to start from">
+          {() => null}
+        </PanelStates>
+      </Panel>
+    );
   return (
     <PanelStates source={schema} what="the job schema" rows={8}>
       {(loaded) => (
         <SubmitForm
-          key={from ?? template ?? ""} schema={loaded} initial={initial} template={from === undefined ? templateNamed(template).name : undefined} view={view}
-          onView={(next) => void navigate({ search: (old) => ({ ...old, view: next === "form" ? undefined : next }), replace: true })}
+          key={from ?? template ?? ""}
+          schema={loaded}
+          initial={initial}
+          template={from === undefined ? templateNamed(template).name : undefined}
+          view={view}
+          onView={(next) =>
+            void navigate({ search: (old) => ({ ...old, view: next === "form" ? undefined : next }), replace: true })
+          }
           onTemplate={(name) => void navigate({ search: { view: view === "form" ? undefined : view, template: name } })}
           onSubmitted={(jobId) => void navigate({ to: "/jobs/$jobId", params: { jobId }, search: {} })}
         />

@@ -28,14 +28,30 @@ export function Tabs<Name extends string>({ tabs, chosen, label, counts = {}, on
       <div ref={list} className={classes.list} role="tablist" aria-label={label}>
         {tabs.map((tab) => (
           <button
-            key={tab} id={`tab-${tab}`} type="button" role="tab" className={classes.tab} aria-selected={tab === chosen} aria-controls="tab-panel"
-            tabIndex={tab === chosen ? 0 : -1} onClick={() => onChoose(tab)} onKeyDown={onKey}
+            key={tab}
+            id={`tab-${tab}`}
+            type="button"
+            role="tab"
+            className={classes.tab}
+            aria-selected={tab === chosen}
+            aria-controls="tab-panel"
+            tabIndex={tab === chosen ? 0 : -1}
+            onClick={() => onChoose(tab)}
+            onKeyDown={onKey}
           >
-            {title(tab)}{counts[tab] ? <> <span className={classes.count}>{counts[tab]}</span></> : null}
+            {title(tab)}
+            {counts[tab] ? (
+              <>
+                {" "}
+                <span className={classes.count}>{counts[tab]}</span>
+              </>
+            ) : null}
           </button>
         ))}
       </div>
-      <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>{children}</div>
+      <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
+        {children}
+      </div>
     </>
   );
 }

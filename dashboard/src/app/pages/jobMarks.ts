@@ -5,18 +5,28 @@ import { count, plural } from "@/lib/format";
 import type { Generation, Incident, Job } from "@/lib/types";
 
 export function marksOf(job: Job, incidents: readonly Incident[]): Mark[] {
-  const later = (job.generations ?? []).slice(1).map((generation) => markOf(generation, incidents.find(({ next_generation }) => next_generation === generation.generation)));
+  const later = (job.generations ?? []).slice(1).map((generation) =>
+    markOf(
+      generation,
+      incidents.find(({ next_generation }) => next_generation === generation.generation),
+    ),
+  );
   return [...later, ...incidents.filter(({ action }) => action === "gave_up").map(endMark)];
 }
 
 function markOf({ generation, start_step: step, world_size: world }: Generation, incident: Incident | undefined): Mark {
   const label = `G${generation}`;
-  const goesOn = `Generation ${generation} goes on from step ${count(step)} on ${plural(world, "rank")}`;
-  if (!incident) return { step, label, kind: "generation", text: `${goesOn}.` };
+  const continues = `Generation ${generation} continues from step ${count(step)} on ${plural(world, "rank")}`;
+  if (!incident) return { step, label, kind: "generation", text: `${continues}.` };
   const cost = costWords(incident);
-  return { step, label, kind: "incident", text: `${headline(incident)}. ${goesOn}${cost && `: ${cost}`}.` };
+  return { step, label, kind: "incident", text: `${headline(incident)}. ${continues}${cost && `: ${cost}`}.` };
 }
 
 function endMark(incident: Incident): Mark {
-  return { step: incident.step, label: "End", kind: "incident", text: `${headline(incident)}. The job ended at step ${count(incident.step)}.` };
+  return {
+    step: incident.step,
+    label: "End",
+    kind: "incident",
+    text: `${headline(incident)}. The job ended at step ${count(incident.step)}.`,
+  };
 }

@@ -13,18 +13,29 @@ describe("the performance of a job", () => {
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
     expect(await within(panel).findByText("n/a")).toBeVisible();
-    expect(panel).toHaveTextContent("MFU: n/a: nobody states the peak of a CPU.");
-    expect(panel).toHaveTextContent("12.5 %");
-    expect(within(within(panel).getByRole("table", { name: "Peak memory by rank" })).getByText("500.0 MiB")).toBeVisible();
+    expect(panel).toHaveTextContent("MFU: n/a: no peak is known of a CPU.");
+    expect(panel).toHaveTextContent("12.5%");
+    expect(
+      within(within(panel).getByRole("table", { name: "Peak memory by rank" })).getByText("500.0 MiB"),
+    ).toBeVisible();
   });
 
   it("shows MFU beside its formula and the peak", async () => {
-    const mfu = { value: 0.412, text: "41.2% of NVIDIA H100 in bf16", formula: "6N per sample, N=1,000", flops_per_sample: 6000, flops_per_second: 768_000, peak_flops: 989.5e12, devices: ["NVIDIA H100"], sources: ["NVIDIA H100 datasheet, SXM5"] };
+    const mfu = {
+      value: 0.412,
+      text: "41.2% of NVIDIA H100 in bf16",
+      formula: "6N per sample, N=1,000",
+      flops_per_sample: 6000,
+      flops_per_second: 768_000,
+      peak_flops: 989.5e12,
+      devices: ["NVIDIA H100"],
+      sources: ["NVIDIA H100 datasheet, SXM5"],
+    };
     mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ mfu })) });
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
-    expect(await within(panel).findByText("41.2 %")).toBeVisible();
-    expect(panel).toHaveTextContent("The model's arithmetic: 6N per sample, N=1,000. Peak: NVIDIA H100 datasheet, SXM5.");
+    expect(await within(panel).findByText("41.2%")).toBeVisible();
+    expect(panel).toHaveTextContent("Model FLOPs: 6N per sample, N=1,000. Peak: NVIDIA H100 datasheet, SXM5.");
   });
 });
 
@@ -34,20 +45,28 @@ describe("the bubble of a pipeline", () => {
     mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ bubble })) });
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
-    expect(await within(panel).findByText("15.0 %")).toBeVisible();
-    expect(panel).toHaveTextContent("11.1 % by the formula: 1f1b, 8 micro-batches through 2 stages on 2 ranks");
+    expect(await within(panel).findByText("15.0%")).toBeVisible();
+    expect(panel).toHaveTextContent("11.1% by the formula: 1f1b, 8 micro-batches through 2 stages on 2 ranks");
   });
 });
 
 describe("what the ranks of a job send", () => {
   it("stands by axis of the mesh, beside what goes on meanwhile", async () => {
-    const traffic = [{ axis: "tensor", rank: 1, bytes_per_step: 3 * 1024 ** 2, bytes_per_second: 12 * 1024 ** 2 }, { axis: "world", rank: 0, bytes_per_step: 240, bytes_per_second: null }];
+    const traffic = [
+      { axis: "tensor", rank: 1, bytes_per_step: 3 * 1024 ** 2, bytes_per_second: 12 * 1024 ** 2 },
+      { axis: "world", rank: 0, bytes_per_step: 240, bytes_per_second: null },
+    ];
     mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ traffic })) });
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
-    const table = await within(panel).findByRole("table", { name: "Bytes sent by axis" });
-    expect(within(table).getAllByRole("row").slice(1).map((row) => row.textContent)).toEqual(["tensor3.0 MiB12.0 MiB/s1", "all ranks240 B–0"]);
-    expect(panel).toHaveTextContent("Overlapped communication3.4 %");
+    const table = await within(panel).findByRole("table", { name: "Traffic by mesh axis" });
+    expect(
+      within(table)
+        .getAllByRole("row")
+        .slice(1)
+        .map((row) => row.textContent),
+    ).toEqual(["tensor3.0 MiB12.0 MiB/srank 1", "all ranks240 B–rank 0"]);
+    expect(panel).toHaveTextContent("Overlapped communication3.4%");
   });
 
   it("is no table where there is one rank, and no claim where nobody tells", async () => {
@@ -55,16 +74,22 @@ describe("what the ranks of a job send", () => {
     renderApp("/jobs/job1?tab=performance");
     const panel = await screen.findByRole("region", { name: "Performance" });
     expect(await within(panel).findByText("Exposed communication")).toBeVisible();
-    expect(within(panel).queryByRole("table", { name: "Bytes sent by axis" })).toBeNull();
+    expect(within(panel).queryByRole("table", { name: "Traffic by mesh axis" })).toBeNull();
     expect(panel).not.toHaveTextContent("Overlapped");
   });
 });
 
 describe("the traces of a job", () => {
   it("can be downloaded, and say why one is missing", async () => {
-    mockApi({ [`GET ${ONE}/artifacts`]: () => ok(page([artifact(), artifact({ id: "a2", rank: 1, state: "failed", bytes: 0, error: "CUPTI is not there" })])) });
+    mockApi({
+      [`GET ${ONE}/artifacts`]: () =>
+        ok(page([artifact(), artifact({ id: "a2", rank: 1, state: "failed", bytes: 0, error: "CUPTI is not there" })])),
+    });
     renderApp("/jobs/job1?tab=performance");
-    expect(await screen.findByRole("link", { name: "Download the trace of rank 0, steps 7 to 9" })).toHaveAttribute("href", `${ONE}/artifacts/a1/content`);
+    expect(await screen.findByRole("link", { name: "Download the trace of rank 0, steps 7 to 9" })).toHaveAttribute(
+      "href",
+      `${ONE}/artifacts/a1/content`,
+    );
     expect(screen.getByText("CUPTI is not there")).toBeVisible();
     expect(screen.queryByRole("link", { name: /rank 1/ })).toBeNull();
     expect(screen.getByRole("link", { name: "Curves for TensorBoard" })).toHaveAttribute("href", `${ONE}/tensorboard`);
@@ -72,28 +97,36 @@ describe("the traces of a job", () => {
 
   it("are asked for with the ranks that were named, one request at a time", async () => {
     let asked: ReturnType<typeof profileRequest> | null = null;
-    const seen = mockApi({ [`GET ${ONE}/profile`]: () => ok(asked), [`POST ${ONE}/profile`]: () => ok((asked = profileRequest({ ranks: [0, 3] })), 201) });
+    const seen = mockApi({
+      [`GET ${ONE}/profile`]: () => ok(asked),
+      [`POST ${ONE}/profile`]: () => ok((asked = profileRequest({ ranks: [0, 3] })), 201),
+    });
     renderApp("/jobs/job1?tab=performance");
-    const form = await screen.findByRole("form", { name: "Ask for a trace" });
+    const form = await screen.findByRole("form", { name: "Record a trace" });
     await userEvent.clear(within(form).getByLabelText("Ranks"));
     await userEvent.type(within(form).getByLabelText("Ranks"), "0, 3");
-    await userEvent.click(within(form).getByRole("button", { name: "Trace the next steps" }));
+    await userEvent.click(within(form).getByRole("button", { name: "Record a trace" }));
     expect(await within(form).findByText("Waiting for 2 ranks to trace 3 steps")).toBeVisible();
-    expect(within(form).getByRole("button", { name: "Trace the next steps" })).toBeDisabled();
+    expect(within(form).getByRole("button", { name: "Record a trace" })).toBeDisabled();
     const sent = seen.find(({ method, path }) => method === "POST" && path === `${ONE}/profile`)!;
     expect(sent.body).toEqual({ steps: 3, ranks: [0, 3] });
     expect(sent.headers.get("Idempotency-Key")).toBeTruthy();
   });
 
   it("say what the coordinator objects to", async () => {
-    mockApi({ [`POST ${ONE}/profile`]: () => problem(409, "cannot_profile", "ranks=0: job gpt runs with the ranks 1 to 1") });
+    mockApi({
+      [`POST ${ONE}/profile`]: () => problem(409, "cannot_profile", "ranks=0: job gpt runs with the ranks 1 to 1"),
+    });
     renderApp("/jobs/job1?tab=performance");
-    await userEvent.click(await screen.findByRole("button", { name: "Trace the next steps" }));
+    await userEvent.click(await screen.findByRole("button", { name: "Record a trace" }));
     expect(await screen.findByText("ranks=0: job gpt runs with the ranks 1 to 1")).toBeVisible();
   });
 
   it("are deleted after naming what is lost", async () => {
-    const seen = mockApi({ [`GET ${ONE}/artifacts`]: () => ok(page([artifact()])), [`DELETE ${ONE}/artifacts/a1`]: () => ok(undefined, 204) });
+    const seen = mockApi({
+      [`GET ${ONE}/artifacts`]: () => ok(page([artifact()])),
+      [`DELETE ${ONE}/artifacts/a1`]: () => ok(undefined, 204),
+    });
     renderApp("/jobs/job1?tab=performance");
     await userEvent.click(await screen.findByRole("button", { name: /^Delete the trace of rank 0/ }));
     const dialog = await screen.findByRole("dialog", { name: "Delete the trace of rank 0?" });

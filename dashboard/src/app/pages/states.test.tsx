@@ -22,37 +22,158 @@ const noLogs = () => ok({ items: [], next_after: 0, complete: false });
 
 const CASES: Case[] = [
   {
-    address: "/jobs", panel: "Jobs", route: "GET /api/v1/training/jobs", what: "the jobs", shown: /gpt-stdlib/, empty: /No jobs yet/, key: keys.jobs,
-    data: () => ok(page([job()])), nothing: () => ok(page([])),
+    address: "/jobs",
+    panel: "Jobs",
+    route: "GET /api/v1/training/jobs",
+    what: "the jobs",
+    shown: /gpt-stdlib/,
+    empty: /No jobs yet/,
+    key: keys.jobs,
+    data: () => ok(page([job()])),
+    nothing: () => ok(page([])),
   },
   {
-    address: "/jobs/job1?tab=checkpoints", panel: "Checkpoints", route: "GET /api/v1/checkpoints/jobs/job1", what: "the checkpoints", shown: /eval_loss 2.4/, empty: /No checkpoint yet/,
-    key: keys.checkpoints("job1"), nothing: () => ok(page([])),
-    data: () => ok(page([{ id: "c", job_id: "job1", step: 1, generation: 1, state: "committed", directory: "/", bytes: 1, manifest_sha256: "", metrics: { eval_loss: 2.4 }, best: false, latest: true, pinned: false, deleted_next: false, used_by: [], created_at: "2026-11-20T09:00:00Z" }])),
+    address: "/jobs/job1?tab=checkpoints",
+    panel: "Checkpoints",
+    route: "GET /api/v1/checkpoints/jobs/job1",
+    what: "the checkpoints",
+    shown: /eval_loss 2.4/,
+    empty: /No checkpoint yet/,
+    key: keys.checkpoints("job1"),
+    nothing: () => ok(page([])),
+    data: () =>
+      ok(
+        page([
+          {
+            id: "c",
+            job_id: "job1",
+            step: 1,
+            generation: 1,
+            state: "committed",
+            directory: "/",
+            bytes: 1,
+            manifest_sha256: "",
+            metrics: { eval_loss: 2.4 },
+            best: false,
+            latest: true,
+            pinned: false,
+            deleted_next: false,
+            used_by: [],
+            created_at: "2026-11-20T09:00:00Z",
+          },
+        ]),
+      ),
   },
   {
-    address: "/jobs/job1?tab=timeline", panel: "Timeline", route: "GET /api/v1/training/jobs/job1/events", what: "the timeline", shown: /Job submitted/, empty: /Nothing has happened yet/, key: keys.events("job1"),
-    data: () => ok({ items: [{ seq: 1, time: "2026-11-20T09:00:00Z", type: "job.submitted", actor: { kind: "user", id: "u", name: "ada" }, cause: "", message: "Job submitted", data: {} }], next_after: 1 }), nothing: noEvents,
+    address: "/jobs/job1?tab=timeline",
+    panel: "Timeline",
+    route: "GET /api/v1/training/jobs/job1/events",
+    what: "the timeline",
+    shown: /Job submitted/,
+    empty: /Nothing has happened yet/,
+    key: keys.events("job1"),
+    data: () =>
+      ok({
+        items: [
+          {
+            seq: 1,
+            time: "2026-11-20T09:00:00Z",
+            type: "job.submitted",
+            actor: { kind: "user", id: "u", name: "ada" },
+            cause: "",
+            message: "Job submitted",
+            data: {},
+          },
+        ],
+        next_after: 1,
+      }),
+    nothing: noEvents,
   },
   {
-    address: "/jobs/job1?tab=logs", panel: "Logs", route: "GET /api/v1/training/jobs/job1/logs", what: "the logs", shown: /./, empty: /No output yet/, key: ["logs"],
-    data: () => ok({ items: [{ seq: 1, rank: 0, generation: 1, time: "2026-11-20T09:00:00Z", level: "info", text: "hello" }], next_after: 1, complete: false }), nothing: noLogs,
+    address: "/jobs/job1?tab=logs",
+    panel: "Logs",
+    route: "GET /api/v1/training/jobs/job1/logs",
+    what: "the logs",
+    shown: /./,
+    empty: /No output yet/,
+    key: ["logs"],
+    data: () =>
+      ok({
+        items: [{ seq: 1, rank: 0, generation: 1, time: "2026-11-20T09:00:00Z", level: "info", text: "hello" }],
+        next_after: 1,
+        complete: false,
+      }),
+    nothing: noLogs,
   },
   {
-    address: "/jobs/job1?tab=incidents", panel: "Incidents", route: "GET /api/v1/training/jobs/job1/incidents", what: "the incidents", shown: /killed by SIGKILL/, empty: /No rank of this job has failed/,
-    key: keys.incidents("job1"), data: () => ok([incident()]), nothing: () => ok([]),
+    address: "/jobs/job1?tab=incidents",
+    panel: "Incidents",
+    route: "GET /api/v1/training/jobs/job1/incidents",
+    what: "the incidents",
+    shown: /killed by SIGKILL/,
+    empty: /No rank of this job has failed/,
+    key: keys.incidents("job1"),
+    data: () => ok([incident()]),
+    nothing: () => ok([]),
   },
   {
-    address: "/jobs/job1?tab=incidents", panel: "Goodput", route: "GET /api/v1/training/jobs/job1/goodput", what: "the goodput", shown: /98.0 %/, empty: /No time to account for yet/,
-    key: keys.goodput("job1"), data: () => ok(goodput()), nothing: () => ok(goodput({ parts: [] })),
+    address: "/jobs/job1?tab=incidents",
+    panel: "Goodput",
+    route: "GET /api/v1/training/jobs/job1/goodput",
+    what: "the goodput",
+    shown: /98.0%/,
+    empty: /No time to account for yet/,
+    key: keys.goodput("job1"),
+    data: () => ok(goodput()),
+    nothing: () => ok(goodput({ parts: [] })),
   },
   {
-    address: "/jobs/job1?tab=incidents", panel: "Samples", route: "GET /api/v1/training/jobs/job1/samples", what: "the audit of samples", shown: /exactly once/, empty: /No step to audit yet/,
-    key: keys.samples("job1"), data: () => ok(audit()), nothing: () => ok(audit({ steps: 0, exactly_once: null, ranges: [] })),
+    address: "/jobs/job1?tab=incidents",
+    panel: "Samples",
+    route: "GET /api/v1/training/jobs/job1/samples",
+    what: "the audit of samples",
+    shown: /exactly once/,
+    empty: /No step to audit yet/,
+    key: keys.samples("job1"),
+    data: () => ok(audit()),
+    nothing: () => ok(audit({ steps: 0, exactly_once: null, ranges: [] })),
   },
   {
-    address: "/cluster", panel: "Nodes", route: "GET /api/v1/cluster/nodes", what: "the nodes", shown: /no GPU/, empty: /No nodes yet/, key: keys.nodes,
-    data: () => ok(page([{ id: "n", name: "node-a", state: "ready", device: "cpu", slots: [], gpus: [], gpu_note: "no GPU", host: null, address: "", cpu_count: 1, memory_bytes: 1, hostname: "", platform: "", versions: {}, labels: {}, clock_skew_seconds: null, heartbeat_age_seconds: 1, backlog_records: 0, drain_blocked_by: [], joined_at: "2026-11-20T09:00:00Z", revision: 1 }])),
+    address: "/cluster",
+    panel: "Nodes",
+    route: "GET /api/v1/cluster/nodes",
+    what: "the nodes",
+    shown: /no GPU/,
+    empty: /No nodes yet/,
+    key: keys.nodes,
+    data: () =>
+      ok(
+        page([
+          {
+            id: "n",
+            name: "node-a",
+            state: "ready",
+            device: "cpu",
+            slots: [],
+            gpus: [],
+            gpu_note: "no GPU",
+            host: null,
+            address: "",
+            cpu_count: 1,
+            memory_bytes: 1,
+            hostname: "",
+            platform: "",
+            versions: {},
+            labels: {},
+            clock_skew_seconds: null,
+            heartbeat_age_seconds: 1,
+            backlog_records: 0,
+            drain_blocked_by: [],
+            joined_at: "2026-11-20T09:00:00Z",
+            revision: 1,
+          },
+        ]),
+      ),
     nothing: () => ok(page([])),
   },
 ];
@@ -76,7 +197,9 @@ describe.each(CASES)("$panel at $address", ({ address, panel, route, what, data,
 
   it("shows the error's code and can be retried", async () => {
     let broken = true;
-    mockApi({ [route]: (request) => (broken ? problem(500, "database_locked", "The database is locked.") : data(request)) });
+    mockApi({
+      [route]: (request) => (broken ? problem(500, "database_locked", "The database is locked.") : data(request)),
+    });
     renderApp(address);
     const region = await panelOf(panel);
     expect(await within(region).findByText(/database_locked/)).toBeVisible();
@@ -94,7 +217,7 @@ describe.each(CASES)("$panel at $address", ({ address, panel, route, what, data,
     await waitFor(() => expect(within(region).queryByRole("status", { name: `Loading ${what}` })).toBeNull());
     broken = true;
     await act(() => client.invalidateQueries({ queryKey: [...key] }));
-    expect(await within(region).findByText(/Stale: last news .* ago \(/)).toBeVisible();
+    expect(await within(region).findByText(/Could not refresh \(.*\)\. Showing data from .* ago\./)).toBeVisible();
     expect(region).toHaveTextContent(shown);
   });
 });
@@ -109,7 +232,7 @@ describe("the curves", () => {
   it("show each reported metric with its summary sentence", async () => {
     mockApi();
     renderApp("/jobs/job1");
-    expect(await screen.findByText("4 nats at step 2; best 4 near step 2.")).toBeVisible();
+    expect(await screen.findByText("4 nats at step 2; min 4 near step 2.")).toBeVisible();
   });
 
   it("show the error's code", async () => {

@@ -7,6 +7,8 @@ interface Props {
   title: string;
   children: ReactNode;
   verb: string;
+  /** The safe way out. */
+  keep?: string;
   busy?: boolean;
   error?: unknown;
   onConfirm(): void;
@@ -14,14 +16,41 @@ interface Props {
 }
 
 /** Before something is destroyed: names the object and the loss; the safe way out has the focus. */
-export function Confirm({ opened, title, children, verb, busy = false, error, onConfirm, onClose }: Props) {
+export function Confirm({
+  opened,
+  title,
+  children,
+  verb,
+  keep = "Cancel",
+  busy = false,
+  error,
+  onConfirm,
+  onClose,
+}: Props) {
   return (
-    <Modal opened={opened} onClose={onClose} title={title} centered size="md" closeButtonProps={{ "aria-label": "Close" }}>
-      <Text size="sm" component="div">{children}</Text>
-      {error ? <Text size="sm" mt="sm" role="alert" c="var(--bad-text)">{asApiError(error).message}</Text> : null}
+    <Modal
+      opened={opened}
+      onClose={onClose}
+      title={title}
+      centered
+      size="md"
+      closeButtonProps={{ "aria-label": "Close" }}
+    >
+      <Text size="sm" component="div">
+        {children}
+      </Text>
+      {error ? (
+        <Text size="sm" mt="sm" role="alert" c="var(--bad-text)">
+          {asApiError(error).message}
+        </Text>
+      ) : null}
       <Group justify="flex-end" mt="lg" gap="xs">
-        <Button variant="default" onClick={onClose} data-autofocus>Keep it</Button>
-        <Button color="red.8" loading={busy} onClick={onConfirm}>{verb}</Button>
+        <Button variant="default" onClick={onClose} data-autofocus>
+          {keep}
+        </Button>
+        <Button color="red.8" loading={busy} onClick={onConfirm}>
+          {verb}
+        </Button>
       </Group>
     </Modal>
   );

@@ -6,7 +6,12 @@ export function CopyAction({ value, label = "Copy" }: { value: string; label?: s
   return (
     <CopyButton value={value}>
       {({ copied, copy }) => (
-        <Button size="compact-xs" variant="default" leftSection={copied ? <IconCheck size={13} /> : <IconCopy size={13} />} onClick={copy}>
+        <Button
+          size="compact-xs"
+          variant="default"
+          leftSection={copied ? <IconCheck size={13} /> : <IconCopy size={13} />}
+          onClick={copy}
+        >
           <span aria-live="polite">{copied ? "Copied" : label}</span>
         </Button>
       )}

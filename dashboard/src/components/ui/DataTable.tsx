@@ -1,5 +1,12 @@
 /** The one table: headless columns from TanStack Table, our markup; over 200 rows it draws only what is in view. */
-import { createSortedRowModel, rowSortingFeature, sortFns, tableFeatures, useTable, type ColumnDef } from "@tanstack/react-table";
+import {
+  createSortedRowModel,
+  rowSortingFeature,
+  sortFns,
+  tableFeatures,
+  useTable,
+  type ColumnDef,
+} from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useRef, type ReactNode } from "react";
 import classes from "./DataTable.module.css";
@@ -33,20 +40,36 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, row
   const scroller = useRef<HTMLDivElement>(null);
   const sorted = table.getRowModel().rows;
   const virtual = useVirtualizer({
-    count: sorted.length, enabled: sorted.length > VIRTUAL_FROM, estimateSize: () => ROW_HEIGHT, getScrollElement: () => scroller.current, overscan: 20,
+    count: sorted.length,
+    enabled: sorted.length > VIRTUAL_FROM,
+    estimateSize: () => ROW_HEIGHT,
+    getScrollElement: () => scroller.current,
+    overscan: 20,
   });
   const window = sorted.length > VIRTUAL_FROM ? virtual.getVirtualItems() : null;
   const shown = window ? window.map((item) => sorted[item.index]!) : sorted;
   const above = window?.[0]?.start ?? 0;
   const below = window ? virtual.getTotalSize() - (window.at(-1)?.end ?? 0) : 0;
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
-    <div ref={scroller} className={classes.scroller} data-tall={window !== null || undefined} role="region" aria-label={`${label}, scrollable`} tabIndex={0}>
+    <div
+      ref={scroller}
+      className={classes.scroller}
+      data-tall={window !== null || undefined}
+      role="region"
+      aria-label={`${label}, scrollable`}
+      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+      tabIndex={0}
+    >
       <table className={classes.table} aria-label={label} aria-rowcount={sorted.length + 1}>
         <thead>
           <tr>
             {table.getHeaderGroups()[0]!.headers.map((header, index) => (
-              <HeaderCell key={header.id} column={columns[index]!} sorted={header.column.getIsSorted()} onSort={header.column.getToggleSortingHandler()} />
+              <HeaderCell
+                key={header.id}
+                column={columns[index]!}
+                sorted={header.column.getIsSorted()}
+                onSort={header.column.getToggleSortingHandler()}
+              />
             ))}
           </tr>
         </thead>
@@ -55,7 +78,9 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, row
           {shown.map((row) => (
             <tr key={row.id} {...flags(rowProps?.(row.original))}>
               {columns.map((column) => (
-                <td key={column.id} data-numeric={column.numeric || undefined} data-prose={column.prose || undefined}>{column.cell(row.original)}</td>
+                <td key={column.id} data-numeric={column.numeric || undefined} data-prose={column.prose || undefined}>
+                  {column.cell(row.original)}
+                </td>
               ))}
             </tr>
           ))}
@@ -71,7 +96,9 @@ function flags(props: Record<string, boolean | undefined> = {}) {
   return Object.fromEntries(Object.entries(props).map(([name, on]) => [name, on || undefined]));
 }
 
-function toDefinitions<Row extends object>(columns: readonly Column<Row>[]): ColumnDef<typeof features, Row, unknown>[] {
+function toDefinitions<Row extends object>(
+  columns: readonly Column<Row>[],
+): ColumnDef<typeof features, Row, unknown>[] {
   return columns.map((column) => ({
     id: column.id,
     header: column.header,

@@ -1,21 +1,40 @@
+import { Link } from "@tanstack/react-router";
 import { howItEnded, itsWords, lastLines, unseenTraceback } from "@/lib/failures";
 import { plural } from "@/lib/format";
 import type { Failure } from "@/lib/types";
 import classes from "./FailureDetails.module.css";
 
-/** What a rank left behind: its last lines, its traceback if they do not show it, and, folded, the other ranks. */
-export function FailureDetails({ failure, open = false }: { failure: Failure; open?: boolean }) {
+/** What a rank left behind: its last lines, its traceback if they do not show it, and, folded, the other ranks. Where it left nothing, its log may have more. */
+export function FailureDetails({ jobId, failure, open = false }: { jobId: string; failure: Failure; open?: boolean }) {
   const lines = lastLines(failure);
   const traceback = unseenTraceback(failure);
   const victims = failure.victims ?? [];
   return (
     <>
-      {lines.length > 0 && <Folded title={`Last ${plural(lines.length, "line")} of rank ${failure.rank}`} text={lines.join("\n")} open={open} />}
+      {lines.length > 0 && (
+        <Folded
+          title={`Last ${plural(lines.length, "line")} of rank ${failure.rank}`}
+          text={lines.join("\n")}
+          open={open}
+        />
+      )}
       {traceback && <Folded title="Traceback" text={traceback} open={open && lines.length === 0} />}
-      {lines.length === 0 && !traceback && <p className={classes.none}>It printed nothing before that.</p>}
+      {lines.length === 0 && !traceback && (
+        <Link
+          className={classes.log}
+          to="/jobs/$jobId"
+          params={{ jobId }}
+          search={{ tab: "logs", logRank: failure.rank } as never}
+        >
+          Log of rank {failure.rank}
+        </Link>
+      )}
       <Others title="with the same failure" ranks={victims.filter(({ share }) => share === "same")} />
-      <Others title="with another failure of its own" ranks={victims.filter(({ share }) => share === "also")} />
-      <Others title="dragged down by it" ranks={victims.filter(({ share }) => share !== "same" && share !== "also")} />
+      <Others title="with a different failure" ranks={victims.filter(({ share }) => share === "also")} />
+      <Others
+        title="that failed as a result"
+        ranks={victims.filter(({ share }) => share !== "same" && share !== "also")}
+      />
     </>
   );
 }
@@ -30,7 +49,9 @@ function Folded({ title, text, open }: { title: string; text: string; open: bool
     <details className={classes.details} open={open}>
       <summary>{title}</summary>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a region that scrolls must be reachable by keyboard */}
-      <pre ref={showEnd} className={classes.lines} tabIndex={0} role="region" aria-label={title}>{text}</pre>
+      <pre ref={showEnd} className={classes.lines} tabIndex={0} role="region" aria-label={title}>
+        {text}
+      </pre>
     </details>
   );
 }
@@ -39,7 +60,9 @@ function Others({ title, ranks }: { title: string; ranks: readonly Failure[] }) 
   if (ranks.length === 0) return null;
   return (
     <details className={classes.details}>
-      <summary>{plural(ranks.length, "rank")} {title}</summary>
+      <summary>
+        {plural(ranks.length, "rank")} {title}
+      </summary>
       <ul className={classes.victims}>
         {ranks.map((rank) => (
           <li key={rank.rank}>

@@ -23,7 +23,14 @@ export function Panel({ title, unit, label, actions, flush = false, children }: 
     <section className={classes.panel} aria-label={name}>
       {(title || actions) && (
         <header className={classes.header}>
-          {typeof title === "string" ? <h2 className={classes.title}>{title}{unit && <span className={classes.unit}>{unit}</span>}</h2> : <div className={classes.tools}>{title}</div>}
+          {typeof title === "string" ? (
+            <h2 className={classes.title}>
+              {title}
+              {unit && <span className={classes.unit}>{unit}</span>}
+            </h2>
+          ) : (
+            <div className={classes.tools}>{title}</div>
+          )}
           <div className={classes.actions}>{actions}</div>
         </header>
       )}
@@ -52,9 +59,21 @@ interface StatesProps<T> {
   children(data: T): ReactNode;
 }
 
-export function PanelStates<T>({ source, what, empty, isEmpty, rows = 3, staleSince = null, children }: StatesProps<T>) {
+export function PanelStates<T>({
+  source,
+  what,
+  empty,
+  isEmpty,
+  rows = 3,
+  staleSince = null,
+  children,
+}: StatesProps<T>) {
   if (source.data === undefined) {
-    return source.error ? <ErrorState error={source.error} what={what} onRetry={source.refetch} /> : <LoadingState rows={rows} what={what} />;
+    return source.error ? (
+      <ErrorState error={source.error} what={what} onRetry={source.refetch} />
+    ) : (
+      <LoadingState rows={rows} what={what} />
+    );
   }
   const since = source.error ? source.dataUpdatedAt : staleSince;
   return (
@@ -108,7 +127,8 @@ function StaleState({ since, error, onRetry }: { since: number; error: unknown; 
     <div className={classes.stale} role="status">
       <IconClockPause size={15} aria-hidden />
       <span>
-        Stale: last news {age(now - since)} ago{error ? ` (${asApiError(error).code})` : ", reconnecting"}
+        {error ? `Could not refresh (${asApiError(error).code}).` : "Connection lost, reconnecting."} Showing data from{" "}
+        {age(now - since)} ago.
       </span>
       <RetryButton onRetry={onRetry} />
     </div>

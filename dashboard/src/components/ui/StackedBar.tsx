@@ -20,9 +20,15 @@ export function StackedBar({ parts, label, size = "md" }: Props) {
   const total = parts.reduce((sum, { value }) => sum + value, 0);
   return (
     <div className={classes.bar} role="img" aria-label={label} title={label} data-size={size}>
-      {parts.filter(({ value }) => value > 0).map(({ name, value, color }) => (
-        <span key={name} className={classes.part} style={{ flexGrow: (100 * value) / total, background: `var(${color})` }} />
-      ))}
+      {parts
+        .filter(({ value }) => value > 0)
+        .map(({ name, value, color }) => (
+          <span
+            key={name}
+            className={classes.part}
+            style={{ flexGrow: (100 * value) / total, background: `var(${color})` }}
+          />
+        ))}
     </div>
   );
 }

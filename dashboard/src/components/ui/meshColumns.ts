@@ -13,7 +13,9 @@ export function meshColumns<Row extends Placed>(rows: readonly Row[]): Column<Ro
 
 function placeColumn<Row extends Placed>(axis: string): Column<Row> {
   return {
-    id: `axis-${axis}`, header: axis[0]!.toUpperCase() + axis.slice(1), numeric: true,
+    id: `axis-${axis}`,
+    header: axis[0]!.toUpperCase() + axis.slice(1),
+    numeric: true,
     cell: ({ place }) => place?.[axis] ?? MISSING,
     value: ({ place }) => place?.[axis] ?? Infinity,
   };

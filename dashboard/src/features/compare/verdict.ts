@@ -3,7 +3,12 @@ import type { Tone } from "@/components/ui/StateBadge";
 import { count } from "@/lib/format";
 import type { AnyFloat, Comparison, MetricComparison } from "@/lib/types";
 
-const TONES: Partial<Record<Comparison["verdict"], Tone>> = { same: "good", same_so_far: "good", close: "warn", diverged: "warn" };
+const TONES: Partial<Record<Comparison["verdict"], Tone>> = {
+  same: "good",
+  same_so_far: "good",
+  close: "warn",
+  diverged: "warn",
+};
 
 export function seen({ verdict, same_run: same }: Comparison): { tone: Tone; same: boolean } {
   return { tone: TONES[verdict] ?? "neutral", same };
@@ -14,7 +19,9 @@ const MOST_DIGITS = 17;
 /** Values that differ, with the digits that tell them apart. */
 export function apart(values: readonly AnyFloat[]): string {
   for (let digits = 4; digits < MOST_DIGITS; digits++) {
-    const short = values.map((value) => (typeof value === "number" ? String(Number(value.toPrecision(digits))) : value));
+    const short = values.map((value) =>
+      typeof value === "number" ? String(Number(value.toPrecision(digits))) : value,
+    );
     if (new Set(short).size === values.length) return short.join(" and ");
   }
   return values.join(" and ");

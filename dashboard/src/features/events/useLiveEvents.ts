@@ -12,7 +12,14 @@ const COALESCE_MS = 150;
 /** What an event makes stale. */
 export function staleAfter(event: Event): QueryKey[] {
   const stale: QueryKey[] = [];
-  if (event.job_id) stale.push(keys.jobs, keys.events(event.job_id), keys.incidents(event.job_id), keys.goodput(event.job_id), keys.summary);
+  if (event.job_id)
+    stale.push(
+      keys.jobs,
+      keys.events(event.job_id),
+      keys.incidents(event.job_id),
+      keys.goodput(event.job_id),
+      keys.summary,
+    );
   if (event.job_id && event.type.startsWith("checkpoint")) stale.push(keys.checkpoints(event.job_id));
   if (event.node_id || event.type.startsWith("node") || event.type === "job.state") stale.push(keys.cluster);
   if (event.type.startsWith("cluster.disk") || event.type.startsWith("job.data")) stale.push(keys.storage);
@@ -35,7 +42,8 @@ export function useLiveEvents(): StreamStatus {
         flush(client, stale.current);
       }, COALESCE_MS);
     },
-    onMissed: () => refresh(client, { predicate: ({ queryKey }) => queryKey[0] !== "metrics" && queryKey[0] !== "logs" }),
+    onMissed: () =>
+      refresh(client, { predicate: ({ queryKey }) => queryKey[0] !== "metrics" && queryKey[0] !== "logs" }),
   });
 }
 

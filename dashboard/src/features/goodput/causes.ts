@@ -36,5 +36,7 @@ export function shareOf(share: number): string {
 
 /** Every figure of the bar. */
 export function accountOf({ parts }: Goodput): string {
-  return parts.map(({ cause, share, seconds }) => `${nameOf(cause).toLowerCase()} ${shareOf(share)} (${timeOf(seconds)})`).join(", ");
+  return parts
+    .map(({ cause, share, seconds }) => `${nameOf(cause).toLowerCase()} ${shareOf(share)} (${timeOf(seconds)})`)
+    .join(", ");
 }

@@ -12,18 +12,26 @@ interface PhaseLook {
 }
 
 export const PHASES: Record<PhaseName, PhaseLook> = {
-  detect: { label: "Detect", color: "--series-2", meaning: "from the fault until the coordinator knew of it" },
-  decide: { label: "Decide", color: "--series-4", meaning: "until it had decided what to do" },
-  place: { label: "Place", color: "--mark-2", meaning: "until it had slots again" },
-  fence: { label: "Fence", color: "--series-5", meaning: "until the old ranks were freed to go on, or gone" },
-  rebuild: { label: "Rebuild", color: "--series-3", meaning: "until their process group stood again" },
-  transfer: { label: "Transfer", color: "--series-1", meaning: "until all had the newest committed state" },
-  first_step: { label: "First step", color: "--series-6", meaning: "until the next step was finished" },
+  detect: { label: "Detect", color: "--series-2", meaning: "from the fault until the coordinator learned of it" },
+  decide: { label: "Decide", color: "--series-4", meaning: "until the coordinator had decided what to do" },
+  place: { label: "Place", color: "--mark-2", meaning: "until the job had slots again" },
+  fence: { label: "Fence", color: "--series-5", meaning: "until the old ranks were released or terminated" },
+  rebuild: { label: "Rebuild", color: "--series-3", meaning: "until the process group was re-established" },
+  transfer: { label: "Transfer", color: "--series-1", meaning: "until all ranks had the newest committed state" },
+  first_step: { label: "First step", color: "--series-6", meaning: "until the next step finished" },
 };
 
 const DONE = { closed_up: "closed up", fell_back: "fell back", restarted: "restarted", gave_up: "gave up" } as const;
-const DOING = { closed_up: "closing up", fell_back: "falling back", restarted: "restarting", gave_up: "giving up" } as const;
-const CUT_SHORT: Partial<Record<Incident["outcome"], string>> = { overtaken: "overtaken by the next fault", stopped: "stopped before its next step" };
+const DOING = {
+  closed_up: "closing up",
+  fell_back: "falling back",
+  restarted: "restarting",
+  gave_up: "giving up",
+} as const;
+const CUT_SHORT: Partial<Record<Incident["outcome"], string>> = {
+  overtaken: "superseded by the next fault",
+  stopped: "stopped before its next step",
+};
 
 /** Its recovery is under way. */
 export function isOpen({ outcome }: Incident): boolean {
@@ -47,9 +55,14 @@ export function cutShort({ outcome, action }: Incident): string | undefined {
 }
 
 /** The fault since which a job has had fewer ranks than it should: the one that ended its last whole generation. */
-export function faultBehind(incidents: readonly Incident[], { generations, world_size: world }: Job): Incident | undefined {
+export function faultBehind(
+  incidents: readonly Incident[],
+  { generations, world_size: world }: Job,
+): Incident | undefined {
   const whole = generations?.findLast(({ world_size: size }) => size >= world)?.generation;
-  return incidents.find(({ generation, action }) => generation === whole && (action === "closed_up" || action === "fell_back"));
+  return incidents.find(
+    ({ generation, action }) => generation === whole && (action === "closed_up" || action === "fell_back"),
+  );
 }
 
 /** "1 of 2": how many ranks went on, of how many there were. */
@@ -57,14 +70,16 @@ export function ranksAfter({ old_size: before, new_size: after }: Incident): str
   return after === null ? null : `${after} of ${before}`;
 }
 
-/** Who fell, and how; what the rank said itself stands apart from it, since that may be long. */
+/** Which rank failed, and how. The rank's own message is shown apart from it, because it may be long. */
 export function headline({ culprit, what }: Incident): string {
   return culprit ? whatHappened(culprit) : sentence(what);
 }
 
 /** The phases in words, for the bar that shows them. */
 export function phaseSentence({ phases, outage_seconds: outage }: Incident): string {
-  const parts = phases.map(({ name, seconds }) => `${PHASES[name].label.toLowerCase()} ${shortTime(seconds)}`).join(", ");
+  const parts = phases
+    .map(({ name, seconds }) => `${PHASES[name].label.toLowerCase()} ${shortTime(seconds)}`)
+    .join(", ");
   return outage === null ? `So far: ${parts}` : `Outage of ${shortTime(outage)}: ${parts}`;
 }
 

@@ -10,27 +10,57 @@ import { sizesOf, whatResizingDoes } from "./resize";
 const RESIZE = "PUT /api/v1/training/jobs/job1/resize";
 
 function elastic(part: Partial<Job> = {}): Job {
-  const spec = { ...job().spec, resources: { nodes: 2, slots_per_node: 1, min_nodes: 1, max_nodes: 4 }, fault_tolerance: { max_restarts: 3, recovery: "close_up", spares: 0 } } as Job["spec"];
+  const spec = {
+    ...job().spec,
+    resources: { nodes: 2, slots_per_node: 1, min_nodes: 1, max_nodes: 4 },
+    fault_tolerance: { max_restarts: 3, recovery: "close_up", spares: 0 },
+  } as Job["spec"];
   return job({ spec, ...part });
 }
 
 function restarting(): Job {
-  return job({ spec: { ...job().spec, fault_tolerance: { max_restarts: 3, recovery: "restart", spares: 0 } } as Job["spec"] });
+  return job({
+    spec: { ...job().spec, fault_tolerance: { max_restarts: 3, recovery: "restart", spares: 0 } } as Job["spec"],
+  });
 }
 
 describe("what resizing does", () => {
   it("is told by what the job does now", () => {
     expect(whatResizingDoes(elastic(), 2)).toBeNull();
-    expect(whatResizingDoes(elastic(), 4)).toBe("2 ranks warm up beside the running ones as soon as there are slots, and join after a step. Nothing stops, and no step is lost.");
-    expect(whatResizingDoes(elastic({ actual_world_size: 4 }), 4)).toBe("It has as many ranks already, and keeps them.");
-    expect(whatResizingDoes(elastic({ world_size: 4, actual_world_size: 4 }), 2)).toBe("2 ranks leave after a step that all have finished; the others go on. No step is lost. It grows up to 4 nodes in slots that nobody waits for.");
-    expect(whatResizingDoes(elastic(), 1)).toBe("1 rank leaves after a step that all have finished; the others go on. No step is lost.");
-    expect(whatResizingDoes(elastic({ state: "paused" }), 3)).toBe("It is placed with 3 ranks when it runs next.");
-    expect(whatResizingDoes(restarting(), 3)).toContain("stops with a checkpoint, and goes on with 3 ranks");
+    expect(whatResizingDoes(elastic(), 4)).toBe(
+      "2 ranks warm up beside the running ones as soon as there are slots, and join after a step. Nothing stops, and no step is lost.",
+    );
+    expect(whatResizingDoes(elastic({ actual_world_size: 4 }), 4)).toBe(
+      "The job has this many ranks already, and keeps them.",
+    );
+    expect(whatResizingDoes(elastic({ world_size: 4, actual_world_size: 4 }), 2)).toBe(
+      "2 ranks leave after a step that all ranks have finished. The others continue. No step is lost. It may grow up to 4 nodes while slots are spare.",
+    );
+    expect(whatResizingDoes(elastic(), 1)).toBe(
+      "1 rank leaves after a step that all ranks have finished. The others continue. No step is lost.",
+    );
+    expect(whatResizingDoes(elastic({ state: "paused" }), 3)).toBe("The job starts with 3 ranks when it runs next.");
+    expect(whatResizingDoes(restarting(), 3)).toContain("saves a checkpoint and stops. It continues with 3 ranks");
+  });
+
+  it("starts a script again, within what its spec allows", () => {
+    const spec = {
+      ...elastic().spec,
+      script: { path: "train.py" },
+      resources: { nodes: 4, slots_per_node: 1, min_nodes: 2, max_nodes: null },
+    } as unknown as Job["spec"];
+    expect(sizesOf(elastic({ spec, world_size: 4 }))).toEqual({ now: 4, least: 2, most: 4, slots: 1 });
+    expect(whatResizingDoes(elastic({ spec, world_size: 4 }), 3)).toBe(
+      "The ranks get SIGTERM and time to save. The job restarts with 3 ranks as soon as there are slots.",
+    );
   });
 
   it("counts in nodes, each with its slots", () => {
-    const spec = { ...job().spec, resources: { nodes: 2, slots_per_node: 4, min_nodes: null, max_nodes: null }, fault_tolerance: elastic().spec?.fault_tolerance ?? job().spec.fault_tolerance };
+    const spec = {
+      ...job().spec,
+      resources: { nodes: 2, slots_per_node: 4, min_nodes: null, max_nodes: null },
+      fault_tolerance: elastic().spec?.fault_tolerance ?? job().spec.fault_tolerance,
+    };
     expect(sizesOf(elastic({ spec, world_size: 8 }))).toMatchObject({ now: 2, least: 1, slots: 4 });
     expect(whatResizingDoes(elastic({ spec, world_size: 8, actual_world_size: 8 }), 3)).toContain("4 ranks warm up");
   });
@@ -67,20 +97,31 @@ describe("the resize control", () => {
 
   it("asks again with the fresh revision when only progress had moved it", async () => {
     let revision = 7;
-    const seen = withResize(({ headers }) => (headers.get("If-Match") === '"8"' ? ok(elastic()) : problem(412, "precondition_failed", "changed")), () => elastic({ revision: revision++ }));
+    const seen = withResize(
+      ({ headers }) =>
+        headers.get("If-Match") === '"8"' ? ok(elastic()) : problem(412, "precondition_failed", "changed"),
+      () => elastic({ revision: revision++ }),
+    );
     await ask(await openDialog(), 3);
-    await waitFor(() => expect(seen.filter(({ method }) => method === "PUT").map(({ headers }) => headers.get("If-Match"))).toEqual(['"7"', '"8"']));
+    await waitFor(() =>
+      expect(seen.filter(({ method }) => method === "PUT").map(({ headers }) => headers.get("If-Match"))).toEqual([
+        '"7"',
+        '"8"',
+      ]),
+    );
   });
 
   it("shows why it was refused, and stays", async () => {
-    withResize(() => problem(409, "cannot_resize", "nodes=3: 2 micro-batches cannot be shared out over 3 ranks; use 2 or fewer"));
+    withResize(() =>
+      problem(409, "cannot_resize", "nodes=3: 2 micro-batches cannot be shared out over 3 ranks; use 2 or fewer"),
+    );
     const dialog = await openDialog();
     await ask(dialog, 3);
     expect(await within(dialog).findByRole("alert")).toHaveTextContent("use 2 or fewer");
   });
 
   it("is not offered for what cannot be resized", async () => {
-    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(elastic({ strategy: "script" })) });
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(elastic({ can_resize: false })) });
     renderApp("/jobs/job1?tab=spec");
     await screen.findByRole("button", { name: "Cancel job" });
     expect(screen.queryByRole("button", { name: "Resize" })).toBeNull();

@@ -25,8 +25,14 @@ describe("the buffer", () => {
 
   it("filters live lines as the server does", () => {
     const line = logLine(1, { rank: 2, level: "error", text: "CUDA out of Memory" });
-    expect([{}, { rank: 2 }, { level: "error" as const }, { q: "memory" }].map((filter) => passes(line, filter))).toEqual([true, true, true, true]);
-    expect([{ rank: 0 }, { level: "info" as const }, { q: "disk" }].map((filter) => passes(line, filter))).toEqual([false, false, false]);
+    expect(
+      [{}, { rank: 2 }, { level: "error" as const }, { q: "memory" }].map((filter) => passes(line, filter)),
+    ).toEqual([true, true, true, true]);
+    expect([{ rank: 0 }, { level: "info" as const }, { q: "disk" }].map((filter) => passes(line, filter))).toEqual([
+      false,
+      false,
+      false,
+    ]);
   });
 });
 
@@ -62,5 +68,43 @@ describe("following", () => {
     render(<Viewer all={lines(1, 2)} />);
     fireEvent.keyDown(screen.getByRole("log"), { key: "PageUp" });
     expect(screen.getByText("not following")).toBeVisible();
+  });
+});
+
+describe("reading backwards", () => {
+  const range = (from: number, to: number) => lines(...Array.from({ length: to - from }, (_, index) => from + index));
+
+  function Reader({ all, onTop }: { all: readonly LogEntry[]; onTop(): Promise<void> }) {
+    const none = () => Promise.resolve();
+    return (
+      <MantineProvider>
+        <LogLines lines={all} follow={false} onFollow={none} onLink={none} onTop={onTop} onEnd={none} />
+      </MantineProvider>
+    );
+  }
+
+  it("leaves the line that is read where it is when older ones come in above it", () => {
+    const none = () => Promise.resolve();
+    const { rerender } = render(<Reader all={range(1000, 1500)} onTop={none} />);
+    const log = screen.getByRole("log");
+    log.scrollTop = 10;
+    rerender(<Reader all={range(500, 1500)} onTop={none} />);
+    expect(log.scrollTop).toBe(10 + 500 * 20);
+    rerender(<Reader all={range(500, 1501)} onTop={none} />);
+    expect(log.scrollTop).toBe(10 + 500 * 20);
+  });
+
+  it("fetches older lines before the reader comes to the first one", () => {
+    vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(400);
+    vi.spyOn(HTMLElement.prototype, "scrollHeight", "get").mockReturnValue(10_000);
+    const onTop = vi.fn(() => Promise.resolve());
+    render(<Reader all={range(1000, 1500)} onTop={onTop} />);
+    const log = screen.getByRole("log");
+    log.scrollTop = 2000;
+    fireEvent.scroll(log);
+    expect(onTop).not.toHaveBeenCalled();
+    log.scrollTop = 700;
+    fireEvent.scroll(log);
+    expect(onTop).toHaveBeenCalledOnce();
   });
 });

@@ -14,9 +14,15 @@ export function useLogFeed(jobId: string, filter: LogFilter, live: boolean) {
   const [exhausted, setExhausted] = useState(false);
   const lines = grown.page === query.data ? grown.lines : (query.data?.items ?? NONE);
 
-  const add = useCallback((more: readonly LogEntry[]) => {
-    setGrown((old) => ({ page: query.data, lines: merge(old.page === query.data ? old.lines : (query.data?.items ?? NONE), more) }));
-  }, [query.data]);
+  const add = useCallback(
+    (more: readonly LogEntry[]) => {
+      setGrown((old) => ({
+        page: query.data,
+        lines: merge(old.page === query.data ? old.lines : (query.data?.items ?? NONE), more),
+      }));
+    },
+    [query.data],
+  );
   const enqueue = useFrameBatches(add);
   const status = useStream({
     path: live && query.data ? logsStreamPath(jobId) : null,
@@ -45,16 +51,22 @@ export function useLogFeed(jobId: string, filter: LogFilter, live: boolean) {
 function useFrameBatches(add: (lines: readonly LogEntry[]) => void): (line: LogEntry) => void {
   const waiting = useRef<LogEntry[]>([]);
   const frame = useRef(0);
-  useEffect(() => () => {
-    cancelAnimationFrame(frame.current);
-    frame.current = 0;
-    waiting.current = [];
-  }, [add]);
-  return useCallback((line: LogEntry) => {
-    waiting.current.push(line);
-    frame.current ||= requestAnimationFrame(() => {
+  useEffect(
+    () => () => {
+      cancelAnimationFrame(frame.current);
       frame.current = 0;
-      add(waiting.current.splice(0));
-    });
-  }, [add]);
+      waiting.current = [];
+    },
+    [add],
+  );
+  return useCallback(
+    (line: LogEntry) => {
+      waiting.current.push(line);
+      frame.current ||= requestAnimationFrame(() => {
+        frame.current = 0;
+        add(waiting.current.splice(0));
+      });
+    },
+    [add],
+  );
 }

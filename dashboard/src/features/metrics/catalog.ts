@@ -1,4 +1,5 @@
 /** Which charts a job page shows, in which order. Names and units follow the coordinator's list of metrics. */
+import type { Job } from "@/lib/types";
 import type { Unit } from "./units";
 
 export interface ChartSpec {
@@ -11,7 +12,12 @@ export interface ChartSpec {
 }
 
 export const STEP_PARTS = [
-  "data_seconds", "forward_seconds", "backward_seconds", "communication_seconds", "optimizer_seconds", "other_seconds",
+  "data_seconds",
+  "forward_seconds",
+  "backward_seconds",
+  "communication_seconds",
+  "optimizer_seconds",
+  "other_seconds",
 ] as const;
 
 const SENT = ["pipeline", "replicate", "shard", "context", "tensor", "world"].map((axis) => `${axis}_sent_bytes`);
@@ -30,18 +36,38 @@ const KNOWN: readonly ChartSpec[] = [
   { id: "sent", title: "Bytes sent", names: SENT, unit: "B" },
   { id: "memory", title: "Memory", names: ["memory_bytes", "peak_memory_bytes"], unit: "B" },
 ];
-const ELSEWHERE = new Set<string>([...STEP_PARTS, "step_seconds", "overlapped_communication_seconds", "dropped_records", "first_sample", "samples", "epoch_samples", "flops_per_sample"]);
+const ELSEWHERE = new Set<string>([
+  ...STEP_PARTS,
+  "step_seconds",
+  "overlapped_communication_seconds",
+  "dropped_records",
+  "first_sample",
+  "samples",
+  "epoch_samples",
+  "flops_per_sample",
+]);
+
+/** The unit of a job's loss: known of Paceline's own models, whose loss is a cross-entropy, and of no other program. */
+export function lossUnitOf(job: Job | undefined): Unit {
+  return job?.spec?.model == null ? "" : "nats";
+}
 
 /** The charts for the metrics that a job has reported; a user's own metric gets a chart of its own. */
-export function chartsFor(reported: readonly string[]): ChartSpec[] {
+export function chartsFor(reported: readonly string[], lossUnit: Unit): ChartSpec[] {
   const has = new Set(reported);
-  const known = KNOWN.filter((chart) => chart.names.some((name) => has.has(name))).filter((chart) => chart.id !== "samples" || !has.has("tokens_per_second"));
+  const known = KNOWN.filter((chart) => chart.names.some((name) => has.has(name))).filter(
+    (chart) => chart.id !== "samples" || !has.has("tokens_per_second"),
+  );
   const covered = new Set(KNOWN.flatMap((chart) => chart.names));
   const own = reported.filter((name) => !covered.has(name) && !ELSEWHERE.has(name));
-  return [...known, ...own.map((name) => ({ id: name, title: name, names: [name], unit: "" as const }))];
+  return [
+    ...known.map((chart) => (chart.unit === "nats" ? { ...chart, unit: lossUnit } : chart)),
+    ...own.map((name) => ({ id: name, title: name, names: [name], unit: "" as const })),
+  ];
 }
 
 /** The unit of one metric; a user's own has none. */
-export function unitOf(name: string): Unit {
-  return KNOWN.find((chart) => chart.names.includes(name))?.unit ?? (name.endsWith("_seconds") ? "s" : "");
+export function unitOf(name: string, lossUnit: Unit): Unit {
+  const known = KNOWN.find((chart) => chart.names.includes(name))?.unit ?? (name.endsWith("_seconds") ? "s" : "");
+  return known === "nats" ? lossUnit : known;
 }

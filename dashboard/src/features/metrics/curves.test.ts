@@ -1,13 +1,26 @@
 import { describe, expect, it } from "vitest";
 import { curve, metrics } from "@/testing/fixtures";
 import { chartsFor } from "./catalog";
-import { align, append, bridged, coarsen, emptySeries, fromCurve, MOST_BUCKETS, smooth, stack, undefinedSteps } from "./curves";
+import {
+  align,
+  append,
+  bridged,
+  coarsen,
+  emptySeries,
+  fromCurve,
+  MOST_BUCKETS,
+  smooth,
+  stack,
+  undefinedSteps,
+} from "./curves";
 import { MetricsStore } from "./store";
 import { summarize } from "./summary";
 
 describe("buckets", () => {
   it("merges a live point into the bucket it belongs to, keeping the extremes", () => {
-    const series = fromCurve(curve({ bucket_steps: 10, steps: [9, 12], minimum: [1, 2], maximum: [3, 4], last: [2, 3] }));
+    const series = fromCurve(
+      curve({ bucket_steps: 10, steps: [9, 12], minimum: [1, 2], maximum: [3, 4], last: [2, 3] }),
+    );
     expect(append(series, 13, 9)).toBe(true);
     expect(append(series, 20, 5)).toBe(true);
     expect(series).toMatchObject({ steps: [9, 13, 20], minimum: [1, 2, 5], maximum: [3, 9, 5], last: [2, 9, 5] });
@@ -53,9 +66,18 @@ describe("smoothing", () => {
 
 describe("alignment", () => {
   it("marks another series' steps as undefined and its own holes as null", () => {
-    const { x, columns } = align([{ steps: [1, 3], values: [10, NaN] }, { steps: [2], values: [20] }], false);
+    const { x, columns } = align(
+      [
+        { steps: [1, 3], values: [10, NaN] },
+        { steps: [2], values: [20] },
+      ],
+      false,
+    );
     expect(x).toEqual([1, 2, 3]);
-    expect(columns).toEqual([[10, undefined, null], [undefined, 20, undefined]]);
+    expect(columns).toEqual([
+      [10, undefined, null],
+      [undefined, 20, undefined],
+    ]);
   });
 
   it("has no place for zero on a logarithmic axis", () => {
@@ -63,21 +85,38 @@ describe("alignment", () => {
   });
 
   it("joins a generation to the step it continues from, in the one before", () => {
-    const generation = (number: number, steps: number[]) => fromCurve(curve({ generation: number, steps, last: steps, minimum: steps, maximum: steps }));
+    const generation = (number: number, steps: number[]) =>
+      fromCurve(curve({ generation: number, steps, last: steps, minimum: steps, maximum: steps }));
     expect(bridged(generation(1, [4, 5]), generation(2, [6, 7]))).toEqual({ steps: [5, 6, 7], values: [5, 6, 7] });
-    expect(bridged(generation(1, [4, 5, 6, 7]), generation(2, [6, 7]))).toEqual({ steps: [5, 6, 7], values: [5, 6, 7] });
+    expect(bridged(generation(1, [4, 5, 6, 7]), generation(2, [6, 7]))).toEqual({
+      steps: [5, 6, 7],
+      values: [5, 6, 7],
+    });
     expect(bridged(generation(1, [6]), generation(2, [1])).steps).toEqual([1]);
     expect(bridged(undefined, generation(2, [1])).steps).toEqual([1]);
   });
 
   it("stacks parts, the newest generation winning a repeated step", () => {
-    const part = (generation: number, steps: number[], last: number[]) => fromCurve(curve({ generation, steps, last, minimum: last, maximum: last }));
-    expect(stack([[part(1, [1, 2], [1, 1]), part(2, [2], [5])], [part(1, [1, 2], [2, 2])]])).toEqual({ x: [1, 2], columns: [[1, 5], [3, 7]] });
+    const part = (generation: number, steps: number[], last: number[]) =>
+      fromCurve(curve({ generation, steps, last, minimum: last, maximum: last }));
+    expect(stack([[part(1, [1, 2], [1, 1]), part(2, [2], [5])], [part(1, [1, 2], [2, 2])]])).toEqual({
+      x: [1, 2],
+      columns: [
+        [1, 5],
+        [3, 7],
+      ],
+    });
   });
 });
 
 describe("the store", () => {
-  const record = (generation: number, step: number, loss: number, rank = 0) => ({ rank, generation, step, time: 0, values: { loss } });
+  const record = (generation: number, step: number, loss: number, rank = 0) => ({
+    rank,
+    generation,
+    step,
+    time: 0,
+    values: { loss },
+  });
 
   it("keeps both generations where steps repeat", () => {
     const store = new MetricsStore(metrics(), null, [0]);
@@ -93,11 +132,11 @@ describe("the store", () => {
   it("opens a curve for a metric that appears while the job runs", () => {
     const store = new MetricsStore(metrics(), null, [0]);
     store.apply({ rank: 0, generation: 1, step: 3, time: 0, values: { perplexity: 12 } });
-    expect(chartsFor(store.names).map(({ id }) => id)).toEqual(["loss", "perplexity"]);
+    expect(chartsFor(store.names, "nats").map(({ id }) => id)).toEqual(["loss", "perplexity"]);
   });
 
   it("draws no curve of which samples a step used", () => {
-    expect(chartsFor(["loss", "first_sample", "samples"]).map(({ id }) => id)).toEqual(["loss"]);
+    expect(chartsFor(["loss", "first_sample", "samples"], "nats").map(({ id }) => id)).toEqual(["loss"]);
   });
 
   it("leaves out other ranks and what a zoomed range excludes, but knows the newest step", () => {
@@ -110,10 +149,21 @@ describe("the store", () => {
 });
 
 describe("the summary sentence", () => {
-  const [chart] = chartsFor(["loss"]);
+  const [chart] = chartsFor(["loss"], "nats");
 
-  it("says the newest and the best value", () => {
-    expect(summarize(chart!, [fromCurve(curve({ steps: [1, 2, 3], minimum: [5, 3, 4], maximum: [5, 3, 4], last: [5, 3, 4] }))])).toBe("4 nats at step 3; best 3 near step 2.");
+  it("says the newest value and the extreme one", () => {
+    expect(
+      summarize(chart!, [
+        fromCurve(curve({ steps: [1, 2, 3], minimum: [5, 3, 4], maximum: [5, 3, 4], last: [5, 3, 4] })),
+      ]),
+    ).toBe("4 nats at step 3; min 3 near step 2.");
+  });
+
+  it("says no unit where the loss is a user's own", () => {
+    const [own] = chartsFor(["loss"], "");
+    expect(summarize(own!, [fromCurve(curve({ steps: [1], minimum: [5], maximum: [5], last: [5] }))])).toBe(
+      "5 at step 1; min 5 near step 1.",
+    );
   });
 
   it("says when there is nothing", () => {

@@ -18,8 +18,14 @@ export const MOST_BUCKETS = 2_000;
 
 export function fromCurve(curve: Curve): Series {
   return {
-    name: curve.name, rank: curve.rank, generation: curve.generation, bucketSteps: Math.max(1, curve.bucket_steps), steps: [...curve.steps],
-    minimum: curve.minimum.map(toNumber), maximum: curve.maximum.map(toNumber), last: curve.last.map(toNumber),
+    name: curve.name,
+    rank: curve.rank,
+    generation: curve.generation,
+    bucketSteps: Math.max(1, curve.bucket_steps),
+    steps: [...curve.steps],
+    minimum: curve.minimum.map(toNumber),
+    maximum: curve.maximum.map(toNumber),
+    last: curve.last.map(toNumber),
   };
 }
 
@@ -82,7 +88,13 @@ export function coarsen(series: Series): void {
     wide.maximum[at] = greater(wide.maximum[at]!, maximum[i]!);
     wide.last[at] = last[i]!;
   }
-  Object.assign(series, { bucketSteps: wide.bucketSteps, steps: wide.steps, minimum: wide.minimum, maximum: wide.maximum, last: wide.last });
+  Object.assign(series, {
+    bucketSteps: wide.bucketSteps,
+    steps: wide.steps,
+    minimum: wide.minimum,
+    maximum: wide.maximum,
+    last: wide.last,
+  });
 }
 
 /** Exponential moving average, corrected for its start at zero (Kingma and Ba 2015, section 3); non-finite values pass through. */
@@ -102,14 +114,19 @@ export function bridged(previous: Series | undefined, { steps, last }: Series): 
   const first = steps[0];
   if (!previous || first === undefined) return { steps, values: last };
   const at = previous.steps.findLastIndex((step) => step < first);
-  return at < 0 ? { steps, values: last } : { steps: [previous.steps[at]!, ...steps], values: [previous.last[at]!, ...last] };
+  return at < 0
+    ? { steps, values: last }
+    : { steps: [previous.steps[at]!, ...steps], values: [previous.last[at]!, ...last] };
 }
 
 /** `undefined` marks a step that belongs to another series only, which is no gap; `null` is one. */
 export type Column = (number | null | undefined)[];
 
 /** All steps of all series, ascending, and for each wanted list its column over them. */
-export function align(lists: readonly { steps: readonly number[]; values: readonly number[] }[], log: boolean): { x: number[]; columns: Column[] } {
+export function align(
+  lists: readonly { steps: readonly number[]; values: readonly number[] }[],
+  log: boolean,
+): { x: number[]; columns: Column[] } {
   const x = [...new Set(lists.flatMap(({ steps }) => steps))].sort((a, b) => a - b);
   const position = new Map(x.map((step, index) => [step, index]));
   const columns = lists.map(({ steps, values }) => {
@@ -134,7 +151,10 @@ export function undefinedSteps(series: readonly Series[]): number[] {
 
 /** Stacked columns: each part on top of those before it. Where generations repeat a step, the newest wins. */
 export function stack(parts: readonly (readonly Series[])[]): { x: number[]; columns: number[][] } {
-  const values = parts.map((generations) => new Map(generations.flatMap((series) => series.steps.map((step, i) => [step, series.last[i]!] as const))));
+  const values = parts.map(
+    (generations) =>
+      new Map(generations.flatMap((series) => series.steps.map((step, i) => [step, series.last[i]!] as const))),
+  );
   const x = [...new Set(values.flatMap((part) => [...part.keys()]))].sort((a, b) => a - b);
   let below: number[] = new Array<number>(x.length).fill(0);
   const columns = values.map((part) => {

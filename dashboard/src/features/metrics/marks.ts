@@ -43,5 +43,10 @@ export function labelOf(group: MarkGroup): string {
 }
 
 export function samePlaces(a: readonly Placed[], b: readonly Placed[]): boolean {
-  return a.length === b.length && a.every(({ left, room, mark }, index) => left === b[index]!.left && room === b[index]!.room && mark === b[index]!.mark);
+  return (
+    a.length === b.length &&
+    a.every(
+      ({ left, room, mark }, index) => left === b[index]!.left && room === b[index]!.room && mark === b[index]!.mark,
+    )
+  );
 }

@@ -15,7 +15,8 @@ export interface Run {
 /** Of a run, all generations in one line: where steps were done again, the newest counts. */
 export function lineOf({ curves }: Run): { steps: number[]; values: number[] } {
   const values = new Map<number, number>();
-  for (const series of [...curves].map(fromCurve).sort(byGeneration)) series.steps.forEach((step, index) => values.set(step, series.last[index]!));
+  for (const series of [...curves].map(fromCurve).sort(byGeneration))
+    series.steps.forEach((step, index) => values.set(step, series.last[index]!));
   const steps = [...values.keys()].sort((a, b) => a - b);
   return { steps, values: steps.map((step) => values.get(step)!) };
 }
@@ -31,14 +32,23 @@ export function overlaySeries(runs: readonly Run[], palette: Palette): uPlot.Ser
   return runs.map(({ name }, index) => {
     const behind = runs.length - 1 - index;
     const color = palette.series[index % palette.series.length]!;
-    return { label: name, stroke: behind > 0 ? fade(color, 0.55) : color, width: 1.5 + WIDER_PX * behind, points: { show: false } };
+    return {
+      label: name,
+      stroke: behind > 0 ? fade(color, 0.55) : color,
+      width: 1.5 + WIDER_PX * behind,
+      points: { show: false },
+    };
   });
 }
 
 /** Where each run stands, in words. */
 export function overlaySentence(runs: readonly Run[], unit: Unit): string {
-  return `${runs.map((run) => {
-    const { steps, values } = lineOf(run);
-    return steps.length === 0 ? `${run.name} has not reported it` : `${run.name} ${withoutUnit(values.at(-1)!, unit)} at step ${count(steps.at(-1))}`;
-  }).join("; ")}.`;
+  return `${runs
+    .map((run) => {
+      const { steps, values } = lineOf(run);
+      return steps.length === 0
+        ? `${run.name} has not reported it`
+        : `${run.name} ${withoutUnit(values.at(-1)!, unit)} at step ${count(steps.at(-1))}`;
+    })
+    .join("; ")}.`;
 }

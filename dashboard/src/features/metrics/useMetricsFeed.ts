@@ -7,7 +7,13 @@ import { metricsQuery, metricsStreamPath, type MetricsRequest } from "./api/metr
 import { MetricsStore } from "./store";
 
 export interface MetricsFeed {
-  query: { data: MetricsStore | undefined; error: unknown; isPending: boolean; dataUpdatedAt: number; refetch(): unknown };
+  query: {
+    data: MetricsStore | undefined;
+    error: unknown;
+    isPending: boolean;
+    dataUpdatedAt: number;
+    refetch(): unknown;
+  };
   status: StreamStatus;
   /** When the stream last brought something, while it is interrupted; else null. */
   staleSince: number | null;

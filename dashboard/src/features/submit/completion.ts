@@ -52,11 +52,17 @@ function keysAt(root: Schema, path: Path, document: unknown): Suggestion[] {
   const names = schema.properties ?? (tag ? { [tag]: {} } : {});
   const present = path.reduce<unknown>((value, part) => (isRecord(value) ? value[part] : undefined), document);
   const open = Object.entries(names).filter(([name]) => !(isRecord(present) && name in present));
-  return open.map(([name, child]) => ({ label: name, text: `${name}: `, detail: child.description ?? defaultOf(child) }));
+  return open.map(([name, child]) => ({
+    label: name,
+    text: `${name}: `,
+    detail: child.description ?? defaultOf(child),
+  }));
 }
 
 function defaultOf(schema: Schema): string | undefined {
-  return schema.default === undefined || schema.default === null || typeof schema.default === "object" ? undefined : `default ${String(schema.default)}`;
+  return schema.default === undefined || schema.default === null || typeof schema.default === "object"
+    ? undefined
+    : `default ${String(schema.default)}`;
 }
 
 function valuesAt(root: Schema, path: Path, document: unknown): Suggestion[] {
@@ -67,6 +73,7 @@ function valuesAt(root: Schema, path: Path, document: unknown): Suggestion[] {
     return Object.keys((outer && variantsOf(root, outer)) ?? {}).map((tag) => ({ label: tag, text: tag }));
   }
   const schema = schemaAt(root, path, document);
-  const choices = schema?.enum ?? (schema?.const !== undefined ? [schema.const] : schema?.type === "boolean" ? [true, false] : []);
+  const choices =
+    schema?.enum ?? (schema?.const !== undefined ? [schema.const] : schema?.type === "boolean" ? [true, false] : []);
   return choices.map((choice) => ({ label: String(choice), text: String(choice) }));
 }

@@ -18,7 +18,8 @@ data:
   kind: stdlib_text
 `;
 
-const issuesOf = (text: string) => validate(specSchema, parse(text).value).map(({ pointer, message }) => `${pointer} ${message}`);
+const issuesOf = (text: string) =>
+  validate(specSchema, parse(text).value).map(({ pointer, message }) => `${pointer} ${message}`);
 
 describe("the document", () => {
   it("keeps comments and order when the form sets a field", () => {
@@ -32,7 +33,8 @@ describe("the document", () => {
   });
 
   it("passes on what a program reads as it is typed", () => {
-    const text = "script: {path: a.py, args: [--lr, 0.10, 1e4, true, '5']}\nenvironment: {variables: {A: 1.50, B: }}\ntraining: {steps: 1e4}\n";
+    const text =
+      "script: {path: a.py, args: [--lr, 0.10, 1e4, true, '5']}\nenvironment: {variables: {A: 1.50, B: }}\ntraining: {steps: 1e4}\n";
     expect(parse(text).value).toEqual({
       script: { path: "a.py", args: ["--lr", "0.10", "1e4", "true", "5"] },
       environment: { variables: { A: "1.50", B: null } },
@@ -55,6 +57,16 @@ describe("the document", () => {
     expect(parse(broken)).toMatchObject({ value: undefined, problems: [{ message: expect.any(String) }] });
   });
 
+  it("takes the other names of the mesh's axes", () => {
+    expect(
+      issuesOf(`${TEXT}parallelism: {strategy: fsdp, dp_replicate: 2, dp_shard: 2, tp: 2, cp: 1, pp: 1}\n`),
+    ).toEqual([]);
+    expect(issuesOf(`${TEXT}parallelism: {tp: two, ep: 2}\n`)).toEqual([
+      '/parallelism/tp Must be a whole number, not "two"',
+      expect.stringMatching("/parallelism/ep `ep` is not a field of parallelism"),
+    ]);
+  });
+
   it("finds the place of a pointer, or of its nearest parent", () => {
     const { from, to } = rangeOf(TEXT, "/training/steps");
     expect(TEXT.slice(from, to)).toBe("10");
@@ -69,14 +81,36 @@ describe("validation against the published schema", () => {
   });
 
   it("names the value and the limit", () => {
-    expect(issuesOf(`${TEXT}priority: 101\n`)).toEqual(["/priority 101 is above 100"]);
-    expect(issuesOf(TEXT.replace("steps: 10", "steps: many"))).toEqual(['/training/steps must be an integer, not "many"']);
-    expect(issuesOf(TEXT.replace("name: one", "name: One!"))[0]).toContain('/name "One!" does not fit: 1 to 63 lower-case letters');
+    expect(issuesOf(`${TEXT}priority: 101\n`)).toEqual(["/priority Must be at most 100, not 101"]);
+    expect(issuesOf(TEXT.replace("steps: 10", "steps: many"))).toEqual([
+      '/training/steps Must be a whole number, not "many"',
+    ]);
+    expect(issuesOf(TEXT.replace("name: one", "name: One!"))[0]).toContain(
+      '/name Invalid value "One!": 1 to 63 lower-case letters',
+    );
+  });
+
+  it("offers the field that may have been meant, in the coordinator's words", () => {
+    expect(issuesOf(`${TEXT}enviroment: {}\n`)).toEqual([
+      expect.stringMatching(
+        /^\/enviroment `enviroment` is not a field of a job spec; did you mean `environment`\? It takes: checkpoint, compile, /,
+      ),
+    ]);
+    expect(issuesOf(`${TEXT}env: {}\n`)[0]).toContain("did you mean `environment`?");
+    expect(issuesOf(TEXT.replace("steps: 10", "stpes: 10"))).toContainEqual(
+      expect.stringContaining("`stpes` is not a field of training; did you mean `steps`?"),
+    );
+    expect(issuesOf(`${TEXT}xyz: {}\n`)[0]).toContain("is not a field of a job spec. It takes: ");
+    expect(issuesOf(`${TEXT}labels: x\n`)).toEqual(['/labels Must be a mapping of fields, not "x"']);
   });
 
   it("reports a wrong field of one variant once, and an unknown variant by its choices", () => {
-    expect(issuesOf(TEXT.replace("kind: gpt", "kind: gpt\n  depth: 20"))).toEqual([expect.stringMatching(/^\/model\/depth unknown field depth; there are /)]);
-    expect(issuesOf(TEXT.replace("kind: gpt", "kind: gtp"))).toEqual(["/model/kind choose one of gpt, hf, mlp, resnet"]);
+    expect(issuesOf(TEXT.replace("kind: gpt", "kind: gpt\n  depth: 20"))).toEqual([
+      expect.stringMatching(/^\/model\/depth `depth` is not a field of model \(kind gpt\)\. It takes: context, dim, /),
+    ]);
+    expect(issuesOf(TEXT.replace("kind: gpt", "kind: gtp"))).toEqual([
+      "/model/kind choose one of gpt, hf, mlp, resnet; did you mean `gpt`?",
+    ]);
   });
 
   it("requires a name and allows null where the schema does", () => {
@@ -101,7 +135,11 @@ describe("completion", () => {
 
   it("offers values of enumerations and kinds of a union", () => {
     const precision = `${TEXT}precision: `;
-    expect(suggest(specSchema, precision, precision.length).map(({ label }) => label)).toEqual(["fp32", "bf16", "fp16"]);
+    expect(suggest(specSchema, precision, precision.length).map(({ label }) => label)).toEqual([
+      "fp32",
+      "bf16",
+      "fp16",
+    ]);
     const optimizer = `${TEXT}optimizer:\n  kind: `;
     expect(suggest(specSchema, optimizer, optimizer.length).map(({ label }) => label)).toEqual(["adamw", "sgd"]);
   });
@@ -109,7 +147,14 @@ describe("completion", () => {
 
 describe("the coordinator's field errors", () => {
   it("land on the field, without the variant that the validator names", () => {
-    const error = new ApiError({ status: 422, code: "invalid", detail: "d", errors: [{ pointer: "/model/gpt/dim", code: "inconsistent_spec", message: "odd", hint: "use 192" }] });
-    expect(serverIssues(error, { model: { kind: "gpt", dim: 7 } })).toEqual([{ pointer: "/model/dim", message: "odd; use 192" }]);
+    const error = new ApiError({
+      status: 422,
+      code: "invalid",
+      detail: "d",
+      errors: [{ pointer: "/model/gpt/dim", code: "inconsistent_spec", message: "odd", hint: "use 192" }],
+    });
+    expect(serverIssues(error, { model: { kind: "gpt", dim: 7 } })).toEqual([
+      { pointer: "/model/dim", message: "odd; use 192" },
+    ]);
   });
 });

@@ -1,5 +1,15 @@
 /** The job document: one YAML text, which the form edits in place so that comments and order stay. Pure. */
-import { isCollection, isMap, isNode, isPair, isScalar, parseDocument, type Document } from "yaml";
+import {
+  isCollection,
+  isMap,
+  isNode,
+  isPair,
+  isScalar,
+  parseDocument,
+  type Document,
+  type Pair,
+  type YAMLMap,
+} from "yaml";
 import { pathOf, type Path } from "./schema";
 
 export interface Parsed {
@@ -11,12 +21,20 @@ export interface Parsed {
 export function parse(text: string): Parsed {
   const document = parseDocument(text);
   keepSpelling(document);
-  const problems = document.errors.map(({ pos, message }) => ({ from: pos[0], to: pos[1], message: message.split("\n")[0]! }));
+  const problems = document.errors.map(({ pos, message }) => ({
+    from: pos[0],
+    to: pos[1],
+    message: message.split("\n")[0]!,
+  }));
   return { value: problems.length ? undefined : (document.toJS() ?? {}), problems };
 }
 
 /** Fields whose values are texts that a program reads: `0.10`, `1e4` and `true` stay as they are typed, as on a command line. */
-const AS_TYPED = [["script", "args"], ["script", "command"], ["environment", "variables"]];
+const AS_TYPED = [
+  ["script", "args"],
+  ["script", "command"],
+  ["environment", "variables"],
+];
 
 function keepSpelling(document: Document): void {
   for (const path of AS_TYPED) {
@@ -32,10 +50,20 @@ function keepSpelling(document: Document): void {
 export function setField(text: string, path: Path, value: unknown): string {
   const document = parseDocument(text);
   if (document.errors.length) return text;
-  if (document.contents === null) document.contents = document.createNode({}) as unknown as typeof document.contents;
+  fieldsOf(document);
   if (value === undefined) prune(document, [...path]);
   else document.setIn(path, typeof value === "object" && value !== null ? flow(document, value) : value);
+  return written(document);
+}
+
+function written(document: Document): string {
   return document.toString({ lineWidth: 120 });
+}
+
+/** The map that a document is; what is none is replaced by an empty one. */
+function fieldsOf(document: Document): YAMLMap {
+  if (!isMap(document.contents)) document.contents = document.createNode({});
+  return document.contents as YAMLMap;
 }
 
 function prune(document: Document, path: (string | number)[]): void {
@@ -43,6 +71,66 @@ function prune(document: Document, path: (string | number)[]): void {
   const parent = path.slice(0, -1);
   const node = parent.length ? document.getIn(parent) : undefined;
   if (isMap(node) && node.items.length === 0) prune(document, parent);
+}
+
+/** A part of a document, with its comments. */
+export interface Part {
+  path: Path;
+  pair: Pair;
+}
+
+/** The text without what stands at `paths`, and what stood there; an empty part is not kept. */
+export function takeOut(text: string, paths: readonly Path[]): { text: string; parts: readonly Part[] } {
+  const document = parseDocument(text);
+  const parts = paths.flatMap((path) => {
+    const pair = pairAt(mapAt(document, path.slice(0, -1)), path.at(-1)!);
+    if (pair) prune(document, [...path]);
+    return pair && !isEmpty(pair) ? [{ path, pair }] : [];
+  });
+  return { text: written(document), parts };
+}
+
+/** The text with `parts`, and with the fields of `first` that it then still lacks; fields that it has stay. `order` is that of the fields. */
+export function putIn(
+  text: string,
+  parts: readonly Part[],
+  first: Record<string, unknown>,
+  order: readonly string[],
+): string {
+  const document = parseDocument(text);
+  const top = fieldsOf(document);
+  for (const { path, pair } of parts.toSorted((a, b) => a.path.length - b.path.length)) {
+    if (path.length > 1 && !mapAt(document, path.slice(0, -1))) insert(top, document.createPair(path[0], {}), order);
+    insert(mapAt(document, path.slice(0, -1))!, pair, path.length > 1 ? [] : order);
+  }
+  for (const [name, value] of Object.entries(first)) insert(top, document.createPair(name, value), order);
+  return written(document);
+}
+
+/** Before the first field that comes later in `order`; in the place of an empty one. */
+function insert(map: YAMLMap, pair: Pair, order: readonly string[]): void {
+  const old = pairAt(map, keyOf(pair));
+  if (old && !isEmpty(old)) return;
+  const later = order.slice(order.indexOf(keyOf(pair)) + 1);
+  const place = old ? map.items.indexOf(old) : map.items.findIndex((item) => later.includes(keyOf(item)));
+  map.items.splice(place < 0 ? map.items.length : place, old ? 1 : 0, pair);
+}
+
+function mapAt(document: Document, path: Path): YAMLMap | undefined {
+  const node = path.length ? document.getIn(path) : document.contents;
+  return isMap(node) ? node : undefined;
+}
+
+function pairAt(map: YAMLMap | undefined, key: string | number): Pair | undefined {
+  return map?.items.find((item) => keyOf(item) === key);
+}
+
+function keyOf({ key }: Pair): string {
+  return String(isScalar(key) ? key.value : key);
+}
+
+function isEmpty({ value }: Pair): boolean {
+  return value === null || (isScalar(value) && value.value === null);
 }
 
 /** Lists of numbers on one line, as people write them. */

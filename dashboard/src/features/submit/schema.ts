@@ -4,6 +4,8 @@
  * Covers the part of JSON Schema that pydantic writes. It interprets rather than compiles, so that a content security
  * policy without `unsafe-eval` holds, and it follows `discriminator`, so that a wrong field of one variant is one error.
  */
+import { nearest } from "./nearest";
+
 export interface Schema {
   $ref?: string;
   $defs?: Record<string, Schema>;
@@ -30,6 +32,8 @@ export interface Schema {
   minLength?: number;
   maxLength?: number;
   pattern?: string;
+  /** Another name that the field may be written with. */
+  "x-alias"?: string;
 }
 
 export interface Resolved extends Schema {
@@ -49,7 +53,10 @@ export function pointerOf(path: Path): string {
 }
 
 export function pathOf(pointer: string): string[] {
-  return pointer.split("/").slice(1).map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~"));
+  return pointer
+    .split("/")
+    .slice(1)
+    .map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~"));
 }
 
 /** Follows references and takes `null` out of a union; the outer title, description and default win. */
@@ -65,7 +72,9 @@ export function resolve(root: Schema, schema: Schema): Resolved {
 /** The variants of a tagged union by the value of its tag; null for anything else. */
 export function variantsOf(root: Schema, schema: Resolved): Record<string, Resolved> | null {
   if (!schema.discriminator) return null;
-  const entries = Object.entries(schema.discriminator.mapping).map(([tag, $ref]) => [tag, resolve(root, { $ref })] as const);
+  const entries = Object.entries(schema.discriminator.mapping).map(
+    ([tag, $ref]) => [tag, resolve(root, { $ref })] as const,
+  );
   return Object.fromEntries(entries);
 }
 
@@ -74,7 +83,9 @@ export function concrete(root: Schema, schema: Schema, value: unknown): Resolved
   const resolved = resolve(root, schema);
   const variants = variantsOf(root, resolved);
   const tag = isRecord(value) ? String(value[resolved.discriminator?.propertyName ?? ""]) : "";
-  return variants?.[tag] ? { ...variants[tag], nullable: resolved.nullable, discriminator: resolved.discriminator } : resolved;
+  return variants?.[tag]
+    ? { ...variants[tag], nullable: resolved.nullable, discriminator: resolved.discriminator }
+    : resolved;
 }
 
 /** The schema at a path of the document, or null where the schema knows no such place. */
@@ -100,9 +111,10 @@ export function validate(root: Schema, document: unknown): Issue[] {
 
 function check(root: Schema, schema: Schema, value: unknown, path: Path): Issue[] {
   const here = concrete(root, schema, value);
-  if (value === null || value === undefined) return here.nullable ? [] : [issue(path, `must be ${article(here)}, not empty`)];
+  if (value === null || value === undefined)
+    return here.nullable ? [] : [issue(path, `Must be ${KINDS[here.type ?? ""] ?? "a value"}; it is empty`)];
   const variants = variantsOf(root, here);
-  if (variants && !here.properties) return [issue([...path, here.discriminator!.propertyName], `choose one of ${Object.keys(variants).join(", ")}`)];
+  if (variants && !here.properties) return [unknownVariant(here, Object.keys(variants), value, path)];
   const wrong = typeProblem(here, value) ?? valueProblem(here, value);
   if (wrong) return [issue(path, wrong)];
   if (isRecord(value)) return checkObject(root, here, value, path);
@@ -111,19 +123,29 @@ function check(root: Schema, schema: Schema, value: unknown, path: Path): Issue[
 }
 
 function checkObject(root: Schema, schema: Resolved, value: Record<string, unknown>, path: Path): Issue[] {
-  const missing = (schema.required ?? []).filter((name) => !(name in value)).map((name) => issue([...path, name], "is required"));
+  const missing = (schema.required ?? [])
+    .filter((name) => !(name in value))
+    .map((name) => issue([...path, name], "is required"));
   const inside = Object.entries(value).flatMap(([name, child]) => {
-    const known = schema.properties?.[name] ?? matching(schema.patternProperties, name);
+    const known =
+      schema.properties?.[name] ?? byAlias(schema.properties, name) ?? matching(schema.patternProperties, name);
     if (known) return check(root, known, child, [...path, name]);
-    if (schema.patternProperties) return [issue([...path, name], `${JSON.stringify(name)} does not fit: ${schema.propertyNames?.description ?? Object.keys(schema.patternProperties).join(" or ")}`)];
-    return schema.additionalProperties === false ? [issue([...path, name], unknownField(name, schema))] : [];
+    if (schema.patternProperties)
+      return [
+        issue(
+          [...path, name],
+          `Invalid name ${JSON.stringify(name)}: ${schema.propertyNames?.description ?? Object.keys(schema.patternProperties).join(" or ")}`,
+        ),
+      ];
+    return schema.additionalProperties === false ? [issue([...path, name], unknownField(name, path, schema))] : [];
   });
   return [...missing, ...inside];
 }
 
 function checkArray(root: Schema, schema: Resolved, value: unknown[], path: Path): Issue[] {
   const wanted = schema.prefixItems?.length;
-  if (wanted !== undefined && value.length !== wanted) return [issue(path, `has ${value.length} items; it takes ${wanted}`)];
+  if (wanted !== undefined && value.length !== wanted)
+    return [issue(path, `Must have ${wanted} items, not ${value.length}`)];
   return value.flatMap((child, index) => {
     const item = schema.prefixItems?.[index] ?? schema.items;
     return item ? check(root, item, child, [...path, index]) : [];
@@ -134,12 +156,33 @@ function issue(path: Path, message: string): Issue {
   return { pointer: pointerOf(path), message };
 }
 
+function byAlias(properties: Record<string, Schema> | undefined, name: string): Schema | undefined {
+  return Object.values(properties ?? {}).find((property) => property["x-alias"] === name);
+}
+
 function matching(patterns: Record<string, Schema> | undefined, name: string): Schema | undefined {
   return Object.entries(patterns ?? {}).find(([pattern]) => new RegExp(pattern).test(name))?.[1];
 }
 
-function unknownField(name: string, schema: Schema): string {
-  return `unknown field ${name}; there are ${Object.keys(schema.properties ?? {}).join(", ")}`;
+/** As the coordinator says it (`training/spec/refusals.py`). */
+function unknownField(name: string, path: Path, schema: Schema): string {
+  const known = Object.keys(schema.properties ?? {});
+  const kind = schema.properties?.kind?.const;
+  const part = path.length ? path.join(".") + (kind === undefined ? "" : ` (kind ${String(kind)})`) : "a job spec";
+  return `\`${name}\` is not a field of ${part}${offer(nearest(name, known)) || "."} It takes: ${known.join(", ")}`;
+}
+
+function unknownVariant(schema: Resolved, variants: string[], value: unknown, path: Path): Issue {
+  const tag = schema.discriminator!.propertyName;
+  const given = isRecord(value) ? value[tag] : undefined;
+  return issue(
+    [...path, tag],
+    `choose one of ${variants.join(", ")}${typeof given === "string" ? offer(nearest(given, variants)) : ""}`,
+  );
+}
+
+function offer(name: string | undefined): string {
+  return name === undefined ? "" : `; did you mean \`${name}\`?`;
 }
 
 const FITS: Record<string, (value: unknown) => boolean> = {
@@ -151,13 +194,18 @@ const FITS: Record<string, (value: unknown) => boolean> = {
   number: (value) => typeof value === "number",
 };
 
+const KINDS: Record<string, string> = {
+  object: "a mapping of fields",
+  array: "a list, such as [a, b]",
+  string: "a text",
+  boolean: "true or false",
+  integer: "a whole number",
+  number: "a number",
+};
+
 function typeProblem(schema: Schema, value: unknown): string | null {
   if (!schema.type || (FITS[schema.type]?.(value) ?? true)) return null;
-  return `must be ${article(schema)}, not ${JSON.stringify(value)}`;
-}
-
-function article({ type = "value" }: Schema): string {
-  return `${/^[aeiou]/.test(type) ? "an" : "a"} ${type}`;
+  return `Must be ${KINDS[schema.type] ?? "a value"}, not ${JSON.stringify(value)}`;
 }
 
 function valueProblem(schema: Schema, value: unknown): string | null {
@@ -169,16 +217,21 @@ function valueProblem(schema: Schema, value: unknown): string | null {
 }
 
 function numberProblem({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Schema, value: number): string | null {
-  if (minimum !== undefined && value < minimum) return `${value} is below ${minimum}`;
-  if (maximum !== undefined && value > maximum) return `${value} is above ${maximum}`;
-  if (exclusiveMinimum !== undefined && value <= exclusiveMinimum) return `${value} must be above ${exclusiveMinimum}`;
-  if (exclusiveMaximum !== undefined && value >= exclusiveMaximum) return `${value} must be below ${exclusiveMaximum}`;
+  if (minimum !== undefined && value < minimum) return `Must be at least ${minimum}, not ${value}`;
+  if (maximum !== undefined && value > maximum) return `Must be at most ${maximum}, not ${value}`;
+  if (exclusiveMinimum !== undefined && value <= exclusiveMinimum)
+    return `Must be greater than ${exclusiveMinimum}, not ${value}`;
+  if (exclusiveMaximum !== undefined && value >= exclusiveMaximum)
+    return `Must be less than ${exclusiveMaximum}, not ${value}`;
   return null;
 }
 
 function stringProblem({ minLength, maxLength, pattern, description }: Schema, value: string): string | null {
-  if (minLength !== undefined && value.length < minLength) return minLength === 1 ? "is required" : `has ${value.length} characters; at least ${minLength}`;
-  if (maxLength !== undefined && value.length > maxLength) return `has ${value.length} characters; at most ${maxLength}`;
-  if (pattern && !new RegExp(pattern).test(value)) return `${JSON.stringify(value)} does not fit: ${description ?? pattern}`;
+  if (minLength !== undefined && value.length < minLength)
+    return minLength === 1 ? "is required" : `has ${value.length} characters; at least ${minLength}`;
+  if (maxLength !== undefined && value.length > maxLength)
+    return `has ${value.length} characters; at most ${maxLength}`;
+  if (pattern && !new RegExp(pattern).test(value))
+    return `Invalid value ${JSON.stringify(value)}: ${description ?? pattern}`;
   return null;
 }

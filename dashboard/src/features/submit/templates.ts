@@ -1,5 +1,9 @@
 /** The example specs of the repository are the templates: one copy of each. */
-const FILES = import.meta.glob<string>("../../../../examples/*.yaml", { query: "?raw", import: "default", eager: true });
+const FILES = import.meta.glob<string>("../../../../examples/*.yaml", {
+  query: "?raw",
+  import: "default",
+  eager: true,
+});
 
 const MINIMAL = `# Everything not said here has a default; the plan on the right shows the effective spec.
 name: my-first-job

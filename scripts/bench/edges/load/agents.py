@@ -22,27 +22,27 @@ import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from cluster.agent.client import MAX_MESSAGE_BYTES, PING_SECONDS
-from cluster.protocol import (
+from paceline.cluster.agent.client import MAX_MESSAGE_BYTES, PING_SECONDS
+from paceline.cluster.protocol import (
     CHANNEL_PATH,
     PROTOCOL_VERSION,
+    AgentHello,
+    ConnectionRefused,
     Desired,
     FromAgent,
     Gpu,
     GpuSample,
     Heartbeat,
-    Hello,
     HostSample,
     Inventory,
     Observed,
     ObservedAssignment,
     ObservedRank,
-    Refused,
     ToAgent,
     Welcome,
 )
-from cluster.states import RankState
-from db.base import new_id
+from paceline.cluster.states import RankState
+from paceline.db.base import new_id
 
 SLOTS = 8
 GPU_BYTES = 80 << 30
@@ -125,12 +125,12 @@ class Agent:
             finally:
                 self.told.connected -= 1
 
-    def _hello(self) -> Hello:
+    def _hello(self) -> AgentHello:
         gpus = tuple(Gpu(index=n, uuid=f"GPU-{self.name}-{n}", name="NVIDIA H200", memory_bytes=GPU_BYTES) for n in range(SLOTS))
         inventory = Inventory(
             slots=SLOTS, device="cuda", gpus=gpus, cpu_count=64, memory_bytes=1 << 40, hostname=self.name, platform="simulated"
         )
-        return Hello(
+        return AgentHello(
             protocol=PROTOCOL_VERSION, agent_version="0", boot_id=self.boot_id, inventory=inventory, address="127.0.0.1", store_port=29500
         )
 
@@ -168,7 +168,7 @@ class Agent:
     async def _listen(self, socket: ClientConnection) -> None:
         async for text in socket:
             message = _decoder.decode(text)
-            if isinstance(message, Refused):
+            if isinstance(message, ConnectionRefused):
                 await socket.close()
             elif isinstance(message, Desired):
                 self._obey(message)

@@ -19,12 +19,12 @@ from pathlib import Path
 import httpx
 import psutil
 
-from api.services import identity
-from cluster.states import NodeState
-from db.migrate import upgrade_all
-from db.models.identity import UserRow
-from db.models.nodes import NodeRow
-from db.session import open_databases
+from paceline.api.core import identity
+from paceline.cluster.states import NodeState
+from paceline.db.migrate import upgrade_all
+from paceline.db.models.identity import UserRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.session import open_databases
 
 START_SECONDS, STOP_SECONDS = 60.0, 60.0
 
@@ -47,7 +47,7 @@ class Coordinator:
 
 
 async def seed(data: Path, database_url: str | None, nodes: int) -> tuple[str, tuple[str, ...]]:
-    """(an admin's key, the credential of each node). PostgreSQL: the database must be empty."""
+    """Fill the database; return (an admin's key, the credential of each node). A PostgreSQL database must be empty."""
     control, metrics = open_databases(data, database_url)
     await upgrade_all(control, metrics)
     now, credentials = datetime.now(UTC), tuple(identity.new_secret(identity.NODE_PREFIX) for _ in range(nodes))
@@ -71,7 +71,7 @@ async def coordinator(nodes: int, *, port: int | None = None, database_url: str 
         key, credentials = await seed(Path(folder), database_url, nodes)
         port, log = port or _free_port(), Path(folder) / "coordinator.log"
         environment = {**os.environ, "PACELINE_DATA": folder, "DATABASE_URL": database_url or "", "REDIS_URL": ""}
-        command = [sys.executable, "-m", "uvicorn", "api.main:app", "--port", str(port), "--log-level", "warning"]
+        command = [sys.executable, "-m", "uvicorn", "paceline.api.main:app", "--port", str(port), "--log-level", "warning"]
         command += ["--no-access-log", "--ws-per-message-deflate", "false"]  # as `paceline up` starts it
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
@@ -86,7 +86,7 @@ async def coordinator(nodes: int, *, port: int | None = None, database_url: str 
 
 
 def report(log: str) -> None:
-    """What the coordinator complained of, most often first, with numbers and ids left out so that equal complaints count as one."""
+    """Print the coordinator's complaints, most frequent first. Numbers and ids are left out so that equal complaints count as one."""
     complaints = Counter(re.sub(r"[0-9A-Z]{20,}|[0-9]+", "#", line)[:160] for line in log.splitlines() if line[:1].strip())
     for complaint, count in complaints.most_common(8):
         print(f"the coordinator said {count} times: {complaint}", file=sys.stderr)

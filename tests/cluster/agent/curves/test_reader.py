@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.agent.curves.link import Watch, WatchedRank
-from cluster.agent.curves.reader import CurveReader
-from monitoring import tensorboard
-from monitoring.points import MetricRecord, RankEvent
-from monitoring.recorder import Measurement
-from monitoring.sinks import MetricSpool
-from monitoring.spool import SpoolReader
-from training.link import RankFolder
+from paceline.cluster.agent.curves.link import Watch, WatchedRank
+from paceline.cluster.agent.curves.reader import CurveReader
+from paceline.monitoring import tensorboard
+from paceline.monitoring.points import MetricRecord, RankEvent
+from paceline.monitoring.recorder import Measurement
+from paceline.monitoring.sinks import MetricSpool
+from paceline.monitoring.spool import SpoolReader
+from paceline.training.link import RankFolder
 
 HOST = socket.gethostname()
 
@@ -139,7 +139,7 @@ def test_a_process_that_left_the_session_is_known_by_its_environment(job: Job) -
     assert job.curve() == [(1, 1.0)]
 
 
-def test_a_file_without_a_process_in_its_name_is_whose_who_has_it_open(job: Job) -> None:
+def test_a_file_without_a_process_in_its_name_belongs_to_the_rank_that_has_it_open(job: Job) -> None:
     path = event_file(job.work, None)
     add(path, 1, loss=1.0)
     job.reader.poll()
@@ -149,7 +149,7 @@ def test_a_file_without_a_process_in_its_name_is_whose_who_has_it_open(job: Job)
     assert job.curve() == [(1, 1.0)]
 
 
-def test_what_nobody_can_know_is_told_and_not_guessed(job: Job) -> None:
+def test_an_unknown_writer_is_reported_and_not_guessed(job: Job) -> None:
     path = event_file(job.work, None)
     add(path, 1, loss=1.0)
     job.reader.finish()
@@ -238,3 +238,22 @@ def test_two_jobs_in_one_folder_do_not_get_each_others_history(tmp_path: Path) -
     job.reader.poll()
     assert job.curve() == [(1, 2.0), (5, 1.0)]
     assert "another job's script runs in the same folder" in str(job.events("data_dropped"))
+
+
+def test_the_newest_checkpoint_is_told_at_the_end_at_the_latest(job: Job) -> None:
+    (job.work / "epoch=0-step=10.ckpt").mkdir()
+    for name in ("__0_0.distcp", ".metadata"):
+        (job.work / "epoch=0-step=10.ckpt" / name).write_bytes(b"1234")
+    job.reader.poll()
+    assert job.events("file_saved") == [], "it may still be written"
+    job.reader.finish()
+    (saved,) = job.events("file_saved")
+    assert (saved["path"], saved["step"], saved["bytes"]) == (str(job.work / "epoch=0-step=10.ckpt"), 10, 8)
+
+
+def test_the_newest_checkpoint_is_told_also_where_another_jobs_script_runs(tmp_path: Path) -> None:
+    """It was kept back, and the page said that there was none."""
+    job = Job(tmp_path, tmp_path / "work")
+    (job.work / "model.pt").write_bytes(b"1234")
+    job.reader.finish()
+    assert [saved["path"] for saved in job.events("file_saved")] == [str(job.work / "model.pt")]

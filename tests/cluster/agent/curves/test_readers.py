@@ -9,14 +9,34 @@ from tests.cluster.agent.coordinator import Coordinator
 
 SCRIPT = """
 import os, pathlib, time
-from monitoring.event_file import EventFile
-from monitoring.recorder import Measurement
+from paceline.monitoring.event_file import EventFileWriter
+from paceline.monitoring.recorder import Measurement
 
-file = EventFile(pathlib.Path(os.environ["FOLDER"]))
+file = EventFileWriter(pathlib.Path(os.environ["FOLDER"]))
 for step in range(1, 4):
     file.write([Measurement(step, time.time(), {"train/loss": 1.0 / step})])
 print(os.path.isdir(os.environ["PACELINE_LOG_DIR"]))
 """
+
+
+PRINTS = """
+for step in range(1, 5):
+    print("iter", f"{step}: loss {1 / step}, time 3 ms")
+"""
+
+
+async def test_what_a_script_prints_is_read_where_it_writes_nothing(agent: AgentProcess, coordinator: Coordinator, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    job = script_job(tmp_path / "work" / "train.py", PRINTS)
+    job["environment"] = {"working_directory": str(tmp_path / "work")}
+    agent.start()
+    await coordinator.until(lambda c: c.hellos)
+    await coordinator.desire(assignment("job", world("job", store_port=coordinator.hellos[0].store_port), spec=job))
+    await coordinator.until(drained("job"))
+    received = coordinator.of("job")
+    assert [(record.step, record.values) for record in received.streams["metrics"]] == [(step, {"loss": 1 / step}) for step in range(1, 5)]
+    assert [event.data["how"] for event in received.streams["events"]] == ["read from printed lines"]
+    assert await agent.end() == 0
 
 
 async def test_what_a_script_writes_reaches_the_coordinator_before_its_rank_is_drained(

@@ -12,8 +12,15 @@ const JOBS = "/api/v1/training/jobs";
 export function artifactsQuery(jobId: string, awaited: boolean) {
   return queryOptions({
     queryKey: keys.artifacts(jobId),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs/{job_id}/artifacts", { params: { path: { job_id: jobId }, query: { limit: PAGE } }, signal })),
-    refetchInterval: ({ state }) => (awaited || state.data?.items.some((item) => item.state === "arriving")) && LIVE_INTERVAL_MS,
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/api/v1/training/jobs/{job_id}/artifacts", {
+          params: { path: { job_id: jobId }, query: { limit: PAGE } },
+          signal,
+        }),
+      ),
+    refetchInterval: ({ state }) =>
+      (awaited || state.data?.items.some((item) => item.state === "arriving")) && LIVE_INTERVAL_MS,
   });
 }
 
@@ -21,7 +28,8 @@ export function artifactsQuery(jobId: string, awaited: boolean) {
 export function profileQuery(jobId: string) {
   return queryOptions({
     queryKey: keys.profile(jobId),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs/{job_id}/profile", { params: { path: { job_id: jobId } }, signal })),
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/training/jobs/{job_id}/profile", { params: { path: { job_id: jobId } }, signal })),
     refetchInterval: ({ state }) => state.data?.state === "open" && LIVE_INTERVAL_MS,
   });
 }
@@ -33,18 +41,30 @@ export interface Order {
 
 function useChange<Input>(jobId: string, mutationFn: (input: Input) => Promise<unknown>) {
   const client = useQueryClient();
-  const refresh = () => Promise.all([keys.artifacts(jobId), keys.profile(jobId)].map((queryKey) => client.invalidateQueries({ queryKey })));
+  const refresh = () =>
+    Promise.all([keys.artifacts(jobId), keys.profile(jobId)].map((queryKey) => client.invalidateQueries({ queryKey })));
   return useMutation({ mutationFn, onSettled: refresh });
 }
 
 export function useProfile(jobId: string) {
   return useChange(jobId, (body: Order) =>
-    unwrap(api.POST("/api/v1/training/jobs/{job_id}/profile", { params: { path: { job_id: jobId }, header: { "Idempotency-Key": newIdempotencyKey() } }, body })),
+    unwrap(
+      api.POST("/api/v1/training/jobs/{job_id}/profile", {
+        params: { path: { job_id: jobId }, header: { "Idempotency-Key": newIdempotencyKey() } },
+        body,
+      }),
+    ),
   );
 }
 
 export function useRemove(jobId: string) {
-  return useChange(jobId, ({ id }: Artifact) => unwrap(api.DELETE("/api/v1/training/jobs/{job_id}/artifacts/{artifact_id}", { params: { path: { job_id: jobId, artifact_id: id } } })));
+  return useChange(jobId, ({ id }: Artifact) =>
+    unwrap(
+      api.DELETE("/api/v1/training/jobs/{job_id}/artifacts/{artifact_id}", {
+        params: { path: { job_id: jobId, artifact_id: id } },
+      }),
+    ),
+  );
 }
 
 /** Links that the browser follows by itself: the session's cookie goes along. */

@@ -1,13 +1,16 @@
-import { ActionIcon, Button, NumberInput, TextInput, Tooltip } from "@mantine/core";
+import { ActionIcon, Button, TextInput, Tooltip } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { IconDownload, IconTrash } from "@tabler/icons-react";
 import { useState, type ReactNode } from "react";
 import { Confirm } from "@/components/ui/Confirm";
 import { DataTable, type Column } from "@/components/ui/DataTable";
+import { NumberField } from "@/components/ui/NumberField";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { StateBadge, type Tone } from "@/components/ui/StateBadge";
 import { asApiError } from "@/lib/errors";
 import { age, bytes, count, plural } from "@/lib/format";
+import { isTerminal, soFar } from "@/lib/jobs";
+import { wholeNumberProblem } from "@/lib/numbers";
 import { useRefusal } from "@/lib/ownership";
 import type { Artifact, Job, ProfileRequest } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
@@ -25,19 +28,44 @@ export function ArtifactsPanel({ job }: { job: Job }) {
   const refused = useRefusal(job);
   const now = useNow(10_000);
   const [removing, setRemoving] = useState<Artifact | null>(null);
-  const actions = (artifact: Artifact) => <RowActions artifact={artifact} refused={refused} onRemove={() => { remove.reset(); setRemoving(artifact); }} />;
+  const actions = (artifact: Artifact) => (
+    <RowActions
+      artifact={artifact}
+      refused={refused}
+      onRemove={() => {
+        remove.reset();
+        setRemoving(artifact);
+      }}
+    />
+  );
   return (
     <Panel title="Traces" flush actions={<EventFilesLink jobId={job.id} />}>
       {job.state === "running" && job.spec?.script == null && <ProfileForm jobId={job.id} asked={asked ?? null} />}
-      <PanelStates source={query} what="the traces" isEmpty={(page) => page.items.length === 0} empty={<EmptyState title="No trace">Ask for one while a job runs, or name its steps under profile in the spec.</EmptyState>}>
-        {(page) => <DataTable label="Traces" rows={page.items} columns={columnsAt(now, actions)} rowId={({ id }) => id} />}
+      <PanelStates
+        source={query}
+        what="the traces"
+        isEmpty={(page) => page.items.length === 0}
+        empty={
+          <EmptyState title={soFar("No traces", !isTerminal(job.state))}>
+            Record one while the job runs, or set <code>profile</code> in the spec.
+          </EmptyState>
+        }
+      >
+        {(page) => (
+          <DataTable label="Traces" rows={page.items} columns={columnsAt(now, actions)} rowId={({ id }) => id} />
+        )}
       </PanelStates>
       {removing && (
         <Confirm
-          opened title={`Delete the trace of rank ${removing.rank}?`} verb="Delete trace" busy={remove.isPending} error={remove.error}
-          onClose={() => setRemoving(null)} onConfirm={() => remove.mutate(removing, { onSuccess: () => setRemoving(null) })}
+          opened
+          title={`Delete the trace of rank ${removing.rank}?`}
+          verb="Delete trace"
+          busy={remove.isPending}
+          error={remove.error}
+          onClose={() => setRemoving(null)}
+          onConfirm={() => remove.mutate(removing, { onSuccess: () => setRemoving(null) })}
         >
-          <p>{`Steps ${stepsOf(removing)}, ${bytes(removing.bytes)}: it cannot be brought back.`}</p>
+          <p>{`Steps ${stepsOf(removing)}, ${bytes(removing.bytes)}: it cannot be restored.`}</p>
         </Confirm>
       )}
     </Panel>
@@ -45,21 +73,54 @@ export function ArtifactsPanel({ job }: { job: Job }) {
 }
 
 function EventFilesLink({ jobId }: { jobId: string }) {
-  return <Button component="a" href={eventFilesUrl(jobId)} download size="compact-xs" variant="default" leftSection={<IconDownload size={13} />}>Curves for TensorBoard</Button>;
+  return (
+    <Button
+      component="a"
+      href={eventFilesUrl(jobId)}
+      download
+      size="compact-xs"
+      variant="default"
+      leftSection={<IconDownload size={13} />}
+    >
+      Curves for TensorBoard
+    </Button>
+  );
 }
 
+/** The API's own limit. */
+const MOST_STEPS = 20;
+
 function ProfileForm({ jobId, asked }: { jobId: string; asked: ProfileRequest | null }) {
-  const [steps, setSteps] = useState(3);
+  const [steps, setSteps] = useState<number | string | undefined>(3);
   const [ranks, setRanks] = useState("0");
   const profile = useProfile(jobId);
   const chosen = ranksOf(ranks);
+  const problem = wholeNumberProblem(steps, 1, MOST_STEPS);
+  const ready = chosen !== null && typeof steps === "number" && problem === null;
   const open = asked?.state === "open";
   return (
-    <form className={classes.form} aria-label="Ask for a trace" onSubmit={(event) => { event.preventDefault(); if (chosen) profile.mutate({ steps, ranks: chosen }); }}>
-      <NumberInput label="Steps" value={steps} min={1} max={20} w={90} onChange={(value) => setSteps(Number(value) || 1)} />
-      <TextInput label="Ranks" value={ranks} w={130} error={chosen ? undefined : "such as 0,3"} onChange={(event) => setRanks(event.currentTarget.value)} />
-      <Button type="submit" loading={profile.isPending} disabled={open || !chosen}>Trace the next steps</Button>
-      <span role="status" className={classes.status}>{open ? waitingFor(asked) : profile.error ? asApiError(profile.error).message : null}</span>
+    <form
+      className={classes.form}
+      aria-label="Record a trace"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (ready) profile.mutate({ steps, ranks: chosen });
+      }}
+    >
+      <NumberField label="Steps" value={steps} w={90} error={problem && `1 to ${MOST_STEPS}`} onValue={setSteps} />
+      <TextInput
+        label="Ranks"
+        value={ranks}
+        w={130}
+        error={chosen ? undefined : "such as 0,3"}
+        onChange={(event) => setRanks(event.currentTarget.value)}
+      />
+      <Button type="submit" loading={profile.isPending} disabled={open || !ready}>
+        Record a trace
+      </Button>
+      <span role="status" className={classes.status}>
+        {open ? waitingFor(asked) : profile.error ? asApiError(profile.error).message : null}
+      </span>
     </form>
   );
 }
@@ -73,9 +134,29 @@ function RowActions({ artifact, refused, onRemove }: { artifact: Artifact; refus
   return (
     <span className={classes.actions}>
       {artifact.state === "ready" && (
-        <Tooltip label="Download; opens in ui.perfetto.dev"><ActionIcon component="a" href={contentUrl(artifact)} download variant="subtle" aria-label={`Download ${what}`}><IconDownload size={15} /></ActionIcon></Tooltip>
+        <Tooltip label="Download; opens in ui.perfetto.dev">
+          <ActionIcon
+            component="a"
+            href={contentUrl(artifact)}
+            download
+            variant="subtle"
+            aria-label={`Download ${what}`}
+          >
+            <IconDownload size={15} />
+          </ActionIcon>
+        </Tooltip>
       )}
-      <Tooltip label={refused ?? "Delete"}><ActionIcon variant="subtle" color="red" aria-label={`Delete ${what}`} disabled={refused != null} onClick={onRemove}><IconTrash size={15} /></ActionIcon></Tooltip>
+      <Tooltip label={refused ?? "Delete"}>
+        <ActionIcon
+          variant="subtle"
+          color="red"
+          aria-label={`Delete ${what}`}
+          disabled={refused != null}
+          onClick={onRemove}
+        >
+          <IconTrash size={15} />
+        </ActionIcon>
+      </Tooltip>
     </span>
   );
 }
@@ -88,10 +169,26 @@ function columnsAt(now: number, actions: (artifact: Artifact) => ReactNode): Col
   return [
     { id: "rank", header: "Rank", cell: ({ rank }) => rank, value: ({ rank }) => rank, numeric: true, width: 70 },
     { id: "steps", header: "Steps", cell: stepsOf, value: (row) => row.first_step, numeric: true },
-    { id: "state", header: "State", prose: true, cell: ({ state, error }) => <span className={classes.state}><StateBadge state={state} tone={TONES[state]} />{error && <span className="muted">{error}</span>}</span> },
+    {
+      id: "state",
+      header: "State",
+      prose: true,
+      cell: ({ state, error }) => (
+        <span className={classes.state}>
+          <StateBadge state={state} tone={TONES[state]} />
+          {error && <span className="muted">{error}</span>}
+        </span>
+      ),
+    },
     { id: "bytes", header: "Size", cell: (row) => bytes(row.bytes), value: (row) => row.bytes, numeric: true },
     { id: "generation", header: "Generation", cell: ({ generation }) => generation, numeric: true },
-    { id: "age", header: "Taken", cell: (row) => `${age(now - Date.parse(row.created_at))} ago`, value: (row) => row.created_at, numeric: true },
+    {
+      id: "age",
+      header: "Taken",
+      cell: (row) => `${age(now - Date.parse(row.created_at))} ago`,
+      value: (row) => row.created_at,
+      numeric: true,
+    },
     { id: "actions", header: "", cell: actions, numeric: true },
   ];
 }

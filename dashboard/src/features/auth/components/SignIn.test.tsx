@@ -16,7 +16,11 @@ describe("signing in", () => {
   });
 
   it("takes the token out of the address and uses it once", async () => {
-    const seen = mockApi({ "GET /api/v1/auth/me": signedOut, "POST /api/v1/auth/login": () => ok(me), "GET /api/v1/training/jobs": () => ok(page([jobSummary()])) });
+    const seen = mockApi({
+      "GET /api/v1/auth/me": signedOut,
+      "POST /api/v1/auth/login": () => ok(me),
+      "GET /api/v1/training/jobs": () => ok(page([jobSummary()])),
+    });
     const { router } = renderApp("/login?token=secret-1");
     expect(await screen.findByRole("link", { name: "gpt-stdlib" })).toBeVisible();
     expect(router.state.location.href).toBe("/jobs");
@@ -26,7 +30,10 @@ describe("signing in", () => {
   });
 
   it("says why a link was refused", async () => {
-    mockApi({ "GET /api/v1/auth/me": signedOut, "POST /api/v1/auth/login": () => problem(401, "token_used", "This link was used before.") });
+    mockApi({
+      "GET /api/v1/auth/me": signedOut,
+      "POST /api/v1/auth/login": () => problem(401, "token_used", "This link was used before."),
+    });
     const { router } = renderApp("/login?token=old");
     expect(await screen.findByRole("alert")).toHaveTextContent("This link was used before. token_used");
     await waitFor(() => expect(router.state.location.search).not.toHaveProperty("token"));

@@ -39,7 +39,11 @@ export function SignIn({ token, onTokenTaken, onSignedIn }: Props) {
           <Mark size={30} />
           <span>Paceline</span>
         </div>
-        {isPending ? <SigningIn /> : <HowToSignIn error={error} onRetry={taken.current ? () => mutate(taken.current!) : undefined} />}
+        {isPending ? (
+          <SigningIn />
+        ) : (
+          <HowToSignIn error={error} onRetry={taken.current ? () => mutate(taken.current!) : undefined} />
+        )}
       </div>
     </main>
   );
@@ -58,7 +62,9 @@ function HowToSignIn({ error, onRetry }: { error: unknown; onRetry?: () => void 
     <>
       <h1 className={classes.title}>Sign in with a link</h1>
       {error ? <LinkRefused error={error} onRetry={onRetry} /> : null}
-      <p className={classes.lead}>Links are single-use. On the machine that runs the coordinator, print one and open it here:</p>
+      <p className={classes.lead}>
+        Links are single-use. On the machine that runs the coordinator, print one and open it here:
+      </p>
       <CopyBox value="paceline login-link" />
       <p className={classes.small}>No access to that machine? An administrator can create a link for you.</p>
     </>
@@ -71,7 +77,11 @@ function LinkRefused({ error, onRetry }: { error: unknown; onRetry?: () => void 
   return (
     <div className={classes.error} role="alert">
       <strong>This link did not sign you in.</strong> {problem.message} <code>{problem.code}</code>
-      {mayPass && onRetry && <Button mt="xs" variant="default" onClick={onRetry}>Retry</Button>}
+      {mayPass && onRetry && (
+        <Button mt="xs" variant="default" onClick={onRetry}>
+          Retry
+        </Button>
+      )}
     </div>
   );
 }

@@ -8,7 +8,13 @@ const PAGE = 200;
 export function checkpointsQuery(jobId: string) {
   return queryOptions({
     queryKey: keys.checkpoints(jobId),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/checkpoints/jobs/{job_id}", { params: { path: { job_id: jobId }, query: { limit: PAGE } }, signal })),
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/api/v1/checkpoints/jobs/{job_id}", {
+          params: { path: { job_id: jobId }, query: { limit: PAGE } },
+          signal,
+        }),
+      ),
   });
 }
 
@@ -20,14 +26,20 @@ function useChange<Input>(jobId: string, mutationFn: (input: Input) => Promise<u
 export function usePin(jobId: string) {
   return useChange(jobId, ({ id, pinned }: Checkpoint) => {
     const params = { path: { checkpoint_id: id } };
-    return pinned ? unwrap(api.PUT("/api/v1/checkpoints/{checkpoint_id}/unpin", { params })) : unwrap(api.PUT("/api/v1/checkpoints/{checkpoint_id}/pin", { params }));
+    return pinned
+      ? unwrap(api.PUT("/api/v1/checkpoints/{checkpoint_id}/unpin", { params }))
+      : unwrap(api.PUT("/api/v1/checkpoints/{checkpoint_id}/pin", { params }));
   });
 }
 
 /** Deletes; `confirm` says that the user has seen what depends on it: the coordinator asks for it in these three cases. */
 export function useDelete(jobId: string) {
   return useChange(jobId, ({ id, used_by, pinned, latest }: Checkpoint) =>
-    unwrap(api.DELETE("/api/v1/checkpoints/{checkpoint_id}", { params: { path: { checkpoint_id: id }, query: { confirm: pinned || latest || used_by.length > 0 } } })),
+    unwrap(
+      api.DELETE("/api/v1/checkpoints/{checkpoint_id}", {
+        params: { path: { checkpoint_id: id }, query: { confirm: pinned || latest || used_by.length > 0 } },
+      }),
+    ),
   );
 }
 
@@ -41,10 +53,12 @@ export function useRestore() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: ({ checkpointId, name, steps }: Restore) =>
-      unwrap(api.POST("/api/v1/checkpoints/{checkpoint_id}/restore", {
-        params: { path: { checkpoint_id: checkpointId }, header: { "Idempotency-Key": newIdempotencyKey() } },
-        body: { name: name || null, steps },
-      })),
+      unwrap(
+        api.POST("/api/v1/checkpoints/{checkpoint_id}/restore", {
+          params: { path: { checkpoint_id: checkpointId }, header: { "Idempotency-Key": newIdempotencyKey() } },
+          body: { name: name || null, steps },
+        }),
+      ),
     onSettled: () => client.invalidateQueries({ queryKey: keys.jobs }),
   });
 }

@@ -13,7 +13,9 @@ export const nodesQuery = queryOptions({
     const items: Node[] = [];
     let cursor: string | undefined;
     do {
-      const page = await unwrap(api.GET("/api/v1/cluster/nodes", { params: { query: { limit: PAGE, cursor } }, signal }));
+      const page = await unwrap(
+        api.GET("/api/v1/cluster/nodes", { params: { query: { limit: PAGE, cursor } }, signal }),
+      );
       items.push(...page.items);
       cursor = page.next_cursor ?? undefined;
     } while (cursor);
@@ -55,9 +57,11 @@ export function useNodeChange(nodeId: string) {
 export function useInvitation() {
   return useMutation({
     mutationFn: () =>
-      unwrap(api.POST("/api/v1/cluster/nodes", {
-        params: { header: { "Idempotency-Key": newIdempotencyKey() } },
-        body: { provisioner: "manual", expires_in_seconds: 3600 },
-      })),
+      unwrap(
+        api.POST("/api/v1/cluster/nodes", {
+          params: { header: { "Idempotency-Key": newIdempotencyKey() } },
+          body: { provisioner: "manual", expires_in_seconds: 3600 },
+        }),
+      ),
   });
 }

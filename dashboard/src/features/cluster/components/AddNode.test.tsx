@@ -7,7 +7,12 @@ import { job, node, page } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
-const invitation = { token: "t", command: "paceline worker --token t", expires_at: "2026-11-20T10:00:00Z", warning: null };
+const invitation = {
+  token: "t",
+  command: "paceline worker --token t",
+  expires_at: "2026-11-20T10:00:00Z",
+  warning: null,
+};
 const invite = () => ok(invitation, 201);
 
 describe("adding a node", () => {
@@ -16,7 +21,7 @@ describe("adding a node", () => {
     mockApi({ "GET /api/v1/cluster/nodes": () => ok(page(nodes)), "POST /api/v1/cluster/nodes": invite });
     const { client } = renderApp("/cluster?add=true");
     expect(await screen.findByText("paceline worker --token t")).toBeVisible();
-    expect(screen.getByText(/Waiting for it to join/)).toBeVisible();
+    expect(screen.getByText(/Waiting for the node to join/)).toBeVisible();
     nodes = [node(), node({ id: "n2", name: "node-b", slots: [] })];
     await act(() => client.invalidateQueries({ queryKey: keys.nodes }));
     expect(await screen.findByText(/is getting ready/)).toHaveTextContent("node-b");
@@ -46,11 +51,16 @@ describe("adding a node", () => {
 describe("removing a node", () => {
   it("names the jobs that lose their ranks before it removes", async () => {
     const busy = node({ slots: [{ index: 0, job_id: job().id, job_name: "gpt-stdlib", rank: 0 }] });
-    const seen = mockApi({ "GET /api/v1/cluster/nodes": () => ok(page([busy])), "DELETE /api/v1/cluster/nodes/n1": () => ok(busy, 202) });
+    const seen = mockApi({
+      "GET /api/v1/cluster/nodes": () => ok(page([busy])),
+      "DELETE /api/v1/cluster/nodes/n1": () => ok(busy, 202),
+    });
     renderApp("/cluster");
     await userEvent.click(await screen.findByRole("button", { name: "Actions for node-a" }));
     await userEvent.click(await screen.findByRole("menuitem", { name: "Remove now" }));
-    expect(await screen.findByRole("dialog")).toHaveTextContent("1 job (gpt-stdlib) loses its ranks here at once");
+    expect(await screen.findByRole("dialog")).toHaveTextContent(
+      "1 job (gpt-stdlib) loses its ranks on this node at once",
+    );
     await userEvent.click(screen.getByRole("button", { name: "Remove now" }));
     expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("force")).toBe("true");
   });

@@ -22,12 +22,13 @@ export function AddNode({ known, onClose }: { known: readonly Node[]; onClose():
         <div className="stack">
           {data.warning && (
             <p className={classes.step} role="alert">
-              <IconAlertTriangle size={16} color="var(--warn)" aria-hidden /> <strong>No other machine can use this command.</strong> {data.warning}
+              <IconAlertTriangle size={16} color="var(--warn)" aria-hidden />{" "}
+              <strong>No other machine can use this command.</strong> {data.warning}
             </p>
           )}
           <p className={classes.step}>
-            Run this on the {data.warning ? "coordinator's own" : "new"} machine. The token is single-use, shown once, and ends at{" "}
-            {clock(data.expires_at)}.
+            Run this on the {data.warning ? "coordinator's own" : "new"} machine. This single-use token is shown only
+            once and expires at {clock(data.expires_at)}.
           </p>
           <CopyBox value={data.command} />
           <p className={classes.step} role="status" aria-live="polite">
@@ -39,9 +40,24 @@ export function AddNode({ known, onClose }: { known: readonly Node[]; onClose():
   );
 }
 
-/** A node is known from its token on; what it has to offer it says when it has warmed up. */
+/** A node is listed as soon as its token is used; its slots follow once the agent has warmed up. */
 function Progress({ node }: { node: Node | undefined }) {
-  if (!node) return <><Loader size={14} aria-hidden /> Waiting for it to join</>;
-  if (node.slots.length === 0) return <><Loader size={14} aria-hidden /> <strong>{node.name}</strong> is getting ready</>;
-  return <><IconCircleCheck size={16} color="var(--good)" aria-hidden /> <strong>{node.name}</strong> joined with {plural(node.slots.length, "slot")}.</>;
+  if (!node)
+    return (
+      <>
+        <Loader size={14} aria-hidden /> Waiting for the node to join
+      </>
+    );
+  if (node.slots.length === 0)
+    return (
+      <>
+        <Loader size={14} aria-hidden /> <strong>{node.name}</strong> is getting ready
+      </>
+    );
+  return (
+    <>
+      <IconCircleCheck size={16} color="var(--good)" aria-hidden /> <strong>{node.name}</strong> joined with{" "}
+      {plural(node.slots.length, "slot")}.
+    </>
+  );
 }

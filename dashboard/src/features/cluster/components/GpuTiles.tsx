@@ -8,7 +8,11 @@ export function GpuTiles({ gpus, note }: { gpus: readonly GpuReading[]; note: st
   if (gpus.length === 0) return <p className={classes.noGpu}>{note ?? "no GPU"}</p>;
   return (
     <ul className={classes.gpus} aria-label="GPUs">
-      {gpus.map((gpu) => <li key={gpu.uuid}><GpuTile gpu={gpu} /></li>)}
+      {gpus.map((gpu) => (
+        <li key={gpu.uuid}>
+          <GpuTile gpu={gpu} />
+        </li>
+      ))}
     </ul>
   );
 }
@@ -17,14 +21,26 @@ function GpuTile({ gpu }: { gpu: GpuReading }) {
   const { utilization_percent: used = null, memory_used_bytes: memory = null, memory_total_bytes: total = null } = gpu;
   return (
     <div className={classes.gpu}>
-      <strong>{gpu.index} · {gpu.name}</strong>
+      <strong>
+        {gpu.index} · {gpu.name}
+      </strong>
       {gpu.error && <span className={classes.gpuError}>{gpu.error}</span>}
-      <Gauge name="Utilization" share={used === null ? null : used / 100} text={used === null ? MISSING : `${used} %`} />
-      <Gauge name="Memory" share={memory === null || total === null ? null : memory / total} text={`${bytes(memory)} of ${bytes(total)}`} />
+      <Gauge name="Utilization" share={used === null ? null : used / 100} text={used === null ? MISSING : `${used}%`} />
+      <Gauge
+        name="Memory"
+        share={memory === null || total === null ? null : memory / total}
+        text={`${bytes(memory)} of ${bytes(total)}`}
+      />
       <span className={classes.note}>
-        Temperature {withUnit(gpu.temperature_celsius, "°C")} · power {withUnit(gpu.power_watts, "W")} of {withUnit(gpu.power_limit_watts, "W")} · SM {withUnit(gpu.sm_clock_mhz, "MHz")} · memory {withUnit(gpu.memory_clock_mhz, "MHz")}
+        Temperature {withUnit(gpu.temperature_celsius, "°C")} · power {withUnit(gpu.power_watts, "W")} of{" "}
+        {withUnit(gpu.power_limit_watts, "W")} · SM {withUnit(gpu.sm_clock_mhz, "MHz")} · memory{" "}
+        {withUnit(gpu.memory_clock_mhz, "MHz")}
       </span>
-      <span className={classes.note}>ECC uncorrected {gpu.ecc_uncorrected ?? MISSING}{(gpu.throttle_reasons ?? []).length > 0 && ` · throttled: ${gpu.throttle_reasons!.map((reason) => reason.replaceAll("_", " ")).join(", ")}`}</span>
+      <span className={classes.note}>
+        ECC uncorrected {gpu.ecc_uncorrected ?? MISSING}
+        {(gpu.throttle_reasons ?? []).length > 0 &&
+          ` · throttled: ${gpu.throttle_reasons!.map((reason) => reason.replaceAll("_", " ")).join(", ")}`}
+      </span>
     </div>
   );
 }

@@ -15,25 +15,51 @@ const VERBS: Record<Destructive, string> = { drain: "Drain and remove", remove: 
 export function NodeActions({ node }: { node: Node }) {
   const change = useNodeChange(node.id);
   const [confirming, setConfirming] = useState<Destructive | null>(null);
-  const ask = (what: Destructive) => { change.reset(); setConfirming(what); };
+  const ask = (what: Destructive) => {
+    change.reset();
+    setConfirming(what);
+  };
   return (
     <>
-      {change.error && !confirming && <span role="alert" className={classes.actionError}>{asApiError(change.error).message}</span>}
+      {change.error && !confirming && (
+        <span role="alert" className={classes.actionError}>
+          {asApiError(change.error).message}
+        </span>
+      )}
       <Menu position="bottom-end" withinPortal>
         <Menu.Target>
-          <ActionIcon variant="subtle" color="gray" size="sm" aria-label={`Actions for ${node.name}`} loading={change.isPending}><IconDots size={16} /></ActionIcon>
+          <ActionIcon
+            variant="subtle"
+            color="gray"
+            size="sm"
+            aria-label={`Actions for ${node.name}`}
+            loading={change.isPending}
+          >
+            <IconDots size={16} />
+          </ActionIcon>
         </Menu.Target>
         <Menu.Dropdown>
-          {node.state === "ready" && <Menu.Item onClick={() => change.mutate("cordon")}>Cordon: place nothing new here</Menu.Item>}
-          {(node.state === "cordoned" || node.state === "draining") && <Menu.Item onClick={() => change.mutate("uncordon")}>Uncordon: take new work again</Menu.Item>}
+          {node.state === "ready" && (
+            <Menu.Item onClick={() => change.mutate("cordon")}>Cordon (stop scheduling new jobs)</Menu.Item>
+          )}
+          {(node.state === "cordoned" || node.state === "draining") && (
+            <Menu.Item onClick={() => change.mutate("uncordon")}>Uncordon (schedule new jobs again)</Menu.Item>
+          )}
           {node.state !== "draining" && <Menu.Item onClick={() => ask("drain")}>{VERBS.drain}</Menu.Item>}
-          <Menu.Item color="var(--bad-text)" onClick={() => ask("remove")}>{VERBS.remove}</Menu.Item>
+          <Menu.Item color="var(--bad-text)" onClick={() => ask("remove")}>
+            {VERBS.remove}
+          </Menu.Item>
         </Menu.Dropdown>
       </Menu>
       {confirming && (
         <Confirm
-          opened title={`${VERBS[confirming]}: ${node.name}?`} verb={VERBS[confirming]} busy={change.isPending} error={change.error}
-          onClose={() => setConfirming(null)} onConfirm={() => change.mutate(confirming, { onSuccess: () => setConfirming(null) })}
+          opened
+          title={`${VERBS[confirming]}: ${node.name}?`}
+          verb={VERBS[confirming]}
+          busy={change.isPending}
+          error={change.error}
+          onClose={() => setConfirming(null)}
+          onConfirm={() => change.mutate(confirming, { onSuccess: () => setConfirming(null) })}
         >
           {consequence(node, confirming)}
         </Confirm>
@@ -44,9 +70,10 @@ export function NodeActions({ node }: { node: Node }) {
 
 function consequence(node: Node, change: Destructive): string {
   const jobs = [...new Set(node.slots.flatMap((slot) => slot.job_name ?? []))];
-  if (jobs.length === 0) return `${node.name} runs nothing. Its credential ends; to come back it must join anew.`;
+  if (jobs.length === 0)
+    return `No job runs on ${node.name}. Its credential is revoked. To add it back, use a new join token.`;
   const named = `${plural(jobs.length, "job")} (${jobs.join(", ")})`;
   return change === "drain"
-    ? `Nothing new is placed on ${node.name}; it leaves once these have ended or moved: ${jobs.join(", ")}.`
-    : `${named} ${jobs.length === 1 ? "loses its" : "lose their"} ranks here at once, and every step since the last checkpoint.`;
+    ? `No new jobs are scheduled on ${node.name}. It leaves once these jobs have ended or moved: ${jobs.join(", ")}.`
+    : `${named} ${jobs.length === 1 ? "loses its" : "lose their"} ranks on this node at once. An elastic job continues on its other ranks; any other job restarts from its newest checkpoint.`;
 }

@@ -16,12 +16,28 @@ export function NodeCard({ node, canChange }: { node: Node; canChange: boolean }
       <header className={classes.cardHeader}>
         <h3 className={classes.cardName}>{node.name}</h3>
         <StateBadge state={node.state} />
-        {canChange && <span className={classes.cardActions}><NodeActions node={node} /></span>}
+        {canChange && (
+          <span className={classes.cardActions}>
+            <NodeActions node={node} />
+          </span>
+        )}
       </header>
-      {stale && <p className={classes.staleNote}>Readings are stale: last heartbeat {age(node.heartbeat_age_seconds! * 1000)} ago.</p>}
-      {(node.drain_blocked_by ?? []).length > 0 && <p className={classes.staleNote}>Draining waits for {node.drain_blocked_by!.map((id) => nameOf(node, id)).join(", ")}.</p>}
+      {stale && (
+        <p className={classes.staleNote}>
+          Readings are stale: last heartbeat {age(node.heartbeat_age_seconds! * 1000)} ago.
+        </p>
+      )}
+      {(node.drain_blocked_by ?? []).length > 0 && (
+        <p className={classes.staleNote}>
+          Draining waits for {node.drain_blocked_by!.map((id) => nameOf(node, id)).join(", ")}.
+        </p>
+      )}
       <Slots node={node} />
-      {node.host ? <HostGauges host={node.host} cpus={node.cpu_count} /> : <p className={classes.note}>No host readings yet.</p>}
+      {node.host ? (
+        <HostGauges host={node.host} cpus={node.cpu_count} />
+      ) : (
+        <p className={classes.note}>No host readings yet.</p>
+      )}
       <GpuTiles gpus={node.gpus} note={node.gpu_note} />
       <footer className={classes.cardFooter}>{footer(node)}</footer>
     </article>
@@ -35,11 +51,20 @@ function nameOf(node: Node, jobId: string): string {
 function HostGauges({ host, cpus }: { host: HostReading; cpus: number }) {
   return (
     <div className={classes.gauges}>
-      <Gauge name="CPU" share={host.cpu_percent / 100} text={`${Math.round(host.cpu_percent)} % of ${cpus}`} />
-      <Gauge name="Memory" share={host.memory_used_bytes / host.memory_total_bytes} text={`${bytes(host.memory_used_bytes)} of ${bytes(host.memory_total_bytes)}`} />
-      <Gauge name="Disk" share={host.disk_used_bytes / host.disk_total_bytes} text={`${bytes(host.disk_used_bytes)} of ${bytes(host.disk_total_bytes)}`} />
+      <Gauge name="CPU" share={host.cpu_percent / 100} text={`${Math.round(host.cpu_percent)}% of ${cpus}`} />
+      <Gauge
+        name="Memory"
+        share={host.memory_used_bytes / host.memory_total_bytes}
+        text={`${bytes(host.memory_used_bytes)} of ${bytes(host.memory_total_bytes)}`}
+      />
+      <Gauge
+        name="Disk"
+        share={host.disk_used_bytes / host.disk_total_bytes}
+        text={`${bytes(host.disk_used_bytes)} of ${bytes(host.disk_total_bytes)}`}
+      />
       <p className={classes.note}>
-        Network {bytes(Math.round(host.network_received_bytes_per_second))}/s in, {bytes(Math.round(host.network_sent_bytes_per_second))}/s out · load {host.load_1m.toFixed(2)}
+        Network {bytes(Math.round(host.network_received_bytes_per_second))}/s in,{" "}
+        {bytes(Math.round(host.network_sent_bytes_per_second))}/s out · load {host.load_1m.toFixed(2)}
       </p>
     </div>
   );
@@ -47,7 +72,9 @@ function HostGauges({ host, cpus }: { host: HostReading; cpus: number }) {
 
 function footer(node: Node): string {
   const skew = node.clock_skew_seconds == null ? MISSING : `${(node.clock_skew_seconds * 1000).toFixed(0)} ms`;
-  const versions = ["torch", "python", "driver"].filter((name) => node.versions[name]).map((name) => `${name} ${node.versions[name]}`);
+  const versions = ["torch", "python", "driver"]
+    .filter((name) => node.versions[name])
+    .map((name) => `${name} ${node.versions[name]}`);
   const backlog = node.backlog_records > 0 ? [`${node.backlog_records} records to upload`] : [];
   return [node.hostname, node.address, ...versions, `clock skew ${skew}`, ...backlog].join(" · ");
 }

@@ -15,14 +15,30 @@ interface Props {
 
 export function NodesPanel({ adding, canChange, onAdding }: Props) {
   const query = useQuery(nodesQuery);
-  const add = canChange && <Button leftSection={<IconPlus size={14} />} onClick={() => onAdding(true)}>Add node</Button>;
+  const add = canChange && (
+    <Button leftSection={<IconPlus size={14} />} onClick={() => onAdding(true)}>
+      Add node
+    </Button>
+  );
   const shown = query.data?.filter((node) => node.state !== "gone") ?? [];
   return (
     <Panel title="Nodes" actions={add} flush>
-      <PanelStates source={query} what="the nodes" rows={6} isEmpty={() => shown.length === 0} empty={<EmptyState title="No nodes yet" action={add}>A node is a machine that runs the agent. Add one to have slots to train on.</EmptyState>}>
+      <PanelStates
+        source={query}
+        what="the nodes"
+        rows={6}
+        isEmpty={() => shown.length === 0}
+        empty={
+          <EmptyState title="No nodes yet" action={add}>
+            A node is a machine that runs the agent. Add one to have slots to train on.
+          </EmptyState>
+        }
+      >
         {() => (
           <div className={classes.grid}>
-            {shown.map((node) => <NodeCard key={node.id} node={node} canChange={canChange} />)}
+            {shown.map((node) => (
+              <NodeCard key={node.id} node={node} canChange={canChange} />
+            ))}
           </div>
         )}
       </PanelStates>

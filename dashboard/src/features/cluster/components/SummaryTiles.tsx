@@ -20,11 +20,27 @@ function factsOf(summary: ClusterSummary) {
   const total = (counts: ClusterSummary["nodes"]) => counts.reduce((sum, { count }) => sum + count, 0);
   const of = (counts: ClusterSummary["nodes"], state: string) => counts.find((one) => one.state === state)?.count ?? 0;
   return [
-    { name: "Nodes", value: total(summary.nodes), hint: summary.nodes.map(({ state, count }) => `${count} ${state}`).join(", ") || "none yet" },
-    { name: "Slots in use", value: `${summary.slots_used} / ${summary.slots_total}`, hint: `${summary.slots_free} free` },
+    {
+      name: "Nodes",
+      value: total(summary.nodes),
+      hint: summary.nodes.map(({ state, count }) => `${count} ${state}`).join(", ") || "none yet",
+    },
+    {
+      name: "Slots in use",
+      value: `${summary.slots_used} / ${summary.slots_total}`,
+      hint: `${summary.slots_free} free`,
+    },
     { name: "Running jobs", value: of(summary.jobs, "running"), hint: `${of(summary.jobs, "queued")} queued` },
-    { name: "GPUs", value: summary.gpus === 0 ? "no GPU" : summary.gpus, hint: summary.gpus === 0 ? plural(summary.slots_total, "CPU slot") : undefined },
-    { name: "CPU", value: summary.cpu_percent === null ? MISSING : percent(summary.cpu_percent / 100), hint: "mean of the nodes" },
+    {
+      name: "GPUs",
+      value: summary.gpus === 0 ? "no GPU" : summary.gpus,
+      hint: summary.gpus === 0 ? plural(summary.slots_total, "CPU slot") : undefined,
+    },
+    {
+      name: "CPU",
+      value: summary.cpu_percent === null ? MISSING : percent(summary.cpu_percent / 100),
+      hint: "mean of the nodes",
+    },
     { name: "Memory", value: bytes(summary.memory_used_bytes), hint: `of ${bytes(summary.memory_total_bytes)}` },
     { name: "Throughput", value: si(summary.tokens_per_second), hint: "tokens/s, all jobs" },
   ];

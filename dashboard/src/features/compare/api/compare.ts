@@ -9,7 +9,8 @@ const LIVE_INTERVAL_MS = 10_000;
 export function comparisonQuery(jobs: readonly string[], live: boolean) {
   return queryOptions({
     queryKey: keys.comparison(jobs),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/compare", { params: { query: { jobs: jobs.join(",") } }, signal })),
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/training/compare", { params: { query: { jobs: jobs.join(",") } }, signal })),
     refetchInterval: live && LIVE_INTERVAL_MS,
   });
 }

@@ -23,11 +23,24 @@ export function ComparisonPanel({ comparison }: { comparison: Comparison }) {
       </div>
       <DataTable label="The runs" rows={jobs} columns={RUNS} rowId={({ id }) => id} />
       <Section title="Step by step">
-        {metrics.length > 0 ? <DataTable label="Metrics compared" rows={metrics} columns={METRICS} rowId={({ name }) => name} /> : <p className={classes.none}>They have no step in common yet.</p>}
+        {metrics.length > 0 ? (
+          <DataTable label="Metrics compared" rows={metrics} columns={METRICS} rowId={({ name }) => name} />
+        ) : (
+          <p className={classes.none}>The runs have no step in common yet.</p>
+        )}
         <p className={classes.none}>{parametersOf(parameters)}</p>
       </Section>
-      <Section title="What their specs have different">
-        {differences.length > 0 ? <DataTable label="Spec differences" rows={differences} columns={specColumns(jobs)} rowId={({ path }) => path} /> : <p className={classes.none}>Nothing.</p>}
+      <Section title="Spec differences">
+        {differences.length > 0 ? (
+          <DataTable
+            label="Spec differences"
+            rows={differences}
+            columns={specColumns(jobs)}
+            rowId={({ path }) => path}
+          />
+        ) : (
+          <p className={classes.none}>None.</p>
+        )}
       </Section>
     </Panel>
   );
@@ -43,7 +56,15 @@ function Section({ title, children }: { title: string; children: React.ReactNode
 }
 
 const RUNS: readonly Column<ComparedJob>[] = [
-  { id: "name", header: "Run", cell: ({ id, name }) => <Link to="/jobs/$jobId" params={{ jobId: id }}>{name}</Link> },
+  {
+    id: "name",
+    header: "Run",
+    cell: ({ id, name }) => (
+      <Link to="/jobs/$jobId" params={{ jobId: id }}>
+        {name}
+      </Link>
+    ),
+  },
   { id: "state", header: "State", cell: ({ state }) => <StateBadge state={state} /> },
   { id: "steps", header: "Steps", cell: ({ last_step: last }) => count(last), numeric: true },
   { id: "worlds", header: "Ranks", cell: ({ world_sizes: sizes }) => worldsOf(sizes), numeric: true },
@@ -54,23 +75,43 @@ const RUNS: readonly Column<ComparedJob>[] = [
 
 const METRICS: readonly Column<MetricComparison>[] = [
   { id: "name", header: "Metric", cell: ({ name }) => name },
-  { id: "equal", header: "Equal to the last bit", cell: ({ equal, compared }) => `${count(equal)} of ${count(compared)} steps`, numeric: true },
-  { id: "only", header: "Steps of one only", cell: ({ only_in_one: only }) => count(only), numeric: true },
+  {
+    id: "equal",
+    header: "Bit-identical",
+    cell: ({ equal, compared }) => `${count(equal)} of ${count(compared)} steps`,
+    numeric: true,
+  },
+  { id: "only", header: "Steps in one run only", cell: ({ only_in_one: only }) => count(only), numeric: true },
   { id: "first", header: "First difference", prose: true, cell: firstDifference },
-  { id: "largest", header: "Largest relative difference", cell: ({ largest_relative_difference: largest }) => (largest === null ? MISSING : measured(largest)), numeric: true },
+  {
+    id: "largest",
+    header: "Largest relative difference",
+    cell: ({ largest_relative_difference: largest }) => (largest === null ? MISSING : measured(largest)),
+    numeric: true,
+  },
 ];
 
 function specColumns(jobs: readonly ComparedJob[]): readonly Column<SpecDifference>[] {
   return [
     { id: "path", header: "Field", cell: ({ path }) => <code>{path}</code>, value: ({ path }) => path },
-    ...jobs.map(({ id, name }, index) => ({ id, header: name, prose: true, cell: ({ values }: SpecDifference) => <code>{values[index]}</code> })),
-    { id: "matters", header: "May change the numbers", cell: ({ changes_numbers: changes }) => (changes ? "yes" : "no") },
+    ...jobs.map(({ id, name }, index) => ({
+      id,
+      header: name,
+      prose: true,
+      cell: ({ values }: SpecDifference) => <code>{values[index]}</code>,
+    })),
+    {
+      id: "matters",
+      header: "Affects results",
+      cell: ({ changes_numbers: changes }) => (changes ? "yes" : "no"),
+    },
   ];
 }
 
 function parametersOf(parameters: ParameterComparison | null): string {
-  if (parameters === null) return "Parameters: the two have no checkpoint of the same step whose parameters were hashed.";
+  if (parameters === null)
+    return "Parameters: not compared. The runs have no checkpoints of the same step with hashed parameters.";
   const { step, hashes, equal } = parameters;
-  if (equal) return `Parameters after step ${count(step)}: equal to the last bit (SHA-256 ${shortHash(hashes[0]!)}…).`;
+  if (equal) return `Parameters after step ${count(step)}: bit-identical (SHA-256 ${shortHash(hashes[0]!)}…).`;
   return `Parameters after step ${count(step)}: different (SHA-256 ${hashes.map((hash) => `${shortHash(hash)}…`).join(" and ")}).`;
 }

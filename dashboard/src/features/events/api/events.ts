@@ -9,7 +9,12 @@ export function jobEventsQuery(jobId: string) {
   return infiniteQueryOptions({
     queryKey: keys.events(jobId),
     queryFn: ({ signal, pageParam }) =>
-      unwrap(api.GET("/api/v1/training/jobs/{job_id}/events", { params: { path: { job_id: jobId }, query: { after: pageParam, limit: PAGE } }, signal })),
+      unwrap(
+        api.GET("/api/v1/training/jobs/{job_id}/events", {
+          params: { path: { job_id: jobId }, query: { after: pageParam, limit: PAGE } },
+          signal,
+        }),
+      ),
     initialPageParam: 0,
     getNextPageParam: (page) => (page.items.length === PAGE ? page.next_after : undefined),
   });

@@ -4,6 +4,7 @@ import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { dateTime, sentence } from "@/lib/format";
 import type { Event } from "@/lib/types";
 import { jobEventsQuery } from "../api/events";
+import { newestFirst } from "../order";
 import classes from "./Timeline.module.css";
 
 /** Everything that happened to a job, with who did it and why; newest first. */
@@ -16,10 +17,18 @@ export function Timeline({ jobId }: { jobId: string }) {
   }, [hasNextPage, isFetching, isError, fetchNextPage]);
   return (
     <Panel title="Timeline" flush>
-      <PanelStates source={query} what="the timeline" rows={6} isEmpty={(data) => data.pages[0]!.items.length === 0} empty={<EmptyState title="Nothing has happened yet" />}>
+      <PanelStates
+        source={query}
+        what="the timeline"
+        rows={6}
+        isEmpty={(data) => data.pages[0]!.items.length === 0}
+        empty={<EmptyState title="Nothing has happened yet" />}
+      >
         {(data) => (
           <ol className={classes.list} aria-label="Events, newest first">
-            {data.pages.flatMap((page) => page.items).reverse().map((event) => <TimelineItem key={event.seq} event={event} />)}
+            {newestFirst(data.pages.flatMap((page) => page.items)).map((event) => (
+              <TimelineItem key={event.seq} event={event} />
+            ))}
           </ol>
         )}
       </PanelStates>
@@ -37,7 +46,9 @@ function toneOf({ type, data }: Event): "bad" | "good" | "neutral" {
 function TimelineItem({ event }: { event: Event }) {
   return (
     <li className={classes.item} data-tone={toneOf(event)}>
-      <time className={classes.time} dateTime={event.time}>{dateTime(event.time)}</time>
+      <time className={classes.time} dateTime={event.time}>
+        {dateTime(event.time)}
+      </time>
       <div className={classes.body}>
         <div className={classes.message}>{sentence(event.message || event.type.replaceAll(".", " "))}</div>
         <div className={classes.meta}>

@@ -9,7 +9,8 @@ const LIVE_INTERVAL_MS = 5_000;
 export function goodputQuery(jobId: string, live: boolean) {
   return queryOptions({
     queryKey: keys.goodput(jobId),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs/{job_id}/goodput", { params: { path: { job_id: jobId } }, signal })),
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/training/jobs/{job_id}/goodput", { params: { path: { job_id: jobId } }, signal })),
     refetchInterval: live && LIVE_INTERVAL_MS,
   });
 }

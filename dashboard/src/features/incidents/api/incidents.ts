@@ -10,7 +10,8 @@ const OPEN_INTERVAL_MS = 1_000;
 export function incidentsQuery(jobId: string) {
   return queryOptions({
     queryKey: keys.incidents(jobId),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs/{job_id}/incidents", { params: { path: { job_id: jobId } }, signal })),
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/training/jobs/{job_id}/incidents", { params: { path: { job_id: jobId } }, signal })),
     refetchInterval: ({ state }) => (state.data?.some(isOpen) ? OPEN_INTERVAL_MS : false),
   });
 }

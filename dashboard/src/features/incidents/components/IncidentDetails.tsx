@@ -18,7 +18,7 @@ export function IncidentDetails({ incident }: { incident: Incident }) {
         {culprit && (
           <div className={classes.culprit}>
             {itsWords(culprit) && <div className={classes.words}>{itsWords(culprit)}</div>}
-            <FailureDetails failure={culprit} open />
+            <FailureDetails jobId={incident.job_id} failure={culprit} open />
           </div>
         )}
       </div>
@@ -31,13 +31,27 @@ function PhaseTable({ incident: { phases, outage_seconds: outage } }: { incident
   return (
     <table className={classes.phases} aria-label="Phases of the outage">
       <thead>
-        <tr><th scope="col">Phase</th><th scope="col">What it is</th><th scope="col" data-numeric>Time</th><th scope="col" data-numeric>Share</th></tr>
+        <tr>
+          <th scope="col">Phase</th>
+          <th scope="col">Meaning</th>
+          <th scope="col" data-numeric>
+            Time
+          </th>
+          <th scope="col" data-numeric>
+            Share
+          </th>
+        </tr>
       </thead>
       <tbody>
         {phases.map(({ name, seconds, under_way: running }) => (
           <tr key={name}>
-            <td><Keyed color={PHASES[name].color}>{PHASES[name].label}</Keyed></td>
-            <td className={classes.meaning}>{PHASES[name].meaning}{running && "; under way"}</td>
+            <td>
+              <Keyed color={PHASES[name].color}>{PHASES[name].label}</Keyed>
+            </td>
+            <td className={classes.meaning}>
+              {PHASES[name].meaning}
+              {running && "; under way"}
+            </td>
             <td data-numeric>{shortTime(seconds)}</td>
             <td data-numeric>{percent(total > 0 ? seconds / total : null)}</td>
           </tr>
@@ -45,7 +59,13 @@ function PhaseTable({ incident: { phases, outage_seconds: outage } }: { incident
       </tbody>
       {outage !== null && (
         <tfoot>
-          <tr><th scope="row" colSpan={2}>Outage</th><td data-numeric>{shortTime(outage)}</td><td /></tr>
+          <tr>
+            <th scope="row" colSpan={2}>
+              Outage
+            </th>
+            <td data-numeric>{shortTime(outage)}</td>
+            <td />
+          </tr>
         </tfoot>
       )}
     </table>

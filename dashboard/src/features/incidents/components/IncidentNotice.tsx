@@ -1,24 +1,26 @@
 import { IconBolt } from "@tabler/icons-react";
+import { Notice } from "@/components/ui/Notice";
 import { sentence } from "@/lib/format";
 import type { Incident } from "@/lib/types";
 import { actionWords, headline } from "../incidents";
 import { IncidentDetails } from "./IncidentDetails";
 import { RunningAge } from "./IncidentRow";
-import classes from "./IncidentNotice.module.css";
+import classes from "./Incidents.module.css";
 
-/** A fault whose recovery is under way: what fell, what is being done, since when. */
+/** A fault that the job is recovering from: what failed, what is being done, and since when. */
 export function IncidentNotice({ incident, readAt }: { incident: Incident; readAt: number }) {
   return (
-    <section className={classes.notice} aria-label="Incident under way">
-      <IconBolt size={18} aria-hidden />
-      <div className={classes.body}>
-        <strong>{headline(incident)}</strong>
-        <div>{sentence(actionWords(incident))}: <span className="tabular"><RunningAge seconds={incident.age_seconds} readAt={readAt} /></span></div>
-        <details className={classes.details}>
-          <summary>What is known of it</summary>
-          <IncidentDetails incident={incident} />
-        </details>
+    <Notice icon={IconBolt} label="Incident under way" title={headline(incident)} tone="warn">
+      <div>
+        {sentence(actionWords(incident))}:{" "}
+        <span className="tabular">
+          <RunningAge seconds={incident.age_seconds} readAt={readAt} />
+        </span>
       </div>
-    </section>
+      <details className={classes.more}>
+        <summary>Details</summary>
+        <IncidentDetails incident={incident} />
+      </details>
+    </Notice>
   );
 }

@@ -16,7 +16,12 @@ interface Props {
   readAt: number;
 }
 
-const TONES: Record<Incident["action"], Tone> = { closed_up: "good", fell_back: "neutral", restarted: "neutral", gave_up: "bad" };
+const TONES: Record<Incident["action"], Tone> = {
+  closed_up: "good",
+  fell_back: "neutral",
+  restarted: "neutral",
+  gave_up: "bad",
+};
 
 /** A fault in one line; unfolded, everything that is known of it. */
 export function IncidentRow({ incident, readAt }: Props) {
@@ -28,26 +33,47 @@ export function IncidentRow({ incident, readAt }: Props) {
     <tbody className={classes.group}>
       <tr>
         <td className={classes.toggleCell}>
-          <button type="button" className={classes.toggle} aria-expanded={unfolded} aria-controls={details} aria-label={`Details: ${what}`} onClick={() => setUnfolded(!unfolded)}>
+          <button
+            type="button"
+            className={classes.toggle}
+            aria-expanded={unfolded}
+            aria-controls={details}
+            aria-label={`Details: ${what}`}
+            onClick={() => setUnfolded(!unfolded)}
+          >
             <IconChevronRight size={15} aria-hidden />
           </button>
         </td>
-        <td><time dateTime={incident.fault_at} title={dateTime(incident.fault_at)}>{clock(incident.fault_at)}</time></td>
+        <td>
+          <time dateTime={incident.fault_at} title={dateTime(incident.fault_at)}>
+            {clock(incident.fault_at)}
+          </time>
+        </td>
         <td className={classes.what}>
           <div className={classes.headline}>{what}</div>
           {words && <div className={classes.said}>{words}</div>}
-          <div className={classes.under}>at step {count(incident.step)} of generation {incident.generation}</div>
+          <div className={classes.under}>
+            at step {count(incident.step)} of generation {incident.generation}
+          </div>
         </td>
-        <td><Action incident={incident} /></td>
-        <td><Outage incident={incident} readAt={readAt} /></td>
+        <td>
+          <Action incident={incident} />
+        </td>
+        <td>
+          <Outage incident={incident} readAt={readAt} />
+        </td>
         <td data-numeric data-wide>
           {incident.steps_lost ?? MISSING}
           {!!incident.seconds_lost && <div className={classes.under}>{shortTime(incident.seconds_lost)} of work</div>}
         </td>
-        <td data-numeric data-wide>{ranksAfter(incident) ?? MISSING}</td>
+        <td data-numeric data-wide>
+          {ranksAfter(incident) ?? MISSING}
+        </td>
       </tr>
       <tr id={details} hidden={!unfolded}>
-        <td colSpan={7} className={classes.details}>{unfolded && <IncidentDetails incident={incident} />}</td>
+        <td colSpan={7} className={classes.details}>
+          {unfolded && <IncidentDetails incident={incident} />}
+        </td>
       </tr>
     </tbody>
   );
@@ -59,7 +85,9 @@ function Action({ incident }: { incident: Incident }) {
   const back = backTo(incident);
   return (
     <>
-      <StateBadge state={open ? "recovering" : incident.action} tone={open ? "warn" : TONES[incident.action]}>{actionWords(incident)}</StateBadge>
+      <StateBadge state={open ? "recovering" : incident.action} tone={open ? "warn" : TONES[incident.action]}>
+        {actionWords(incident)}
+      </StateBadge>
       {back && <div className={classes.under}>{back}</div>}
       {cut && <div className={classes.under}>{cut}</div>}
     </>
@@ -70,7 +98,11 @@ function Outage({ incident, readAt }: Props) {
   const parts = incident.phases.map(({ name, seconds }) => ({ name, value: seconds, color: PHASES[name].color }));
   return (
     <div className={classes.outage}>
-      {isOpen(incident) ? <RunningAge seconds={incident.age_seconds} readAt={readAt} /> : <span>{shortTime(incident.outage_seconds)}</span>}
+      {isOpen(incident) ? (
+        <RunningAge seconds={incident.age_seconds} readAt={readAt} />
+      ) : (
+        <span>{shortTime(incident.outage_seconds)}</span>
+      )}
       <StackedBar size="sm" parts={parts} label={phaseSentence(incident)} />
     </div>
   );

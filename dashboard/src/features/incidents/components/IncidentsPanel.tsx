@@ -12,7 +12,12 @@ export function IncidentsPanel({ job }: { job: Job }) {
   const total = query.data?.length ?? 0;
   return (
     <Panel title="Incidents" actions={total > 0 && <span className="hint">{plural(total, "fault")}</span>} flush>
-      <PanelStates source={query} what="the incidents" isEmpty={(incidents) => incidents.length === 0} empty={<NoIncidents job={job} />}>
+      <PanelStates
+        source={query}
+        what="the incidents"
+        isEmpty={(incidents) => incidents.length === 0}
+        empty={<NoIncidents job={job} />}
+      >
         {(incidents) => <IncidentsTable incidents={incidents} readAt={query.dataUpdatedAt} />}
       </PanelStates>
     </Panel>
@@ -24,8 +29,15 @@ function NoIncidents({ job }: { job: Job }) {
   const restarts = job.spec?.fault_tolerance?.recovery !== "close_up";
   return (
     <EmptyState title="No incidents">
-      No rank of this job has failed. If one does, what happened, what was done and what it cost stands here.
-      {restarts && !alone && <> It would restart from its newest checkpoint; with <code>fault_tolerance.recovery: close_up</code> the other ranks carry on.</>}
+      No rank of this job has failed. If one does, you will see here what happened, how it was handled, and what it
+      cost.
+      {restarts && !alone && (
+        <>
+          {" "}
+          The job would restart from its newest checkpoint. With <code>fault_tolerance.recovery: close_up</code>, the
+          other ranks would continue instead.
+        </>
+      )}
     </EmptyState>
   );
 }
@@ -36,16 +48,26 @@ function IncidentsTable({ incidents, readAt }: { incidents: readonly Incident[];
       <table className={classes.table} aria-label="Incidents">
         <thead>
           <tr>
-            <th scope="col"><span className="visually-hidden">Details</span></th>
+            <th scope="col">
+              <span className="visually-hidden">Details</span>
+            </th>
             <th scope="col">When</th>
             <th scope="col">What happened</th>
             <th scope="col">Action</th>
-            <th scope="col" className={classes.outageColumn}>Outage</th>
-            <th scope="col" data-numeric data-wide>Steps lost</th>
-            <th scope="col" data-numeric data-wide>Ranks after</th>
+            <th scope="col" className={classes.outageColumn}>
+              Outage
+            </th>
+            <th scope="col" data-numeric data-wide>
+              Steps lost
+            </th>
+            <th scope="col" data-numeric data-wide>
+              Ranks after
+            </th>
           </tr>
         </thead>
-        {[...incidents].reverse().map((incident) => <IncidentRow key={incident.id} incident={incident} readAt={readAt} />)}
+        {[...incidents].reverse().map((incident) => (
+          <IncidentRow key={incident.id} incident={incident} readAt={readAt} />
+        ))}
       </table>
     </div>
   );

@@ -39,7 +39,8 @@ export function jobListQuery(filter: JobFilter) {
 export function jobQuery(id: string) {
   return queryOptions({
     queryKey: keys.job(id),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs/{job_id}", { params: { path: { job_id: id } }, signal })),
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/training/jobs/{job_id}", { params: { path: { job_id: id } }, signal })),
     refetchInterval: ({ state }) => (state.data && isTerminal(state.data.state) ? false : PROGRESS_INTERVAL_MS),
   });
 }

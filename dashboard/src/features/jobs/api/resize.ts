@@ -6,7 +6,12 @@ import { keys } from "@/lib/keys";
 import type { Job } from "@/lib/types";
 
 function send(job: Job, nodes: number): Promise<Job> {
-  return unwrap(api.PUT("/api/v1/training/jobs/{job_id}/resize", { params: { path: { job_id: job.id }, header: { "If-Match": etag(job) } }, body: { nodes } }));
+  return unwrap(
+    api.PUT("/api/v1/training/jobs/{job_id}/resize", {
+      params: { path: { job_id: job.id }, header: { "If-Match": etag(job) } },
+      body: { nodes },
+    }),
+  );
 }
 
 /** Progress makes a revision stale: look again, and send it once more unless someone else gave the job another size meanwhile. */

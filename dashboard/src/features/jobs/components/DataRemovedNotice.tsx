@@ -1,21 +1,22 @@
 import { IconDatabaseOff } from "@tabler/icons-react";
+import { Notice } from "@/components/ui/Notice";
 import { dateTime } from "@/lib/format";
 import type { Job } from "@/lib/types";
-import classes from "./Notices.module.css";
 
-/** Somebody had the job's data deleted: why its curves and log are empty. */
+/** Why the curves and the log of a job are empty: its data was deleted on request. */
 export function DataRemovedNotice({ job }: { job: Job }) {
   const removal = job.data_removal;
   if (!removal) return null;
   return (
-    <section className={classes.notice} aria-label="Data deleted">
-      <IconDatabaseOff size={18} aria-hidden />
-      <div>
-        <strong>{removal.state === "removed" ? "Its data was deleted" : "Its data is being deleted"}</strong>
-        <div className="muted">
-          {removal.asked_by} asked for it on {dateTime(removal.asked_at)}: points, curves, log lines and traces{removal.checkpoints ? ", and the checkpoints" : ""}.
-        </div>
+    <Notice
+      icon={IconDatabaseOff}
+      label="Data deleted"
+      title={removal.state === "removed" ? "This job's data was deleted" : "This job's data is being deleted"}
+    >
+      <div className="muted">
+        {removal.asked_by} requested it on {dateTime(removal.asked_at)}: points, curves, log lines and traces
+        {removal.checkpoints ? ", and the checkpoints" : ""}.
       </div>
-    </section>
+    </Notice>
   );
 }

@@ -8,7 +8,7 @@ import { useRefusal } from "@/lib/ownership";
 import type { Job } from "@/lib/types";
 import { useJobControl } from "../api/control";
 import { ResizeControl } from "./ResizeControl";
-import classes from "./JobActions.module.css";
+import classes from "./Jobs.module.css";
 
 export function JobActions({ job }: { job: Job }) {
   const [confirming, setConfirming] = useState(false);
@@ -18,22 +18,54 @@ export function JobActions({ job }: { job: Job }) {
   const cancel = () => control.mutate("cancel", { onSuccess: () => setConfirming(false) });
   return (
     <>
-      {control.error && !confirming && <span className={classes.error} role="alert">{asApiError(control.error).message}</span>}
+      {control.error && !confirming && (
+        <span className={classes.refusal} role="alert">
+          {asApiError(control.error).message}
+        </span>
+      )}
       {canPause(job) && (
-        <Button variant="default" leftSection={<IconPlayerPause size={14} />} loading={busy("pause")} onClick={() => control.mutate("pause")}>Pause</Button>
+        <Button
+          variant="default"
+          leftSection={<IconPlayerPause size={14} />}
+          loading={busy("pause")}
+          onClick={() => control.mutate("pause")}
+        >
+          Pause
+        </Button>
       )}
       {canResume(job) && (
-        <Button leftSection={<IconPlayerPlay size={14} />} loading={busy("resume")} onClick={() => control.mutate("resume")}>Resume</Button>
+        <Button
+          leftSection={<IconPlayerPlay size={14} />}
+          loading={busy("resume")}
+          onClick={() => control.mutate("resume")}
+        >
+          Resume
+        </Button>
       )}
       {canResize(job) && <ResizeControl job={job} />}
       {canCancel(job) && (
-        <Button variant="default" leftSection={<IconX size={14} />} disabled={refused != null} title={refused ?? undefined} onClick={() => setConfirming(true)}>Cancel job</Button>
+        <Button
+          variant="default"
+          leftSection={<IconX size={14} />}
+          disabled={refused != null}
+          title={refused ?? undefined}
+          onClick={() => setConfirming(true)}
+        >
+          Cancel job
+        </Button>
       )}
       <Confirm
-        opened={confirming} title={`Cancel ${job.name}?`} verb="Cancel job" busy={busy("cancel")} error={control.error}
-        onConfirm={cancel} onClose={() => setConfirming(false)}
+        opened={confirming}
+        title={`Cancel ${job.name}?`}
+        verb="Cancel job"
+        keep="Keep running"
+        busy={busy("cancel")}
+        error={control.error}
+        onConfirm={cancel}
+        onClose={() => setConfirming(false)}
       >
-        The ranks of <strong>{job.name}</strong> are stopped and its slots freed; a cancelled job cannot be resumed. {lossOfStopping(job)}
+        The ranks of <strong>{job.name}</strong> are stopped and its slots are freed. A cancelled job cannot be resumed.{" "}
+        {lossOfStopping(job)}
       </Confirm>
     </>
   );

@@ -14,12 +14,24 @@ export function JobFilters({ filter, onChange }: { filter: JobFilter; onChange(c
   return (
     <>
       <TextInput
-        aria-label="Search jobs" placeholder="Search by name" value={text} w={220} leftSection={<IconSearch size={14} aria-hidden />}
-        onChange={(event) => { setText(event.currentTarget.value); search(event.currentTarget.value); }}
+        aria-label="Search jobs"
+        placeholder="Search by name"
+        value={text}
+        w={220}
+        leftSection={<IconSearch size={14} aria-hidden />}
+        onChange={(event) => {
+          setText(event.currentTarget.value);
+          search(event.currentTarget.value);
+        }}
       />
       <MultiSelect
-        aria-label="Filter by state" placeholder={filter.status?.length ? undefined : "Any state"} data={[...JOB_STATES]} value={filter.status ?? []}
-        onChange={(status) => onChange({ status: status.length ? (status as JobState[]) : undefined })} clearable w={filter.status?.length ? 300 : 160}
+        aria-label="Filter by state"
+        placeholder={filter.status?.length ? undefined : "Any state"}
+        data={[...JOB_STATES]}
+        value={filter.status ?? []}
+        onChange={(status) => onChange({ status: status.length ? (status as JobState[]) : undefined })}
+        clearable
+        w={filter.status?.length ? 300 : 160}
         clearButtonProps={{ "aria-label": "Clear state filter" }}
       />
     </>

@@ -6,27 +6,49 @@ import { Facts, type Fact } from "@/components/ui/Facts";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { ProgressBar } from "@/components/ui/ProgressBar";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { age, count, dateTime, duration, measured, MISSING, percent, plural, si } from "@/lib/format";
-import { isTerminal, progressTone, shareDone, smallWorld } from "@/lib/jobs";
+import { age, bytes, count, dateTime, duration, measured, MISSING, plural, si } from "@/lib/format";
+import { fileName, isTerminal, percentDone, progressTone, shareOfBar, smallWorld } from "@/lib/jobs";
 import type { Job, JobProgress } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { JobActions } from "./JobActions";
-import classes from "./JobHeader.module.css";
+import classes from "./Jobs.module.css";
 
 export function JobHeader({ job, progress, notices }: { job: Job; progress: JobProgress; notices?: ReactNode }) {
   const now = useNow();
-  const share = shareDone(progress);
+  const share = shareOfBar({ state: job.state, progress });
   const steps = job.spec?.script == null || progress.step > 0;
   return (
     <>
       <PageHeader
-        title={job.name} before={<Link to="/jobs" className="back">Jobs</Link>} after={<StatusLine job={job} />}
-        subtitle={<>{job.project} · submitted {dateTime(job.created_at)} by {job.created_by} · <span className="mono">{job.id}</span></>}
-        actions={<><CompareLink jobId={job.id} /><JobActions job={job} /></>}
+        title={job.name}
+        before={
+          <Link to="/jobs" className="back">
+            Jobs
+          </Link>
+        }
+        after={<StatusLine job={job} />}
+        subtitle={
+          <>
+            {job.project} · submitted {dateTime(job.created_at)} by {job.created_by} ·{" "}
+            <span className="mono">{job.id}</span>
+          </>
+        }
+        actions={
+          <>
+            <CompareLink jobId={job.id} />
+            <JobActions job={job} />
+          </>
+        }
       />
       {notices}
       <div className={classes.strip}>
-        <Facts facts={steps ? [...trainingFacts(progress), ...runFacts(job, progress, now), checkpointFact(progress)] : runFacts(job, progress, now)} />
+        <Facts
+          facts={[
+            ...(steps ? trainingFacts(job, progress) : []),
+            ...runFacts(job, progress, now),
+            ...savedFacts(job, progress, now),
+          ]}
+        />
         {steps && <ProgressBar share={share} label="Job progress" tone={progressTone(job.state)} />}
       </div>
     </>
@@ -34,12 +56,23 @@ export function JobHeader({ job, progress, notices }: { job: Job; progress: JobP
 }
 
 function CompareLink({ jobId }: { jobId: string }) {
-  return <Button component={Link} to="/compare" search={{ jobs: [jobId] } as never} variant="default" leftSection={<IconArrowsDiff size={14} />}>Compare with…</Button>;
+  return (
+    <Button
+      component={Link}
+      to="/compare"
+      search={{ jobs: [jobId] } as never}
+      variant="default"
+      leftSection={<IconArrowsDiff size={14} />}
+    >
+      Compare with…
+    </Button>
+  );
 }
 
 function StatusLine({ job }: { job: Job }) {
   const ended = job.end_reason && job.end_reason !== job.state ? job.end_reason.replaceAll("_", " ") : null;
-  const wanted = !isTerminal(job.state) && job.desired !== "run" && job.state !== "paused" ? `${job.desired} requested` : null;
+  const wanted =
+    !isTerminal(job.state) && job.desired !== "run" && job.state !== "paused" ? `${job.desired} requested` : null;
   const small = smallWorld(job);
   return (
     <>
@@ -51,14 +84,20 @@ function StatusLine({ job }: { job: Job }) {
 }
 
 function since(steps: number): string {
-  return steps > 0 ? `${plural(steps, "step")} ago` : "nothing since";
+  return steps > 0 ? `${plural(steps, "step")} ago` : "up to date";
 }
 
-function trainingFacts(progress: JobProgress): Fact[] {
+function trainingFacts(job: Job, progress: JobProgress): Fact[] {
+  const rate = progress.tokens_per_second ?? progress.samples_per_second;
+  const untold = job.state === "paused" || (job.spec?.script != null && rate == null);
   return [
-    { name: "Step", value: count(progress.step), hint: progress.total_steps ? `of ${count(progress.total_steps)} (${percent(shareDone(progress))})` : undefined },
+    {
+      name: "Step",
+      value: count(progress.step),
+      hint: progress.total_steps ? `of ${count(progress.total_steps)} (${percentDone(progress)})` : undefined,
+    },
     { name: "Loss", value: measured(progress.loss) },
-    { name: "Throughput", value: si(progress.tokens_per_second ?? progress.samples_per_second), hint: rateOf(progress) },
+    ...(untold ? [] : [{ name: "Throughput", value: si(rate), hint: rateOf(progress) }]),
   ];
 }
 
@@ -71,9 +110,24 @@ function rateOf({ tokens_per_second: tokens, samples_per_second: samples }: JobP
 function runFacts(job: Job, progress: JobProgress, now: number): Fact[] {
   return [
     timeFact(job, progress, now),
-    { name: "World", value: smallWorld(job) ?? job.actual_world_size ?? job.world_size, hint: [job.strategy, `generation ${job.generation}`, sparesOf(job)].filter(Boolean).join(", ") },
+    ...timeLeftFacts(job, now),
+    {
+      name: "Ranks",
+      value: smallWorld(job) ?? job.actual_world_size ?? job.world_size,
+      hint: [job.strategy, `generation ${job.generation}`, sparesOf(job)].filter(Boolean).join(", "),
+    },
     { name: "Restarts", value: job.restarts, hint: `of ${job.spec?.fault_tolerance?.max_restarts ?? MISSING} allowed` },
   ];
+}
+
+/** Of its time limit, which goes by only while it holds slots. */
+function timeLeftFacts(
+  { time_limit_seconds: limit, time_left_seconds: left, time_limit_at: until }: Job,
+  now: number,
+): Fact[] {
+  if (left == null) return [];
+  const seconds = until ? Math.max(0, (Date.parse(until) - now) / 1000) : left;
+  return [{ name: "Time left", value: duration(seconds), hint: `of ${duration(limit)}` }];
 }
 
 /** Ranks that wait for a place: spares, or such as are to join. */
@@ -87,10 +141,34 @@ function timeFact(job: Job, progress: JobProgress, now: number): Fact {
   const started = job.started_at ? Date.parse(job.started_at) : null;
   const until = job.ended_at ? Date.parse(job.ended_at) : now;
   const ran = started ? duration((until - started) / 1000) : MISSING;
-  if (isTerminal(job.state) || job.spec?.script) return { name: "Duration", value: ran, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined };
+  if (isTerminal(job.state) || job.spec?.script)
+    return { name: "Duration", value: ran, hint: job.ended_at ? `ended ${age(now - until)} ago` : undefined };
+  if (job.state === "paused")
+    return { name: "Ran for", value: duration(job.ran_seconds), hint: "before it was paused" };
   return { name: "ETA", value: duration(progress.eta_seconds), hint: started ? `running for ${ran}` : undefined };
 }
 
-function checkpointFact({ last_checkpoint_step: saved, step }: JobProgress): Fact {
-  return { name: "Last checkpoint", value: saved == null ? "none" : count(saved), hint: saved == null ? undefined : since(step - saved) };
+/** Of a script the newest file that looks like a checkpoint, where one was seen: it saves by itself. */
+function savedFacts(
+  job: Job,
+  { last_checkpoint_step: saved, saved_file: file, step }: JobProgress,
+  now: number,
+): Fact[] {
+  if (job.spec?.script == null)
+    return [
+      {
+        name: "Last checkpoint",
+        value: saved == null ? "none" : count(saved),
+        hint: saved == null ? undefined : since(step - saved),
+      },
+    ];
+  if (!file) return [];
+  const named = file.step == null ? "" : `step ${count(file.step)} by its name, `;
+  return [
+    {
+      name: "Last saved",
+      value: <span title={file.path}>{fileName(file.path)}</span>,
+      hint: `${named}${bytes(file.bytes)}, ${age(now - Date.parse(file.time))} ago`,
+    },
+  ];
 }

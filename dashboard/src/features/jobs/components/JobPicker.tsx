@@ -7,7 +7,7 @@ import { StateBadge } from "@/components/ui/StateBadge";
 import { asApiError } from "@/lib/errors";
 import { dateTime } from "@/lib/format";
 import { jobListQuery, jobQuery } from "../api/jobs";
-import classes from "./JobPicker.module.css";
+import classes from "./Jobs.module.css";
 
 interface Props {
   chosen: readonly string[];
@@ -20,7 +20,11 @@ export function JobPicker({ chosen, most, onChange }: Props) {
   return (
     <div className={classes.picker} role="group" aria-label="Jobs to compare">
       {chosen.length > 0 && <Chosen ids={chosen} onRemove={(id) => onChange(chosen.filter((other) => other !== id))} />}
-      {chosen.length < most ? <AddJob chosen={chosen} onAdd={(id) => onChange([...chosen, id])} /> : <span className="muted">No more than {most} at once.</span>}
+      {chosen.length < most ? (
+        <AddJob chosen={chosen} onAdd={(id) => onChange([...chosen, id])} />
+      ) : (
+        <span className="muted">At most {most} jobs at once.</span>
+      )}
     </div>
   );
 }
@@ -33,11 +37,25 @@ function Chosen({ ids, onRemove }: { ids: readonly string[]; onRemove(id: string
         const { data, error } = jobs[index]!;
         const name = data?.name ?? id;
         return (
-          <li key={id} className={classes.job}>
-            <Keyed color={`--series-${index + 1}`}><span className={classes.name}>{name}</span></Keyed>
+          <li key={id} className={classes.chosenJob}>
+            <Keyed color={`--series-${index + 1}`}>
+              <span className={classes.chosenName}>{name}</span>
+            </Keyed>
             {data && <StateBadge state={data.state} />}
-            {error && <span className={classes.error} role="alert">{asApiError(error).code}</span>}
-            <ActionIcon variant="subtle" color="gray" size="xs" aria-label={`Remove ${name}`} onClick={() => onRemove(id)}><IconX size={13} /></ActionIcon>
+            {error && (
+              <span className={classes.unknownJob} role="alert">
+                {asApiError(error).code}
+              </span>
+            )}
+            <ActionIcon
+              variant="subtle"
+              color="gray"
+              size="xs"
+              aria-label={`Remove ${name}`}
+              onClick={() => onRemove(id)}
+            >
+              <IconX size={13} />
+            </ActionIcon>
           </li>
         );
       })}
@@ -51,9 +69,17 @@ function AddJob({ chosen, onAdd }: { chosen: readonly string[]; onAdd(id: string
   const others = (query.data?.items ?? []).filter(({ id }) => !chosen.includes(id));
   return (
     <Select
-      key={chosen.join()} aria-label="Add a job" placeholder={chosen.length === 0 ? "Choose a job" : "Add another job"} w={280} searchable value={null} onSearchChange={setText}
-      data={others.map(({ id, name, created_at }) => ({ value: id, label: `${name} · ${dateTime(created_at)}` }))} filter={({ options }) => options}
-      nothingFoundMessage={query.error ? asApiError(query.error).message : "No such job"} onChange={(id) => id && onAdd(id)}
+      key={chosen.join()}
+      aria-label="Add a job"
+      placeholder={chosen.length === 0 ? "Choose a job" : "Add another job"}
+      w={280}
+      searchable
+      value={null}
+      onSearchChange={setText}
+      data={others.map(({ id, name, created_at }) => ({ value: id, label: `${name} · ${dateTime(created_at)}` }))}
+      filter={({ options }) => options}
+      nothingFoundMessage={query.error ? asApiError(query.error).message : "No such job"}
+      onChange={(id) => id && onAdd(id)}
     />
   );
 }

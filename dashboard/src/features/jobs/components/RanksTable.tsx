@@ -3,26 +3,50 @@ import { meshColumns } from "@/components/ui/meshColumns";
 import { EmptyState } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, dateTime, duration, MISSING } from "@/lib/format";
+import { soFar } from "@/lib/jobs";
 import type { Generation, Rank } from "@/lib/types";
 
-const RANK: Column<Rank> = { id: "rank", header: "Rank", cell: (rank) => rank.rank, value: (rank) => rank.rank, width: 80 };
+const RANK: Column<Rank> = {
+  id: "rank",
+  header: "Rank",
+  cell: (rank) => rank.rank,
+  value: (rank) => rank.rank,
+  width: 80,
+};
 
-const FACTS: readonly Column<Rank>[] = [
+const factsOf = (script: boolean): readonly Column<Rank>[] => [
   { id: "state", header: "State", cell: (rank) => <StateBadge state={rank.state} />, value: (rank) => rank.state },
   { id: "node", header: "Node", cell: (rank) => rank.node_name, value: (rank) => rank.node_name },
   { id: "slot", header: "Slot", cell: (rank) => rank.slot, value: (rank) => rank.slot, numeric: true },
   { id: "pid", header: "PID", cell: (rank) => rank.pid ?? MISSING, numeric: true },
-  { id: "step", header: "Last step", cell: (rank) => count(rank.step), value: (rank) => rank.step, numeric: true },
-  { id: "beat", header: "Heartbeat", cell: (rank) => beat(rank), value: (rank) => rank.heartbeat_age_seconds ?? Infinity, numeric: true },
+  {
+    id: "step",
+    header: "Last step",
+    cell: (rank) => (script && rank.step === 0 ? MISSING : count(rank.step)),
+    value: (rank) => rank.step,
+    numeric: true,
+  },
+  {
+    id: "beat",
+    header: "Heartbeat",
+    cell: (rank) => beat(rank),
+    value: (rank) => rank.heartbeat_age_seconds ?? Infinity,
+    numeric: true,
+  },
   { id: "exit", header: "Exit", cell: (rank) => rank.signal ?? rank.exit_code ?? MISSING, numeric: true },
 ];
 
 const GENERATIONS: readonly Column<Generation>[] = [
   { id: "generation", header: "Generation", cell: (row) => row.generation, value: (row) => row.generation, width: 110 },
-  { id: "world", header: "World", cell: (row) => row.world_size, numeric: true },
+  { id: "world", header: "Ranks", cell: (row) => row.world_size, numeric: true },
   { id: "start", header: "From step", cell: (row) => count(row.start_step), numeric: true },
   { id: "started", header: "Started", cell: (row) => dateTime(row.started_at) },
-  { id: "first", header: "First step after", cell: (row) => secondsBetween(row.started_at, row.first_step_at), numeric: true },
+  {
+    id: "first",
+    header: "First step after",
+    cell: (row) => secondsBetween(row.started_at, row.first_step_at),
+    numeric: true,
+  },
   { id: "lasted", header: "Lasted", cell: (row) => secondsBetween(row.started_at, row.ended_at), numeric: true },
   { id: "end", header: "Ended by", cell: (row) => row.end_reason?.replaceAll("_", " ") ?? MISSING },
 ];
@@ -35,12 +59,33 @@ function secondsBetween(from: string, to: string | null): string {
   return to ? duration((Date.parse(to) - Date.parse(from)) / 1000) : MISSING;
 }
 
-export function RanksTable({ ranks }: { ranks: readonly Rank[] }) {
-  if (ranks.length === 0) return <EmptyState title="No ranks yet">They appear as soon as the job holds its slots.</EmptyState>;
-  return <DataTable label="Ranks" rows={ranks} columns={[RANK, ...meshColumns(ranks), ...FACTS]} rowId={(rank) => String(rank.rank)} rowProps={(rank) => ({ "data-muted": rank.state === "exited" })} />;
+/** A script may tell of no steps: 0 then says nothing. */
+export function RanksTable({ ranks, live, script }: { ranks: readonly Rank[]; live: boolean; script: boolean }) {
+  if (ranks.length === 0)
+    return (
+      <EmptyState title={soFar("No ranks", live)}>
+        {live ? "Ranks appear as soon as the job gets its slots." : "The job ended before it got slots."}
+      </EmptyState>
+    );
+  return (
+    <DataTable
+      label="Ranks"
+      rows={ranks}
+      columns={[RANK, ...meshColumns(ranks), ...factsOf(script)]}
+      rowId={(rank) => String(rank.rank)}
+      rowProps={(rank) => ({ "data-muted": rank.state === "exited" })}
+    />
+  );
 }
 
-export function GenerationsTable({ generations }: { generations: readonly Generation[] }) {
-  if (generations.length === 0) return <EmptyState title="Not started yet">Each start, resume and recovery adds a generation.</EmptyState>;
-  return <DataTable label="Generations" rows={generations} columns={GENERATIONS} rowId={(row) => String(row.generation)} />;
+export function GenerationsTable({ generations, live }: { generations: readonly Generation[]; live: boolean }) {
+  if (generations.length === 0)
+    return (
+      <EmptyState title={live ? "Not started yet" : "Never started"}>
+        Each start, resume and recovery adds a generation.
+      </EmptyState>
+    );
+  return (
+    <DataTable label="Generations" rows={generations} columns={GENERATIONS} rowId={(row) => String(row.generation)} />
+  );
 }

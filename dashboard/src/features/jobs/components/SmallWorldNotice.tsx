@@ -1,8 +1,8 @@
 import { IconUsersMinus } from "@tabler/icons-react";
+import { Notice } from "@/components/ui/Notice";
 import { plural, sentence } from "@/lib/format";
 import { smallWorld } from "@/lib/jobs";
 import type { Job } from "@/lib/types";
-import classes from "./Notices.module.css";
 
 interface Props {
   job: Job;
@@ -15,23 +15,29 @@ export function SmallWorldNotice({ job, fault }: Props) {
   const small = smallWorld(job);
   if (small === null) return null;
   return (
-    <section className={classes.notice} data-tone="warn" aria-label="Fewer ranks than asked">
-      <IconUsersMinus size={18} aria-hidden />
-      <div>
-        <strong>Runs with {small} ranks</strong>
-        {fault && <div>{fault}; the others carry on with the same global batch, each with more of it.</div>}
-        <div className="muted">{nextStep(job)}</div>
-      </div>
-    </section>
+    <Notice icon={IconUsersMinus} label="Fewer ranks than asked" title={`Runs with ${small} ranks`} tone="warn">
+      {fault && (
+        <div>
+          {fault}.{" "}
+          {job.spec?.script != null
+            ? "The other ranks were started again."
+            : "The other ranks continue with the same global batch; each takes a larger share of it."}
+        </div>
+      )}
+      <div className="muted">{nextStep(job)}</div>
+    </Notice>
   );
 }
 
 /** The coordinator's text says first what the notice is titled with. */
-const STANDING = /^runs with \d+ of \d+ ranks; /;
+const STANDING = /^runs (with \d+ of \d+ ranks|on \d+ of \d+ nodes); /;
 
-function nextStep({ pending, ranks }: Job): string {
-  if (pending) return `${sentence(pending.text.replace(STANDING, ""))}.${pending.next_step ? ` Next: ${pending.next_step}.` : ""}`;
+function nextStep({ pending, ranks, spec }: Job): string {
+  if (pending)
+    return `${sentence(pending.text.replace(STANDING, ""))}.${pending.next_step ? ` Next: ${pending.next_step}.` : ""}`;
+  if (spec?.script != null) return "It starts again on more nodes as soon as there is room for them.";
   const warming = (ranks ?? []).filter(({ parked }) => parked).length;
-  if (warming > 0) return `${plural(warming, "rank")} ${warming === 1 ? "warms up" : "warm up"} beside the running ones, to join after a step.`;
+  if (warming > 0)
+    return `${plural(warming, "rank")} ${warming === 1 ? "warms up" : "warm up"} beside the running ones, to join after a step.`;
   return "Replacements warm up beside the running ranks as soon as there are slots, and join after a step.";
 }

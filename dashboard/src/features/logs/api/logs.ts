@@ -17,7 +17,12 @@ export type Level = (typeof LEVELS)[number];
 const PAGE = 500;
 const BEFORE_LINKED_LINE = 100;
 
-export function fetchLogs(jobId: string, filter: LogFilter, where: { after?: number; before?: number; tail?: boolean }, signal?: AbortSignal) {
+export function fetchLogs(
+  jobId: string,
+  filter: LogFilter,
+  where: { after?: number; before?: number; tail?: boolean },
+  signal?: AbortSignal,
+) {
   const query = { limit: PAGE, rank: filter.rank?.toString(), level: filter.level, q: filter.q || undefined, ...where };
   return unwrap(api.GET("/api/v1/training/jobs/{job_id}/logs", { params: { path: { job_id: jobId }, query }, signal }));
 }

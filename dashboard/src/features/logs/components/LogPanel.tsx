@@ -3,6 +3,7 @@ import { useDebouncedCallback } from "@mantine/hooks";
 import { IconDownload, IconSearch } from "@tabler/icons-react";
 import { useMemo, useState } from "react";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
+import { soFar } from "@/lib/jobs";
 import { useNow } from "@/lib/useNow";
 import { LEVELS, logsDownloadPath, type Level, type LogFilter } from "../api/logs";
 import { useLogFeed } from "../useLogFeed";
@@ -23,14 +24,40 @@ export function LogPanel({ jobId, world, live, filter, onFilter }: Props) {
   const [follow, setFollow] = useState(line === undefined);
   const filtered = rank !== undefined || level !== undefined || !!q;
   const empty = filtered ? (
-    <EmptyState title="No line matches" action={<Button variant="default" onClick={() => onFilter({ rank: undefined, level: undefined, q: undefined })}>Clear filters</Button>} />
+    <EmptyState
+      title="No line matches"
+      action={
+        <Button variant="default" onClick={() => onFilter({ rank: undefined, level: undefined, q: undefined })}>
+          Clear filters
+        </Button>
+      }
+    />
   ) : (
-    <EmptyState title="No output yet">{live ? "Lines appear here as soon as a rank prints one." : "The job ended without printing anything."}</EmptyState>
+    <EmptyState title={soFar("No output", live)}>
+      {live ? "Lines appear here as soon as a rank prints one." : "The job ended without printing anything."}
+    </EmptyState>
   );
   return (
     <Panel title="Logs" flush actions={<LogTools {...{ jobId, world, filter: stable, onFilter, follow, setFollow }} />}>
-      <PanelStates source={feed.query} what="the logs" rows={10} staleSince={useWaitingSince(feed.status === "waiting")} isEmpty={() => feed.lines.length === 0} empty={empty}>
-        {() => <LogLines lines={feed.lines} linked={line} follow={follow} onFollow={setFollow} onLink={(seq) => onFilter({ line: seq })} onTop={feed.loadOlder} onEnd={feed.loadNewer} />}
+      <PanelStates
+        source={feed.query}
+        what="the logs"
+        rows={10}
+        staleSince={useWaitingSince(feed.status === "waiting")}
+        isEmpty={() => feed.lines.length === 0}
+        empty={empty}
+      >
+        {() => (
+          <LogLines
+            lines={feed.lines}
+            linked={line}
+            follow={follow}
+            onFollow={setFollow}
+            onLink={(seq) => onFilter({ line: seq })}
+            onTop={feed.loadOlder}
+            onEnd={feed.loadNewer}
+          />
+        )}
       </PanelStates>
     </Panel>
   );
@@ -63,19 +90,44 @@ function LogTools({ jobId, world, filter, onFilter, follow, setFollow }: ToolsPr
   return (
     <>
       <TextInput
-        aria-label="Search logs" placeholder="Search all lines" w={190} leftSection={<IconSearch size={14} aria-hidden />} value={text}
-        onChange={(event) => { setText(event.currentTarget.value); search(event.currentTarget.value); }}
+        aria-label="Search logs"
+        placeholder="Search all lines"
+        w={190}
+        leftSection={<IconSearch size={14} aria-hidden />}
+        value={text}
+        onChange={(event) => {
+          setText(event.currentTarget.value);
+          search(event.currentTarget.value);
+        }}
       />
       <Select
-        aria-label="Filter by rank" placeholder="All ranks" w={112} clearable data={ranks} value={filter.rank?.toString() ?? null}
+        aria-label="Filter by rank"
+        placeholder="All ranks"
+        w={112}
+        clearable
+        data={ranks}
+        value={filter.rank?.toString() ?? null}
         onChange={(rank) => onFilter({ rank: rank === null ? undefined : Number(rank), line: undefined })}
       />
       <Select
-        aria-label="Filter by level" placeholder="All levels" w={112} clearable data={[...LEVELS]} value={filter.level ?? null}
+        aria-label="Filter by level"
+        placeholder="All levels"
+        w={112}
+        clearable
+        data={[...LEVELS]}
+        value={filter.level ?? null}
         onChange={(level) => onFilter({ level: (level ?? undefined) as Level | undefined, line: undefined })}
       />
       <Switch label="Follow" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} />
-      <Button component="a" href={logsDownloadPath(jobId)} download variant="default" leftSection={<IconDownload size={14} />}>Download</Button>
+      <Button
+        component="a"
+        href={logsDownloadPath(jobId)}
+        download
+        variant="default"
+        leftSection={<IconDownload size={14} />}
+      >
+        Download
+      </Button>
     </>
   );
 }

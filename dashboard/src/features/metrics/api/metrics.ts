@@ -13,10 +13,10 @@ export interface MetricsRequest {
 
 const BUCKETS = 2_000;
 
-async function curvesOf(request: MetricsRequest, names: string | undefined, signal: AbortSignal): Promise<JobMetrics> {
+async function curvesOf(request: MetricsRequest, name: string[] | undefined, signal: AbortSignal): Promise<JobMetrics> {
   const { jobId, range, rank } = request;
   const ranks = rank === 0 ? "0" : `0,${rank}`;
-  const query = { names, ranks, buckets: BUCKETS, first_step: range?.from, last_step: range?.to };
+  const query = { name, ranks, buckets: BUCKETS, first_step: range?.from, last_step: range?.to };
   return unwrap(api.GET("/api/v1/metrics/jobs/{job_id}", { params: { path: { job_id: jobId }, query }, signal }));
 }
 
@@ -26,7 +26,7 @@ async function snapshot(request: MetricsRequest, signal: AbortSignal): Promise<J
   const have = new Set(first.curves.map((curve) => curve.name));
   const rest = first.names.filter((name) => !have.has(name));
   if (rest.length === 0) return first;
-  const more = await curvesOf(request, rest.join(","), signal);
+  const more = await curvesOf(request, rest, signal);
   return { ...first, curves: [...first.curves, ...more.curves] };
 }
 

@@ -1,9 +1,10 @@
-import { Button, NumberInput, Select, Switch } from "@mantine/core";
+import { Button, Select, Switch, TextInput } from "@mantine/core";
 import { IconZoomReset } from "@tabler/icons-react";
 import { StateBadge } from "@/components/ui/StateBadge";
+import { numberOf } from "@/lib/numbers";
 import type { StreamStatus } from "@/lib/stream";
-import classes from "./Charts.module.css";
-import type { ChartView } from "./Charts";
+import type { ChartView } from "../view";
+import classes from "./Metrics.module.css";
 
 interface Props {
   view: ChartView;
@@ -16,11 +17,20 @@ export function ChartToolbar({ view, world, status, onView }: Props) {
   const zoomed = view.from !== undefined || view.to !== undefined;
   return (
     <div className={classes.toolbar} role="group" aria-label="Chart settings">
-      <Switch label="Log scale" checked={view.log ?? false} onChange={(event) => onView({ log: event.currentTarget.checked || undefined })} />
+      <Switch
+        label="Log scale"
+        checked={view.log ?? false}
+        onChange={(event) => onView({ log: event.currentTarget.checked || undefined })}
+      />
       <label>
         Smoothing
         <input
-          type="range" className={classes.slider} min={0} max={0.99} step={0.01} value={view.smooth ?? 0}
+          type="range"
+          className={classes.slider}
+          min={0}
+          max={0.99}
+          step={0.01}
+          value={view.smooth ?? 0}
           onChange={(event) => onView({ smooth: Number(event.currentTarget.value) || undefined })}
         />
         <span className="tabular">{(view.smooth ?? 0).toFixed(2)}</span>
@@ -28,15 +38,26 @@ export function ChartToolbar({ view, world, status, onView }: Props) {
       <StepInput label="From step" value={view.from} onChange={(from) => onView({ from, to: view.to ?? from })} />
       <StepInput label="To step" value={view.to} onChange={(to) => onView({ to, from: view.from ?? 0 })} />
       {zoomed && (
-        <Button size="compact-xs" variant="default" leftSection={<IconZoomReset size={13} />} onClick={() => onView({ from: undefined, to: undefined })}>
+        <Button
+          size="compact-xs"
+          variant="default"
+          leftSection={<IconZoomReset size={13} />}
+          onClick={() => onView({ from: undefined, to: undefined })}
+        >
           Whole run
         </Button>
       )}
       <div className={classes.end}>
         {world > 1 && (
           <Select
-            aria-label="Rank whose step time is shown" w={180} value={String(view.rank ?? 0)} allowDeselect={false}
-            data={Array.from({ length: world }, (_, rank) => ({ value: String(rank), label: `Step time of rank ${rank}` }))}
+            aria-label="Rank whose step time is shown"
+            w={180}
+            value={String(view.rank ?? 0)}
+            allowDeselect={false}
+            data={Array.from({ length: world }, (_, rank) => ({
+              value: String(rank),
+              label: `Step time of rank ${rank}`,
+            }))}
             onChange={(rank) => onView({ rank: Number(rank) || undefined })}
           />
         )}
@@ -46,21 +67,44 @@ export function ChartToolbar({ view, world, status, onView }: Props) {
   );
 }
 
-function StepInput({ label, value, onChange }: { label: string; value: number | undefined; onChange(step: number): void }) {
+function StepInput({
+  label,
+  value,
+  onChange,
+}: {
+  label: string;
+  value: number | undefined;
+  onChange(step: number): void;
+}) {
   const commit = (text: string) => {
-    const step = Number(text);
-    if (text !== "" && Number.isInteger(step) && step >= 0 && step !== value) onChange(step);
+    const step = numberOf(text);
+    if (typeof step === "number" && Number.isInteger(step) && step >= 0 && step !== value) onChange(step);
   };
   return (
-    <NumberInput
-      key={value} aria-label={label} placeholder={label} defaultValue={value} w={92} min={0} hideControls
-      onBlur={(event) => commit(event.currentTarget.value)} onKeyDown={(event) => event.key === "Enter" && commit(event.currentTarget.value)}
+    <TextInput
+      key={value}
+      aria-label={label}
+      placeholder={label}
+      defaultValue={value}
+      w={92}
+      inputMode="numeric"
+      onBlur={(event) => commit(event.currentTarget.value)}
+      onKeyDown={(event) => event.key === "Enter" && commit(event.currentTarget.value)}
     />
   );
 }
 
 function LiveBadge({ status }: { status: StreamStatus }) {
-  if (status === "live") return <StateBadge state="live" tone="good">live</StateBadge>;
+  if (status === "live")
+    return (
+      <StateBadge state="live" tone="good">
+        live
+      </StateBadge>
+    );
   if (status === "closed") return null;
-  return <StateBadge state={status} tone="warn">{status === "waiting" ? "reconnecting" : "connecting"}</StateBadge>;
+  return (
+    <StateBadge state={status} tone="warn">
+      {status === "waiting" ? "reconnecting" : "connecting"}
+    </StateBadge>
+  );
 }

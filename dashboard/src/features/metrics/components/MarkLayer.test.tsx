@@ -5,12 +5,24 @@ import { describe, expect, it, vi } from "vitest";
 import type { Mark, Placed } from "../marks";
 import { MarkLayer } from "./MarkLayer";
 
-const killed: Placed = { left: 50, room: 250, mark: { step: 20, label: "G2", kind: "incident", text: "Rank 1 on node-b was killed by SIGKILL." } };
-const resumed: Placed = { left: 250, room: 50, mark: { step: 80, label: "G3", kind: "generation", text: "Generation 3 goes on from step 80." } };
+const killed: Placed = {
+  left: 50,
+  room: 250,
+  mark: { step: 20, label: "G2", kind: "incident", text: "Rank 1 on node-b was killed by SIGKILL." },
+};
+const resumed: Placed = {
+  left: 250,
+  room: 50,
+  mark: { step: 80, label: "G3", kind: "generation", text: "Generation 3 continues from step 80." },
+};
 
 /** `env`: jsdom lays nothing out, so that a tooltip would take its mark to be out of sight, and hide. */
 function draw(onOpen: (mark: Mark) => void = () => {}) {
-  render(<MantineProvider env="test"><MarkLayer placed={[killed, resumed]} label="Marks on Loss" onOpen={onOpen} /></MantineProvider>);
+  render(
+    <MantineProvider env="test">
+      <MarkLayer placed={[killed, resumed]} label="Marks on Loss" onOpen={onOpen} />
+    </MantineProvider>,
+  );
 }
 
 describe("the marks on a chart", () => {
@@ -29,7 +41,9 @@ describe("the marks on a chart", () => {
     draw();
     const incident = screen.getByRole("button", { name: "G2: Rank 1 on node-b was killed by SIGKILL." });
     expect(incident.querySelector("svg")).not.toBeNull();
-    expect(screen.getByRole("button", { name: "G3: Generation 3 goes on from step 80." }).querySelector("svg")).toBeNull();
+    expect(
+      screen.getByRole("button", { name: "G3: Generation 3 continues from step 80." }).querySelector("svg"),
+    ).toBeNull();
   });
 
   it("lead to what is known of it", async () => {

@@ -2,7 +2,7 @@ import { Tooltip } from "@mantine/core";
 import { IconAlertTriangleFilled } from "@tabler/icons-react";
 import { useRef, useState, type KeyboardEvent } from "react";
 import { groupMarks, kindOf, labelOf, type Mark, type MarkGroup, type Placed } from "../marks";
-import classes from "./MarkLayer.module.css";
+import classes from "./Metrics.module.css";
 
 interface Props {
   placed: readonly Placed[];
@@ -31,10 +31,18 @@ export function MarkLayer({ placed, label, onOpen }: Props) {
   if (groups.length === 0) return null;
   return (
     <>
-      {placed.map(({ left, mark }, index) => <span key={index} className={classes.line} data-kind={mark.kind} style={{ left }} aria-hidden />)}
+      {placed.map(({ left, mark }, index) => (
+        <span key={index} className={classes.line} data-kind={mark.kind} style={{ left }} aria-hidden />
+      ))}
       <div ref={bar} role="toolbar" aria-label={label} tabIndex={-1} onKeyDown={onKey}>
         {groups.map((group, index) => (
-          <MarkButton key={index} group={group} flipped={group[0].room < GAP_PX} tabIndex={index === stop ? 0 : -1} onOpen={onOpen} />
+          <MarkButton
+            key={index}
+            group={group}
+            flipped={group[0].room < GAP_PX}
+            tabIndex={index === stop ? 0 : -1}
+            onOpen={onOpen}
+          />
         ))}
       </div>
     </>
@@ -55,10 +63,21 @@ function MarkButton({ group, flipped, tabIndex, onOpen }: ButtonProps) {
   const told = texts.slice(-MOST_TOLD);
   const first = group.find(({ mark }) => mark.kind === kind)!.mark;
   return (
-    <Tooltip multiline w={300} events={{ hover: true, focus: true, touch: true }} label={<MarkTexts texts={told} more={texts.length - told.length} />}>
+    <Tooltip
+      multiline
+      w={300}
+      events={{ hover: true, focus: true, touch: true }}
+      label={<MarkTexts texts={told} more={texts.length - told.length} />}
+    >
       <button
-        type="button" className={classes.mark} data-kind={kind} data-flipped={flipped || undefined} style={{ left: group[0].left }} tabIndex={tabIndex}
-        aria-label={`${labelOf(group)}: ${told.join(" ")}`} onClick={() => onOpen(first)}
+        type="button"
+        className={classes.mark}
+        data-kind={kind}
+        data-flipped={flipped || undefined}
+        style={{ left: group[0].left }}
+        tabIndex={tabIndex}
+        aria-label={`${labelOf(group)}: ${told.join(" ")}`}
+        onClick={() => onOpen(first)}
       >
         {kind === "incident" && <IconAlertTriangleFilled size={10} aria-hidden />}
         {labelOf(group)}
@@ -71,7 +90,9 @@ function MarkTexts({ texts, more }: { texts: readonly string[]; more: number }) 
   return (
     <>
       {more > 0 && <div>{more} before, and:</div>}
-      {texts.map((text, index) => <div key={index}>{text}</div>)}
+      {texts.map((text, index) => (
+        <div key={index}>{text}</div>
+      ))}
     </>
   );
 }

@@ -12,13 +12,13 @@ import { chartsFor, unitOf } from "../catalog";
 import { align } from "../curves";
 import { lineOf, overlaySentence, overlaySeries, type Run } from "../overlay";
 import { baseOptions, readPalette } from "../plot";
-import { besideTitle } from "../units";
-import classes from "./Charts.module.css";
+import { besideTitle, type Unit } from "../units";
+import classes from "./Metrics.module.css";
 import { Plot } from "./Plot";
 import { TableToggle } from "./TableToggle";
 
 interface Props {
-  jobs: readonly { id: string; name: string; live: boolean }[];
+  jobs: readonly { id: string; name: string; live: boolean; lossUnit: Unit }[];
   metric: string;
   onMetric(metric: string): void;
 }
@@ -28,11 +28,46 @@ export function OverlayChart({ jobs, metric, onMetric }: Props) {
   const [asTable, setAsTable] = useState(false);
   const results = useQueries({ queries: jobs.map(({ id, live }) => overlayQuery(id, metric, live)) });
   const runs = jobs.map(({ id, name }, index) => ({ id, name, curves: results[index]!.data?.curves ?? [] }));
+  const unit = unitOf(metric, jobs.every(({ lossUnit }) => lossUnit === "nats") ? "nats" : "");
   const names = [...new Set([metric, ...results.flatMap(({ data }) => data?.names ?? [])])];
   return (
-    <Panel label="Curves of the runs" title={<><MetricSelect metric={metric} names={names} onMetric={onMetric} /><span className="hint">{besideTitle(unitOf(metric))}</span></>} actions={<><Legend runs={runs} /><TableToggle pressed={asTable} onChange={setAsTable} what="Curves" /></>} flush>
-      <PanelStates source={together(results)} what="the curves" rows={6} isEmpty={() => runs.every(({ curves }) => curves.length === 0)} empty={<EmptyState title="No curve yet">None of these jobs has reported {metric}. Choose another metric.</EmptyState>}>
-        {() => (asTable ? <OverlayTable runs={runs} /> : <Overlay runs={runs} metric={metric} drawn={results.map(({ dataUpdatedAt }) => dataUpdatedAt).join()} />)}
+    <Panel
+      label="Curves of the runs"
+      title={
+        <>
+          <MetricSelect metric={metric} names={names} onMetric={onMetric} />
+          <span className="hint">{besideTitle(unit)}</span>
+        </>
+      }
+      actions={
+        <>
+          <Legend runs={runs} />
+          <TableToggle pressed={asTable} onChange={setAsTable} what="Curves" />
+        </>
+      }
+      flush
+    >
+      <PanelStates
+        source={together(results)}
+        what="the curves"
+        rows={6}
+        isEmpty={() => runs.every(({ curves }) => curves.length === 0)}
+        empty={
+          <EmptyState title="No curve yet">None of these jobs has reported {metric}. Choose another metric.</EmptyState>
+        }
+      >
+        {() =>
+          asTable ? (
+            <OverlayTable runs={runs} />
+          ) : (
+            <Overlay
+              runs={runs}
+              metric={metric}
+              unit={unit}
+              drawn={results.map(({ dataUpdatedAt }) => dataUpdatedAt).join()}
+            />
+          )
+        }
       </PanelStates>
     </Panel>
   );
@@ -49,15 +84,38 @@ function together(results: readonly UseQueryResult<JobMetrics>[]) {
   };
 }
 
-function MetricSelect({ metric, names, onMetric }: { metric: string; names: readonly string[]; onMetric(metric: string): void }) {
-  const drawn = chartsFor(names).flatMap((chart) => chart.names).filter((name) => names.includes(name));
-  return <Select aria-label="Metric" w={220} value={metric} data={drawn.map((name) => ({ value: name, label: title(name) }))} allowDeselect={false} onChange={(chosen) => chosen && onMetric(chosen)} />;
+function MetricSelect({
+  metric,
+  names,
+  onMetric,
+}: {
+  metric: string;
+  names: readonly string[];
+  onMetric(metric: string): void;
+}) {
+  const drawn = chartsFor(names, "")
+    .flatMap((chart) => chart.names)
+    .filter((name) => names.includes(name));
+  return (
+    <Select
+      aria-label="Metric"
+      w={220}
+      value={metric}
+      data={drawn.map((name) => ({ value: name, label: title(name) }))}
+      allowDeselect={false}
+      onChange={(chosen) => chosen && onMetric(chosen)}
+    />
+  );
 }
 
 function Legend({ runs }: { runs: readonly Run[] }) {
   return (
     <span className={classes.legend}>
-      {runs.map(({ id, name }, index) => <Keyed key={id} color={`--series-${index + 1}`}>{name}</Keyed>)}
+      {runs.map(({ id, name }, index) => (
+        <Keyed key={id} color={`--series-${index + 1}`}>
+          {name}
+        </Keyed>
+      ))}
     </span>
   );
 }
@@ -67,12 +125,14 @@ const STILL = { subscribe: () => () => {} };
 const UNMARKED = { marks: [], onOpen: () => {} };
 const HEIGHT = 300;
 
-function Overlay({ runs, metric, drawn }: { runs: readonly Run[]; metric: string; drawn: string }) {
+function Overlay({ runs, metric, unit, drawn }: { runs: readonly Run[]; metric: string; unit: Unit; drawn: string }) {
   const scheme = useComputedColorScheme();
-  const sentence = overlaySentence(runs, unitOf(metric));
+  const sentence = overlaySentence(runs, unit);
   const build = (root: HTMLElement) => {
     const palette = readPalette(root);
-    return { options: { ...baseOptions(palette, { log: false, unit: unitOf(metric) }, null), series: [{}, ...overlaySeries(runs, palette)] } };
+    return {
+      options: { ...baseOptions(palette, { log: false, unit }, null), series: [{}, ...overlaySeries(runs, palette)] },
+    };
   };
   const read = () => {
     const { x, columns } = align(runs.map(lineOf), false);
@@ -80,7 +140,17 @@ function Overlay({ runs, metric, drawn }: { runs: readonly Run[]; metric: string
   };
   return (
     <>
-      <Plot store={STILL} structure={[metric, scheme, drawn].join("|")} height={HEIGHT} build={build} data={read} marking={UNMARKED} onZoom={() => {}} title={title(metric)} sentence={sentence} />
+      <Plot
+        store={STILL}
+        structure={[metric, scheme, drawn].join("|")}
+        height={HEIGHT}
+        build={build}
+        data={read}
+        marking={UNMARKED}
+        onZoom={() => {}}
+        title={title(metric)}
+        sentence={sentence}
+      />
       <p className={classes.summary}>{sentence}</p>
     </>
   );
@@ -92,11 +162,32 @@ interface Row {
 }
 
 function OverlayTable({ runs }: { runs: readonly Run[] }) {
-  const lines = runs.map(lineOf).map(({ steps, values }) => new Map(steps.map((step, index) => [step, values[index]!])));
+  const lines = runs
+    .map(lineOf)
+    .map(({ steps, values }) => new Map(steps.map((step, index) => [step, values[index]!])));
   const steps = [...new Set(lines.flatMap((line) => [...line.keys()]))].sort((a, b) => b - a);
   const columns: Column<Row>[] = [
-    { id: "step", header: "Step", cell: ({ step }) => count(step), value: ({ step }) => step, numeric: true, width: 90 },
-    ...runs.map(({ id, name }, index) => ({ id, header: name, cell: ({ values }: Row) => (values[index] === undefined ? MISSING : measured(values[index])), numeric: true })),
+    {
+      id: "step",
+      header: "Step",
+      cell: ({ step }) => count(step),
+      value: ({ step }) => step,
+      numeric: true,
+      width: 90,
+    },
+    ...runs.map(({ id, name }, index) => ({
+      id,
+      header: name,
+      cell: ({ values }: Row) => (values[index] === undefined ? MISSING : measured(values[index])),
+      numeric: true,
+    })),
   ];
-  return <DataTable label="Curves as a table" rows={steps.map((step) => ({ step, values: lines.map((line) => line.get(step)) }))} columns={columns} rowId={({ step }) => String(step)} />;
+  return (
+    <DataTable
+      label="Curves as a table"
+      rows={steps.map((step) => ({ step, values: lines.map((line) => line.get(step)) }))}
+      columns={columns}
+      rowId={({ step }) => String(step)}
+    />
+  );
 }

@@ -6,7 +6,7 @@ import { samePlaces, type Mark, type Placed } from "../marks";
 import { placeMarks } from "../plot";
 import type { MetricsStore, StepRange } from "../store";
 import { MarkLayer } from "./MarkLayer";
-import classes from "./Plot.module.css";
+import classes from "./Metrics.module.css";
 
 export interface Drawing {
   options: Omit<uPlot.Options, "width" | "height">;
@@ -45,7 +45,13 @@ export function Plot({ store, structure, height, build, data, onZoom, onCursor, 
   const make = useEffectEvent((element: HTMLElement) => {
     const { options, onDraw } = build(element);
     const hooks: uPlot.Hooks.Arrays = {
-      draw: [(plot) => { onDraw?.(plot); place(plot); stamp(element, plot); }],
+      draw: [
+        (plot) => {
+          onDraw?.(plot);
+          place(plot);
+          stamp(element, plot);
+        },
+      ],
       setSelect: [(plot) => select(plot, zoom)],
       setCursor: [(plot) => cursor(plot.cursor.idx == null ? null : (plot.data[0][plot.cursor.idx] ?? null))],
     };
@@ -77,7 +83,14 @@ export function Plot({ store, structure, height, build, data, onZoom, onCursor, 
 
   return (
     <div className={classes.frame}>
-      <div ref={root} className={classes.plot} style={{ height }} role="img" aria-label={`${title}: ${sentence}`} data-chart />
+      <div
+        ref={root}
+        className={classes.plot}
+        style={{ height }}
+        role="img"
+        aria-label={`${title}: ${sentence}`}
+        data-chart
+      />
       <MarkLayer placed={placed} label={`What happened: marks on ${title}`} onOpen={marking.onOpen} />
     </div>
   );

@@ -9,7 +9,8 @@ const LIVE_INTERVAL_MS = 3_000;
 export function performanceQuery(jobId: string, live: boolean) {
   return queryOptions({
     queryKey: keys.performance(jobId),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs/{job_id}/performance", { params: { path: { job_id: jobId } }, signal })),
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/training/jobs/{job_id}/performance", { params: { path: { job_id: jobId } }, signal })),
     refetchInterval: live && LIVE_INTERVAL_MS,
   });
 }

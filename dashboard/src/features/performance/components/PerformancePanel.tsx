@@ -3,7 +3,7 @@ import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { MISSING, bytes, count, percent, plural, shortTime, si } from "@/lib/format";
-import { isTerminal } from "@/lib/jobs";
+import { isTerminal, soFar } from "@/lib/jobs";
 import type { Job, Performance } from "@/lib/types";
 import { performanceQuery } from "../api/performance";
 import classes from "./Performance.module.css";
@@ -17,10 +17,29 @@ const COLUMNS: readonly Column<PeakMemory>[] = [
 ];
 
 const TRAFFIC: readonly Column<AxisTraffic>[] = [
-  { id: "axis", header: "Sent along", cell: ({ axis }) => AXES[axis] ?? axis, width: 180 },
-  { id: "step", header: "Bytes a step", cell: (row) => bytes(Math.round(row.bytes_per_step)), value: (row) => row.bytes_per_step, numeric: true },
-  { id: "rate", header: "Bytes/s", cell: ({ bytes_per_second: rate }) => (rate === null ? MISSING : `${bytes(Math.round(rate))}/s`), value: (row) => row.bytes_per_second ?? 0, numeric: true },
-  { id: "rank", header: "By rank", cell: ({ rank }) => rank, value: ({ rank }) => rank, numeric: true, width: 110 },
+  { id: "axis", header: "Mesh axis", cell: ({ axis }) => AXES[axis] ?? axis, width: 180 },
+  {
+    id: "step",
+    header: "Bytes per step",
+    cell: (row) => bytes(Math.round(row.bytes_per_step)),
+    value: (row) => row.bytes_per_step,
+    numeric: true,
+  },
+  {
+    id: "rate",
+    header: "Bytes/s",
+    cell: ({ bytes_per_second: rate }) => (rate === null ? MISSING : `${bytes(Math.round(rate))}/s`),
+    value: (row) => row.bytes_per_second ?? 0,
+    numeric: true,
+  },
+  {
+    id: "rank",
+    header: "Busiest sender",
+    cell: ({ rank }) => `rank ${rank}`,
+    value: ({ rank }) => rank,
+    numeric: true,
+    width: 130,
+  },
 ];
 const AXES: Readonly<Record<string, string>> = { world: "all ranks" };
 
@@ -29,7 +48,16 @@ export function PerformancePanel({ job }: { job: Job }) {
   const query = useQuery(performanceQuery(job.id, !isTerminal(job.state)));
   return (
     <Panel title="Performance" flush>
-      <PanelStates source={query} what="the performance" isEmpty={({ steps }) => steps === 0} empty={<EmptyState title="No step is measured yet">Figures are of the newest generation's steps; a script does not tell of its own.</EmptyState>}>
+      <PanelStates
+        source={query}
+        what="the performance"
+        isEmpty={({ steps }) => steps === 0}
+        empty={
+          <EmptyState title={soFar("No step is measured", !isTerminal(job.state))}>
+            Figures cover the newest generation's steps. Scripts do not report step timings.
+          </EmptyState>
+        }
+      >
         {(performance) => <Figures performance={performance} />}
       </PanelStates>
     </Panel>
@@ -39,32 +67,72 @@ export function PerformancePanel({ job }: { job: Job }) {
 function Figures({ performance }: { performance: Performance }) {
   return (
     <>
-      <div className={classes.facts}><Facts facts={factsOf(performance)} size="sm" /></div>
+      <div className={classes.facts}>
+        <Facts facts={factsOf(performance)} size="sm" />
+      </div>
       <p className={classes.basis}>{basisOf(performance)}</p>
       <div className={classes.tables}>
-        {performance.traffic.length > 0 && <DataTable label="Bytes sent by axis" rows={performance.traffic} columns={TRAFFIC} rowId={({ axis }) => axis} />}
-        {performance.peak_memory.length > 0 && <DataTable label="Peak memory by rank" rows={performance.peak_memory} columns={COLUMNS} rowId={({ rank }) => String(rank)} />}
+        {performance.traffic.length > 0 && (
+          <DataTable
+            label="Traffic by mesh axis"
+            rows={performance.traffic}
+            columns={TRAFFIC}
+            rowId={({ axis }) => axis}
+          />
+        )}
+        {performance.peak_memory.length > 0 && (
+          <DataTable
+            label="Peak memory by rank"
+            rows={performance.peak_memory}
+            columns={COLUMNS}
+            rowId={({ rank }) => String(rank)}
+          />
+        )}
       </div>
     </>
   );
 }
 
-function factsOf({ tokens_per_second: tokens, samples_per_second: samples, step_seconds: step, exposed_communication: exposed, overlapped_communication: overlapped, bubble, mfu }: Performance): Fact[] {
+function factsOf({
+  tokens_per_second: tokens,
+  samples_per_second: samples,
+  step_seconds: step,
+  exposed_communication: exposed,
+  overlapped_communication: overlapped,
+  bubble,
+  mfu,
+}: Performance): Fact[] {
   return [
     { name: "Tokens/s", value: si(tokens) },
     { name: "Samples/s", value: si(samples) },
     { name: "Step", value: shortTime(step) },
     { name: "Exposed communication", value: percent(exposed, 1), hint: "of a step on rank 0, measured" },
-    ...(overlapped === null ? [] : [{ name: "Overlapped communication", value: percent(overlapped, 1), hint: "of a step, while rank 0 computed" }]),
-    ...(bubble ? [{ name: "Pipeline bubble", value: percent(bubble.measured, 1), hint: `${percent(bubble.formula, 1)} by the formula: ${bubble.text}` }] : []),
+    ...(overlapped === null
+      ? []
+      : [
+          { name: "Overlapped communication", value: percent(overlapped, 1), hint: "of a step, while rank 0 computed" },
+        ]),
+    ...(bubble
+      ? [
+          {
+            name: "Pipeline bubble",
+            value: percent(bubble.measured, 1),
+            hint: `${percent(bubble.formula, 1)} by the formula: ${bubble.text}`,
+          },
+        ]
+      : []),
     { name: "Model FLOP/s", value: si(mfu.flops_per_second), hint: "forward and backward, on all ranks" },
-    { name: "MFU", value: mfu.value === null ? "n/a" : percent(mfu.value, 1), hint: mfu.peak_flops === null ? undefined : `of ${count(Math.round(mfu.peak_flops / 1e12))} TFLOP/s` },
+    {
+      name: "MFU",
+      value: mfu.value === null ? "n/a" : percent(mfu.value, 1),
+      hint: mfu.peak_flops === null ? undefined : `of ${count(Math.round(mfu.peak_flops / 1e12))} TFLOP/s`,
+    },
   ];
 }
 
 /** What the figures are of, and MFU's formula, or why there is none. */
 function basisOf({ steps, ranks, mfu }: Performance): string {
-  const formula = mfu.formula ? ` The model's arithmetic: ${mfu.formula}.` : "";
+  const formula = mfu.formula ? ` Model FLOPs: ${mfu.formula}.` : "";
   const peak = mfu.sources.length > 0 ? ` Peak: ${mfu.sources.join(", ")}.` : "";
-  return `Of the newest ${plural(steps, "step")} on ${plural(ranks, "rank")}. MFU: ${mfu.text}.${formula}${peak}`;
+  return `Figures cover the newest ${plural(steps, "step")} on ${plural(ranks, "rank")}. MFU: ${mfu.text}.${formula}${peak}`;
 }

@@ -10,7 +10,12 @@ export function samplesQuery(jobId: string, live: boolean) {
   return infiniteQueryOptions({
     queryKey: keys.samples(jobId),
     queryFn: ({ signal, pageParam }) =>
-      unwrap(api.GET("/api/v1/training/jobs/{job_id}/samples", { params: { path: { job_id: jobId }, query: { cursor: pageParam } }, signal })),
+      unwrap(
+        api.GET("/api/v1/training/jobs/{job_id}/samples", {
+          params: { path: { job_id: jobId }, query: { cursor: pageParam } },
+          signal,
+        }),
+      ),
     initialPageParam: undefined as string | undefined,
     refetchInterval: live && LIVE_INTERVAL_MS,
     getNextPageParam: (page) => page.next_cursor ?? undefined,

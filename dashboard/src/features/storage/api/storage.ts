@@ -21,7 +21,11 @@ export function useDataDeletion() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: ({ jobId, checkpoints }: DataDeletion) =>
-      unwrap(api.DELETE("/api/v1/training/jobs/{job_id}/data", { params: { path: { job_id: jobId }, query: { checkpoints } } })),
+      unwrap(
+        api.DELETE("/api/v1/training/jobs/{job_id}/data", {
+          params: { path: { job_id: jobId }, query: { checkpoints } },
+        }),
+      ),
     onSettled: () => Promise.all([keys.storage, keys.jobs].map((queryKey) => client.invalidateQueries({ queryKey }))),
   });
 }

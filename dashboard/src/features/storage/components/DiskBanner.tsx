@@ -12,8 +12,9 @@ export function DiskBanner() {
     <div className={classes.banner} role="alert">
       <IconDatabaseExclamation size={17} aria-hidden />
       <span>
-        <strong>The coordinator’s disk is nearly full:</strong> {bytes(disk.free_bytes)} free, the watermark is {bytes(disk.low_bytes)}. Points, log lines and traces
-        wait on their nodes until there is room; jobs go on.
+        <strong>The coordinator’s disk is nearly full:</strong> {bytes(disk.free_bytes)} free, the watermark is{" "}
+        {bytes(disk.low_bytes)}. New points, log lines and traces stay on the nodes until there is room. Jobs keep
+        running.
       </span>
     </div>
   );

@@ -16,14 +16,20 @@ import classes from "./Storage.module.css";
 export function LargestJobs({ canChange }: { canChange: boolean }) {
   const query = useQuery(storageQuery);
   const [chosen, setChosen] = useState<StoredJob | null>(null);
-  const actions = (job: StoredJob) => (canChange && job.ended ? <DeleteButton job={job} onClick={() => setChosen(job)} /> : null);
+  const actions = (job: StoredJob) =>
+    canChange && job.ended ? <DeleteButton job={job} onClick={() => setChosen(job)} /> : null;
   return (
     <Panel title="Largest jobs" flush>
       <PanelStates
-        source={query} what="the largest jobs" rows={5} isEmpty={({ largest_jobs: jobs }) => jobs.length === 0}
-        empty={<EmptyState title="Nothing is stored of any job">Points and log lines appear here while jobs run.</EmptyState>}
+        source={query}
+        what="the largest jobs"
+        rows={5}
+        isEmpty={({ largest_jobs: jobs }) => jobs.length === 0}
+        empty={<EmptyState title="No job data stored yet">Points and log lines appear here while jobs run.</EmptyState>}
       >
-        {({ largest_jobs: jobs }) => <DataTable label="Largest jobs" rows={jobs} columns={columns(actions)} rowId={({ job_id: id }) => id} />}
+        {({ largest_jobs: jobs }) => (
+          <DataTable label="Largest jobs" rows={jobs} columns={columns(actions)} rowId={({ job_id: id }) => id} />
+        )}
       </PanelStates>
       {chosen && <DeleteDialog job={chosen} onClose={() => setChosen(null)} />}
     </Panel>
@@ -33,7 +39,9 @@ export function LargestJobs({ canChange }: { canChange: boolean }) {
 function DeleteButton({ job, onClick }: { job: StoredJob; onClick(): void }) {
   return (
     <Tooltip label="Delete its data">
-      <ActionIcon variant="subtle" color="red" aria-label={`Delete the data of ${job.name}`} onClick={onClick}><IconTrash size={15} /></ActionIcon>
+      <ActionIcon variant="subtle" color="red" aria-label={`Delete the data of ${job.name}`} onClick={onClick}>
+        <IconTrash size={15} />
+      </ActionIcon>
     </Tooltip>
   );
 }
@@ -43,19 +51,38 @@ function DeleteDialog({ job, onClose }: { job: StoredJob; onClose(): void }) {
   const deletion = useDataDeletion();
   return (
     <Confirm
-      opened title={`Delete the data of ${job.name}?`} verb="Delete data" busy={deletion.isPending} error={deletion.error}
-      onClose={onClose} onConfirm={() => deletion.mutate({ jobId: job.job_id, checkpoints }, { onSuccess: onClose })}
+      opened
+      title={`Delete the data of ${job.name}?`}
+      verb="Delete data"
+      busy={deletion.isPending}
+      error={deletion.error}
+      onClose={onClose}
+      onConfirm={() => deletion.mutate({ jobId: job.job_id, checkpoints }, { onSuccess: onClose })}
     >
-      The points, curves, log lines and traces of <strong>{job.name}</strong> ({bytes(job.bytes)} and its traces) are deleted for good. The job stays in the list, with its spec, its
-      history and how it ended.
-      <Checkbox className={classes.choice} label="Delete its checkpoints as well" checked={checkpoints} onChange={(event) => setCheckpoints(event.currentTarget.checked)} />
+      The points, curves, log lines and traces of <strong>{job.name}</strong> ({bytes(job.bytes)} and its traces) are
+      deleted for good. The job stays in the list, with its spec, its history and how it ended.
+      <Checkbox
+        className={classes.choice}
+        label="Delete its checkpoints as well"
+        checked={checkpoints}
+        onChange={(event) => setCheckpoints(event.currentTarget.checked)}
+      />
     </Confirm>
   );
 }
 
 function columns(actions: (job: StoredJob) => ReactNode): Column<StoredJob>[] {
   return [
-    { id: "name", header: "Job", cell: ({ job_id: jobId, name }) => <Link to="/jobs/$jobId" params={{ jobId }} search={{}}>{name}</Link>, value: ({ name }) => name },
+    {
+      id: "name",
+      header: "Job",
+      cell: ({ job_id: jobId, name }) => (
+        <Link to="/jobs/$jobId" params={{ jobId }} search={{}}>
+          {name}
+        </Link>
+      ),
+      value: ({ name }) => name,
+    },
     { id: "state", header: "State", cell: ({ state }) => <StateBadge state={state} />, value: ({ state }) => state },
     { id: "bytes", header: "Size", cell: (job) => bytes(job.bytes), value: (job) => job.bytes, numeric: true },
     { id: "actions", header: "", cell: actions, numeric: true },

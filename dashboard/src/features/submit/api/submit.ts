@@ -29,7 +29,8 @@ export function planQuery(spec: unknown) {
 export function specOfJobQuery(jobId: string) {
   return queryOptions({
     queryKey: keys.job(jobId),
-    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs/{job_id}", { params: { path: { job_id: jobId } }, signal })),
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/training/jobs/{job_id}", { params: { path: { job_id: jobId } }, signal })),
   });
 }
 
@@ -44,11 +45,12 @@ export function useSubmit() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: ({ spec, planHash, idempotencyKey }: Submission): Promise<Job> =>
-      unwrap(api.POST("/api/v1/training/jobs", {
-        params: { query: { plan_hash: planHash }, header: { "Idempotency-Key": idempotencyKey } },
-        body: spec as SpecBody,
-      })),
+      unwrap(
+        api.POST("/api/v1/training/jobs", {
+          params: { query: { plan_hash: planHash }, header: { "Idempotency-Key": idempotencyKey } },
+          body: spec as SpecBody,
+        }),
+      ),
     onSettled: () => client.invalidateQueries({ queryKey: keys.jobs }),
   });
 }
-

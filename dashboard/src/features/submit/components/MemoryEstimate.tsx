@@ -19,10 +19,14 @@ export function MemoryEstimate({ memory }: { memory: Memory }) {
       <StackedBar parts={parts} label={parts.map(({ name, value }) => `${name} ${bytes(value)}`).join(", ")} />
       <ul className={classes.memoryParts}>
         {parts.map(({ name, color, value }) => (
-          <li key={name}><Keyed color={color}>{name}</Keyed> <span className={classes.amount}>{bytes(value)}</span></li>
+          <li key={name}>
+            <Keyed color={color}>{name}</Keyed> <span className={classes.amount}>{bytes(value)}</span>
+          </li>
         ))}
       </ul>
-      <p className={classes.note}>Most is held {memory.moment}. Made from {memory.made_from}. {sentence(memory.note)}.</p>
+      <p className={classes.note}>
+        Memory peaks {memory.moment}. Assumes {memory.made_from}. {sentence(memory.note)}.
+      </p>
     </section>
   );
 }

@@ -12,14 +12,24 @@ import type { Draft } from "../useDraft";
 import { MemoryEstimate } from "./MemoryEstimate";
 import classes from "./Submit.module.css";
 
-const RANK: Column<RankPlacement> = { id: "rank", header: "Rank", cell: (row) => row.rank, value: (row) => row.rank, width: 70 };
+const RANK: Column<RankPlacement> = {
+  id: "rank",
+  header: "Rank",
+  cell: (row) => row.rank,
+  value: (row) => row.rank,
+  width: 70,
+};
 
 const PLACEMENT: readonly Column<RankPlacement>[] = [
   { id: "node", header: "Node", cell: (row) => row.node_name },
   { id: "slot", header: "Slot", cell: (row) => row.slot, numeric: true },
 ];
 
-interface Stage { readonly stage: number; readonly place: number; readonly layers: string }
+interface Stage {
+  readonly stage: number;
+  readonly place: number;
+  readonly layers: string;
+}
 
 const STAGES: readonly Column<Stage>[] = [
   { id: "stage", header: "Stage", cell: (row) => row.stage, value: (row) => row.stage, width: 70 },
@@ -42,7 +52,7 @@ export function PlanPreview({ draft }: { draft: Draft }) {
       ) : sound ? (
         <LoadingState rows={6} what="the plan" />
       ) : (
-        <EmptyState title="No plan yet">Fill in the job; what it would do appears here.</EmptyState>
+        <EmptyState title="No plan yet">Fill in the job to see its plan.</EmptyState>
       )}
     </Panel>
   );
@@ -50,16 +60,37 @@ export function PlanPreview({ draft }: { draft: Draft }) {
 
 function PlanStatus({ draft }: { draft: Draft }) {
   const { issues, problems, current, plan } = draft;
-  if (issues.length + problems.length > 0) return <StateBadge state="invalid" tone="bad">{plural(issues.length + problems.length, "problem")}</StateBadge>;
+  if (issues.length + problems.length > 0)
+    return (
+      <StateBadge state="invalid" tone="bad">
+        {plural(issues.length + problems.length, "problem")}
+      </StateBadge>
+    );
   if (!current) return null;
-  return plan.data?.pending ? <StateBadge state="waits" tone="warn">would wait</StateBadge> : <StateBadge state="starts" tone="good">starts now</StateBadge>;
+  return plan.data?.pending ? (
+    <StateBadge state="waits" tone="warn">
+      would wait
+    </StateBadge>
+  ) : (
+    <StateBadge state="starts" tone="good">
+      starts now
+    </StateBadge>
+  );
 }
 
 function Problems({ draft }: { draft: Draft }) {
   return (
     <ul className={classes.problemList} aria-label="Problems">
-      {draft.problems.map((problem) => <li key={problem.from}><code>YAML</code> {problem.message}</li>)}
-      {draft.issues.map((issue) => <li key={issue.pointer + issue.message}><code>{issue.pointer || "spec"}</code> {issue.message}</li>)}
+      {draft.problems.map((problem) => (
+        <li key={problem.from}>
+          <code>YAML</code> {problem.message}
+        </li>
+      ))}
+      {draft.issues.map((issue) => (
+        <li key={issue.pointer + issue.message}>
+          <code>{issue.pointer || "spec"}</code> {issue.message}
+        </li>
+      ))}
     </ul>
   );
 }
@@ -73,12 +104,25 @@ function PlanFacts({ plan }: { plan: Plan }) {
           {plan.pending.next_step && <div>Next: {plan.pending.next_step}</div>}
         </div>
       )}
-      {(plan.warnings ?? []).map((warning) => <div key={warning} className={classes.alert} role="note">{sentence(warning)}</div>)}
+      {(plan.warnings ?? []).map((warning) => (
+        <div key={warning} className={classes.alert} role="note">
+          {sentence(warning)}
+        </div>
+      ))}
       <Facts size="sm" facts={factsOf(plan)} />
       {plan.choice && <PlanChoice choice={plan.choice} />}
-      {plan.stages.length > 0 && <DataTable label="Stages" rows={stagesOf(plan)} columns={STAGES} rowId={({ stage }) => String(stage)} />}
+      {plan.stages.length > 0 && (
+        <DataTable label="Stages" rows={stagesOf(plan)} columns={STAGES} rowId={({ stage }) => String(stage)} />
+      )}
       {plan.memory_per_rank && <MemoryEstimate memory={plan.memory_per_rank} />}
-      {plan.placement && <DataTable label="Placement" rows={plan.placement} columns={[RANK, ...meshColumns(plan.placement), ...PLACEMENT]} rowId={(row) => String(row.rank)} />}
+      {plan.placement && (
+        <DataTable
+          label="Placement"
+          rows={plan.placement}
+          columns={[RANK, ...meshColumns(plan.placement), ...PLACEMENT]}
+          rowId={(row) => String(row.rank)}
+        />
+      )}
       <EffectiveSpec plan={plan} />
     </div>
   );
@@ -87,16 +131,26 @@ function PlanFacts({ plan }: { plan: Plan }) {
 function factsOf(plan: Plan): Fact[] {
   const { global_batch_size: batch, micro_batch_size: micro, micro_batches: parts, world_size: world } = plan;
   return [
-    { name: "World", value: plural(world, "rank"), hint: plan.strategy },
+    { name: "Ranks", value: count(world), hint: plan.strategy },
     ...(batch !== null ? [{ name: "Global batch", value: count(batch), hint: batchHint(parts, micro) }] : []),
-    { name: "Reproducible", value: plan.reproducible ? "to the last bit" : "to rounding", hint: plan.reproducible ? "on any number of replicas" : undefined },
-    { name: "Parameters", value: plan.parameter_count === null ? "unknown" : si(plan.parameter_count), hint: plan.parameter_count === null ? "only a rank can tell" : undefined },
-    ...(plan.memory_per_rank ? [{ name: "Memory per rank", value: bytes(plan.memory_per_rank.total), hint: "estimated" }] : []),
+    {
+      name: "Reproducible",
+      value: plan.reproducible ? "bit-identical" : "numerically equivalent",
+      hint: plan.reproducible ? "on any number of replicas" : undefined,
+    },
+    {
+      name: "Parameters",
+      value: plan.parameter_count === null ? "unknown" : si(plan.parameter_count),
+      hint: plan.parameter_count === null ? "known once the job runs" : undefined,
+    },
+    ...(plan.memory_per_rank
+      ? [{ name: "Memory per rank", value: bytes(plan.memory_per_rank.total), hint: "estimated" }]
+      : []),
   ];
 }
 
 function batchHint(parts: number | null, micro: number | null): string {
-  if (parts === null) return "micro-batches as large as fit: the job tries";
+  if (parts === null) return "largest micro-batch that fits, found with trial steps";
   return parts === 1 ? "one micro-batch" : `${count(parts)} micro-batches of ${count(micro)}`;
 }
 
@@ -109,9 +163,13 @@ function EffectiveSpec({ plan }: { plan: Plan }) {
   return (
     <details className={classes.effective}>
       <summary>Effective spec, every default filled in</summary>
-      <div className={classes.copy}><CopyAction value={text} label="Copy YAML" /></div>
+      <div className={classes.copy}>
+        <CopyAction value={text} label="Copy YAML" />
+      </div>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a region that scrolls must be reachable by keyboard */}
-      <pre className={classes.yaml} tabIndex={0} role="region" aria-label="Effective spec">{text}</pre>
+      <pre className={classes.yaml} tabIndex={0} role="region" aria-label="Effective spec">
+        {text}
+      </pre>
     </details>
   );
 }

@@ -1,5 +1,6 @@
-import { Checkbox, NumberInput, Select, TextInput, Textarea } from "@mantine/core";
+import { Checkbox, Select, TextInput, Textarea } from "@mantine/core";
 import { useState } from "react";
+import { NumberField } from "@/components/ui/NumberField";
 import { title } from "@/lib/format";
 import { issueAt } from "../issues";
 import { isRecord, pointerOf, type Issue, type Path, type Resolved, type Schema } from "../schema";
@@ -19,7 +20,7 @@ interface Props {
 export function SchemaField({ path, schema, value, issues, onChange }: Props) {
   const pointer = pointerOf(path);
   const common = {
-    label: title(String(path.at(-1))),
+    label: labelOf(String(path.at(-1))),
     description: schema.description,
     error: issueAt(issues, pointer) ?? null,
     name: pointer,
@@ -29,25 +30,91 @@ export function SchemaField({ path, schema, value, issues, onChange }: Props) {
   const set = (next: unknown) => onChange(path, next);
   const choices = choicesOf(schema);
   if (choices) {
-    return <Select {...field} data={choices.map(String)} value={value == null ? null : String(value)} placeholder={placeholder} clearable clearButtonProps={{ "aria-label": `Clear ${common.label}` }} onChange={(next) => set(choices.find((choice) => String(choice) === next))} />;
+    return (
+      <Select
+        {...field}
+        data={choices.map(String)}
+        value={value == null ? null : String(value)}
+        placeholder={placeholder}
+        clearable
+        clearButtonProps={{ "aria-label": `Clear ${common.label}` }}
+        onChange={(next) => set(choices.find((choice) => String(choice) === next))}
+      />
+    );
   }
   if (schema.anyOf) {
     const text = value == null ? "" : String(value);
-    return <TextInput {...field} placeholder={placeholder} value={text} onChange={(event) => set(amountOf(event.currentTarget.value, schema.anyOf!))} />;
+    return (
+      <TextInput
+        {...field}
+        placeholder={placeholder}
+        value={text}
+        onChange={(event) => set(amountOf(event.currentTarget.value, schema.anyOf!))}
+      />
+    );
   }
   switch (schema.type) {
     case "boolean":
-      return <Checkbox {...common} mt={22} checked={Boolean(value ?? schema.default)} onChange={(event) => set(event.currentTarget.checked)} />;
+      return (
+        <Checkbox
+          {...common}
+          mt={22}
+          checked={Boolean(value ?? schema.default)}
+          onChange={(event) => set(event.currentTarget.checked)}
+        />
+      );
     case "integer":
     case "number":
-      return <NumberInput {...field} placeholder={placeholder} value={typeof value === "number" ? value : ""} allowDecimal={schema.type === "number"} hideControls onChange={(next) => set(next === "" ? undefined : Number(next))} />;
+      return (
+        <NumberField
+          {...field}
+          placeholder={placeholder}
+          value={typeof value === "number" ? value : value == null ? undefined : String(value)}
+          onValue={set}
+        />
+      );
     case "array":
-      return <TextField {...field} placeholder={placeholder} text={Array.isArray(value) ? value.join(", ") : ""} onText={(text) => set(listOf(text))} />;
+      return (
+        <TextField
+          {...field}
+          placeholder={placeholder}
+          text={Array.isArray(value) ? value.join(", ") : ""}
+          onText={(text) => set(listOf(text))}
+        />
+      );
     case "object":
-      return <TextField {...field} description="one NAME=VALUE a line" multiline text={isRecord(value) ? linesOf(value) : ""} onText={(text) => set(mapOf(text, schema))} />;
+      return (
+        <TextField
+          {...field}
+          description="One NAME=VALUE per line"
+          multiline
+          text={isRecord(value) ? linesOf(value) : ""}
+          onText={(text) => set(mapOf(text, schema))}
+        />
+      );
     default:
-      return <TextInput {...field} placeholder={placeholder} value={typeof value === "string" ? value : value == null ? "" : String(value)} onChange={(event) => set(event.currentTarget.value || undefined)} />;
+      return (
+        <TextInput
+          {...field}
+          placeholder={placeholder}
+          value={typeof value === "string" ? value : value == null ? "" : String(value)}
+          onChange={(event) => set(event.currentTarget.value || undefined)}
+        />
+      );
   }
+}
+
+/** Names of the spec that say too little by themselves. */
+const LABELS: Record<string, string> = {
+  lr: "Learning rate (lr)",
+  dim: "Hidden size (dim)",
+  eps: "Epsilon (eps)",
+  betas: "Betas (2 numbers)",
+  holdout: "Held-out fraction (holdout)",
+};
+
+function labelOf(name: string): string {
+  return LABELS[name] ?? title(name);
 }
 
 /** Where a number or a word may stand, digits alone are the number. */
@@ -90,15 +157,22 @@ function TextField({ text, onText, multiline, ...common }: TextFieldProps) {
 }
 
 function listOf(text: string): unknown[] | undefined {
-  const items = text.split(",").map((item) => item.trim()).filter(Boolean);
+  const items = text
+    .split(",")
+    .map((item) => item.trim())
+    .filter(Boolean);
   return items.length ? items.map((item) => (Number.isNaN(Number(item)) ? item : Number(item))) : undefined;
 }
 
 function mapOf(text: string, schema: Resolved): Record<string, unknown> | undefined {
-  const pairs = text.split("\n").map((line) => line.trim()).filter(Boolean).map((line) => {
-    const [name, ...value] = line.split("=");
-    return [name!.trim(), valueOf(value.join("=").trim(), schema)] as const;
-  });
+  const pairs = text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean)
+    .map((line) => {
+      const [name, ...value] = line.split("=");
+      return [name!.trim(), valueOf(value.join("=").trim(), schema)] as const;
+    });
   return pairs.length ? Object.fromEntries(pairs) : undefined;
 }
 
@@ -114,5 +188,7 @@ function valueOf(text: string, schema: Resolved): unknown {
 }
 
 function linesOf(value: Record<string, unknown>): string {
-  return Object.entries(value).map(([name, entry]) => `${name}=${typeof entry === "string" ? entry : JSON.stringify(entry)}`).join("\n");
+  return Object.entries(value)
+    .map(([name, entry]) => `${name}=${typeof entry === "string" ? entry : JSON.stringify(entry)}`)
+    .join("\n");
 }

@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import { title } from "@/lib/format";
 import { issueAt, issuesWithin } from "../issues";
 import { concrete, isRecord, pointerOf, resolve, variantsOf, type Issue, type Path, type Schema } from "../schema";
+import { has, workloadOf, type Workload } from "../workload";
 import classes from "./Submit.module.css";
 import { SchemaField } from "./SchemaField";
 
@@ -11,12 +12,36 @@ interface Props {
   value: unknown;
   issues: readonly Issue[];
   onChange(path: Path, value: unknown): void;
+  onWorkload(workload: Workload): void;
 }
 
-const JOB_FIELDS = ["name", "project", "priority", "precision", "compile", "reproducible", "description", "labels"];
-const SECTIONS = ["resources", "training", "optimizer", "schedule", "parallelism", "checkpoint", "fault_tolerance", "environment"];
+const JOB_FIELDS = [
+  "name",
+  "project",
+  "priority",
+  "time_limit",
+  "precision",
+  "compile",
+  "reproducible",
+  "description",
+  "labels",
+];
+const SECTIONS = [
+  "resources",
+  "training",
+  "optimizer",
+  "schedule",
+  "parallelism",
+  "checkpoint",
+  "fault_tolerance",
+  "environment",
+];
 const OPEN = new Set(["resources", "training", "optimizer"]);
-const WORKLOADS = [{ value: "model", label: "Model" }, { value: "entrypoint", label: "Entry point" }, { value: "script", label: "Script" }];
+const WORKLOADS = [
+  { value: "model", label: "Model" },
+  { value: "entrypoint", label: "Entry point" },
+  { value: "script", label: "Script" },
+];
 
 /** The spec as a form, laid out by hand, every field drawn from the schema. */
 export function SpecForm(props: Props) {
@@ -24,11 +49,19 @@ export function SpecForm(props: Props) {
   return (
     <div className={classes.form}>
       <Section name="Job" open issues={JOB_FIELDS.flatMap((name) => issuesWithin(props.issues, `/${name}`))}>
-        {JOB_FIELDS.filter((name) => properties[name]).map((name) => <Field key={name} {...props} path={[name]} schemaOf={properties[name]!} />)}
+        {JOB_FIELDS.filter((name) => properties[name] && isShown(props, [name])).map((name) => (
+          <Field key={name} {...props} path={[name]} schemaOf={properties[name]!} />
+        ))}
       </Section>
-      <Workload {...props} />
-      {SECTIONS.filter((name) => properties[name]).map((name) => (
-        <Section key={name} name={title(name)} open={OPEN.has(name)} issues={issuesWithin(props.issues, `/${name}`)} own={issueAt(props.issues, `/${name}`)}>
+      <WorkloadSection {...props} />
+      {SECTIONS.filter((name) => properties[name] && isShown(props, [name])).map((name) => (
+        <Section
+          key={name}
+          name={title(name)}
+          open={OPEN.has(name)}
+          issues={issuesWithin(props.issues, `/${name}`)}
+          own={issueAt(props.issues, `/${name}`)}
+        >
           <Fields {...props} path={[name]} />
         </Section>
       ))}
@@ -36,26 +69,31 @@ export function SpecForm(props: Props) {
   );
 }
 
+/** What the workload has, and what is wrong. */
+function isShown({ value, issues }: Props, path: Path): boolean {
+  return has(workloadOf(value), path) || issuesWithin(issues, pointerOf(path)).length > 0;
+}
+
 /** Exactly one of model (with data), entrypoint and script. */
-function Workload(props: Props) {
-  const { value, issues, onChange } = props;
-  const document = isRecord(value) ? value : {};
-  const chosen = WORKLOADS.map((one) => one.value).find((name) => document[name] != null) ?? "model";
+function WorkloadSection(props: Props) {
+  const { value, issues, onWorkload } = props;
+  const chosen = workloadOf(value);
   const within = ["/model", "/data", "/entrypoint", "/script"].flatMap((pointer) => issuesWithin(issues, pointer));
-  const choose = (next: string) => {
-    for (const name of ["model", "data", "entrypoint", "script"]) onChange([name], undefined);
-    if (next === "model") {
-      onChange(["model"], { kind: "gpt" });
-      onChange(["data"], { kind: "stdlib_text" });
-    } else onChange([next], next === "script" ? { path: "train.py" } : "package.module:function");
-  };
   return (
     <Section name="Workload" open issues={within} own={issueAt(issues, "")}>
-      <SegmentedControl className={classes.wide} aria-label="Kind of workload" data={WORKLOADS} value={chosen} onChange={choose} />
+      <SegmentedControl
+        className={classes.wide}
+        aria-label="Kind of workload"
+        data={WORKLOADS}
+        value={chosen}
+        onChange={(next) => onWorkload(next as Workload)}
+      />
       {chosen === "entrypoint" ? (
         <Field {...props} path={["entrypoint"]} schemaOf={props.schema.properties!.entrypoint!} />
       ) : (
-        (chosen === "script" ? ["script"] : ["model", "data"]).map((name) => <Fields key={name} {...props} path={[name]} named />)
+        (chosen === "script" ? ["script"] : ["model", "data"]).map((name) => (
+          <Fields key={name} {...props} path={[name]} named />
+        ))
       )}
     </Section>
   );
@@ -74,20 +112,42 @@ function Fields(props: Props & { path: Path; named?: boolean }) {
     <>
       {variants && (
         <Select
-          className={classes.wide} label={named ? title(name) : "Kind"} data={Object.keys(variants)} value={isRecord(value) ? String(value.kind ?? "") : null} allowDeselect={false}
-          error={issueAt(issues, pointerOf([...path, "kind"])) ?? (named ? issueAt(issues, pointerOf(path)) : null)} onChange={(kind) => kind && onChange(path, { kind })}
+          className={classes.wide}
+          label={named ? title(name) : "Kind"}
+          data={Object.keys(variants)}
+          value={isRecord(value) ? String(value.kind ?? "") : null}
+          allowDeselect={false}
+          error={issueAt(issues, pointerOf([...path, "kind"])) ?? (named ? issueAt(issues, pointerOf(path)) : null)}
+          onChange={(kind) => kind && onChange(path, { kind })}
         />
       )}
-      {Object.entries(part.properties ?? {}).filter(([field]) => field !== tag).map(([field, schemaOf]) => (
-        <Field key={field} {...props} path={[...path, field]} schemaOf={schemaOf} />
-      ))}
+      {Object.entries(part.properties ?? {})
+        .filter(([field]) => field !== tag && isShown(props, [...path, field]))
+        .map(([field, schemaOf]) => (
+          <Field key={field} {...props} path={[...path, field]} schemaOf={schemaOf} />
+        ))}
     </>
   );
 }
 
-function Field({ schema, path, schemaOf, value, issues, onChange }: Props & { path: Path; schemaOf: Schema }) {
+function Field({
+  schema,
+  path,
+  schemaOf,
+  value,
+  issues,
+  onChange,
+}: Omit<Props, "onWorkload"> & { path: Path; schemaOf: Schema }) {
   const here = at(value, path);
-  return <SchemaField path={path} schema={concrete(schema, schemaOf, here)} value={here} issues={issues} onChange={onChange} />;
+  return (
+    <SchemaField
+      path={path}
+      schema={concrete(schema, schemaOf, here)}
+      value={here}
+      issues={issues}
+      onChange={onChange}
+    />
+  );
 }
 
 function at(value: unknown, path: Path): unknown {
@@ -107,9 +167,15 @@ function Section({ name, open, issues, own, children }: SectionProps) {
     <details className={classes.section} open={open || issues.length > 0}>
       <summary className={classes.sectionName}>
         {name}
-        {issues.length > 0 && <span className={classes.problems}>{issues.length === 1 ? "1 problem" : `${issues.length} problems`}</span>}
+        {issues.length > 0 && (
+          <span className={classes.problems}>{issues.length === 1 ? "1 problem" : `${issues.length} problems`}</span>
+        )}
       </summary>
-      {own && <p className={classes.own} role="alert">{own}</p>}
+      {own && (
+        <p className={classes.own} role="alert">
+          {own}
+        </p>
+      )}
       <div className={classes.fields}>{children}</div>
     </details>
   );

@@ -12,7 +12,8 @@ async function openForm(routes: Routes = {}) {
   return { seen, ...app, submit: () => screen.getByText("Submit job").closest("button")! };
 }
 
-const sent = (seen: ReturnType<typeof mockApi>) => seen.filter(({ method, path }) => method === "POST" && path === "/api/v1/training/jobs");
+const sent = (seen: ReturnType<typeof mockApi>) =>
+  seen.filter(({ method, path }) => method === "POST" && path === "/api/v1/training/jobs");
 
 // Labels and texts, not roles: asking for a role computes the style of a few hundred fields, seconds each time.
 describe("the submit page", () => {
@@ -49,12 +50,36 @@ describe("the submit page", () => {
   it("marks a field that the schema refuses and cannot be submitted", async () => {
     const { submit } = await openForm();
     fireEvent.change(screen.getByLabelText("Name"), { target: { value: "No Good" } });
-    await waitFor(() => expect(screen.getByLabelText("Name")).toHaveAccessibleDescription(/does not fit/));
+    await waitFor(() => expect(screen.getByLabelText("Name")).toHaveAccessibleDescription(/Invalid value "No Good"/));
     expect(submit()).toBeDisabled();
   });
 
+  it("submits a script without the parts of the template that a script does not have, and shows none of them", async () => {
+    const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
+    fireEvent.click(screen.getByLabelText("Script"));
+    expect(await screen.findByDisplayValue("train.py")).toBeVisible();
+    for (const part of ["Training", "Optimizer", "Schedule", "Parallelism", "Checkpoint"])
+      expect(screen.queryByText(part)).toBeNull();
+    for (const field of ["Precision", "Memory per slot", "Spares"]) expect(screen.queryByLabelText(field)).toBeNull();
+    fireEvent.click(screen.getByLabelText("Model"));
+    expect(await screen.findByLabelText("Steps")).toHaveValue("400");
+    fireEvent.click(screen.getByLabelText("Script"));
+    await waitFor(() => expect(submit()).toBeEnabled());
+    await userEvent.click(submit());
+    await waitFor(() => expect(sent(seen)).toHaveLength(1));
+    expect(Object.keys(sent(seen)[0]!.body as object).toSorted()).toEqual(["name", "resources", "script", "version"]);
+  });
+
   it("puts the coordinator's error at its field", async () => {
-    const refuse = () => problem(422, "invalid_spec", "not valid", [{ pointer: "/training/global_batch_size", code: "inconsistent_spec", message: "does not divide", hint: "use 34" }]);
+    const refuse = () =>
+      problem(422, "invalid_spec", "not valid", [
+        {
+          pointer: "/training/global_batch_size",
+          code: "inconsistent_spec",
+          message: "does not divide",
+          hint: "use 34",
+        },
+      ]);
     const { submit } = await openForm({ "POST /api/v1/training/plan": refuse });
     const field = screen.getByLabelText("Global batch size");
     await waitFor(() => expect(field).toHaveAccessibleDescription(/does not divide; use 34/));
@@ -62,7 +87,9 @@ describe("the submit page", () => {
   });
 
   it("says when the cluster changed since the plan, and retries with the same key", async () => {
-    const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => problem(409, "plan_changed", "changed") });
+    const { seen, submit } = await openForm({
+      "POST /api/v1/training/jobs": () => problem(409, "plan_changed", "changed"),
+    });
     await waitFor(() => expect(submit()).toBeEnabled());
     await userEvent.click(submit());
     expect(await screen.findByText(/cluster changed since this plan/)).toBeVisible();
@@ -74,26 +101,82 @@ describe("the submit page", () => {
   });
 
   it("says why a job would wait", async () => {
-    await openForm({ "POST /api/v1/training/plan": () => ok(plan({ placement: null, pending: { code: "no_slots", text: "needs 4 slots; the largest free is 2", missing: null, nearest_fit: null, next_step: "add a node" } })) });
+    await openForm({
+      "POST /api/v1/training/plan": () =>
+        ok(
+          plan({
+            placement: null,
+            pending: {
+              code: "no_slots",
+              text: "needs 4 slots; the largest free is 2",
+              missing: null,
+              nearest_fit: null,
+              next_step: "add a node",
+            },
+          }),
+        ),
+    });
     expect(await screen.findByText(/Needs 4 slots; the largest free is 2/)).toBeVisible();
     expect(screen.getByText("would wait")).toBeVisible();
   });
 
   it("shows what a rank needs in memory, part by part, and what that was made from", async () => {
-    const memory = { parameters: 1024, gradients: 2048, optimizer: 3072, activations: 4096, buffers: 0, total: 10_240, moment: "in the backward of the loss", made_from: "micro-batches of 4 samples in fp32", note: "more comes on top" };
+    const memory = {
+      parameters: 1024,
+      gradients: 2048,
+      optimizer: 3072,
+      activations: 4096,
+      buffers: 0,
+      total: 10_240,
+      moment: "in the backward of the loss",
+      made_from: "micro-batches of 4 samples in fp32",
+      note: "more comes on top",
+    };
     await openForm({ "POST /api/v1/training/plan": () => ok(plan({ memory_per_rank: memory })) });
-    expect(await screen.findByRole("img", { name: "Parameters 1.0 KiB, Gradients 2.0 KiB, Optimizer 3.0 KiB, Activations 4.0 KiB, Buffers 0 B" })).toBeVisible();
+    expect(
+      await screen.findByRole("img", {
+        name: "Parameters 1.0 KiB, Gradients 2.0 KiB, Optimizer 3.0 KiB, Activations 4.0 KiB, Buffers 0 B",
+      }),
+    ).toBeVisible();
     expect(screen.getByText("10.0 KiB")).toBeVisible();
-    expect(screen.getByText(/Most is held in the backward of the loss. Made from micro-batches of 4 samples in fp32. More comes on top./)).toBeVisible();
+    expect(
+      screen.getByText(
+        /Memory peaks in the backward of the loss. Assumes micro-batches of 4 samples in fp32. More comes on top./,
+      ),
+    ).toBeVisible();
   });
 
   it("shows what strategy auto chose, and what became of the other plans", async () => {
     await openForm({ "POST /api/v1/training/plan": () => ok(plan({ choice: planChoice() })) });
     const chosen = await screen.findByRole("region", { name: "Plan that was chosen" });
     expect(chosen).toHaveTextContent("Shard 2: a rank needs 2.0 KiB. Nothing else fits.");
-    expect(chosen).toHaveTextContent("Asked for: parallelism.strategy: auto. A plan may need 3.0 KiB a rank.");
-    const rows = within(chosen).getAllByRole("row").map((row) => row.textContent);
-    expect(rows.slice(1)).toEqual(["shard 22.0 KiB41 mschosen", "replicate 24.0 KiB41 msneeds 4.0 KiB, 1.0 KiB more than there is"]);
-    expect(chosen).toHaveTextContent("And 7 more.");
+    expect(chosen).toHaveTextContent("Requested: parallelism.strategy: auto. Memory budget: 3.0 KiB per rank.");
+    const rows = within(chosen)
+      .getAllByRole("row")
+      .map((row) => row.textContent);
+    expect(rows.slice(1)).toEqual([
+      "shard 22.0 KiB41 mschosen",
+      "replicate 24.0 KiB41 msneeds 4.0 KiB, 1.0 KiB more than there is",
+    ]);
+    expect(chosen).toHaveTextContent("7 more plans are not listed.");
+  });
+
+  it("asks before an edited document is left, keeps it, or lets it go", async () => {
+    const { router } = await openForm();
+    fireEvent.change(screen.getByLabelText("Name"), { target: { value: "my-run" } });
+    fireEvent.click(screen.getByText("Cluster"));
+    fireEvent.click(await screen.findByText("Keep editing"));
+    await waitFor(() => expect(screen.queryByText("Keep editing")).toBeNull());
+    expect(router.state.location.pathname).toBe("/jobs/new");
+    expect(screen.getByLabelText("Name")).toHaveValue("my-run");
+    fireEvent.click(screen.getByText("Cluster"));
+    fireEvent.click(await screen.findByText("Discard changes"));
+    await waitFor(() => expect(router.state.location.pathname).toBe("/cluster"));
+  });
+
+  it("asks nothing where nothing was edited", async () => {
+    const { router } = await openForm();
+    fireEvent.click(screen.getByText("Cluster"));
+    await waitFor(() => expect(router.state.location.pathname).toBe("/cluster"));
   });
 });

@@ -9,6 +9,7 @@ import { useSubmit } from "../api/submit";
 import type { Schema } from "../schema";
 import { TEMPLATES } from "../templates";
 import { useDraft } from "../useDraft";
+import { LeaveGuard } from "./LeaveGuard";
 import { PlanPreview } from "./PlanPreview";
 import { SpecForm } from "./SpecForm";
 import classes from "./Submit.module.css";
@@ -31,36 +32,76 @@ export function SubmitForm({ schema, initial, template, view, onView, onTemplate
   const draft = useDraft(initial, schema);
   const client = useQueryClient();
   const submit = useSubmit();
+  const submitted = useRef(false);
   const keyFor = useRef({ text: "", key: "" });
   const send = () => {
     if (keyFor.current.text !== draft.text) keyFor.current = { text: draft.text, key: newIdempotencyKey() };
     submit.mutate(
       { spec: draft.value, planHash: draft.plan.data?.plan_hash, idempotencyKey: keyFor.current.key },
-      { onSuccess: (job) => onSubmitted(job.id), onError: () => void client.invalidateQueries({ queryKey: ["plan"] }) },
+      {
+        onSuccess: (job) => {
+          submitted.current = true;
+          onSubmitted(job.id);
+        },
+        onError: () => void client.invalidateQueries({ queryKey: ["plan"] }),
+      },
     );
   };
-  const problem = submit.error ? asApiError(submit.error) : null;
   return (
     <>
+      <LeaveGuard isEdited={() => draft.text !== initial && !submitted.current} />
       <PageHeader
-        title="New job" subtitle="One document, as a form or as YAML. Nothing runs before you submit it."
-        actions={<Button size="sm" disabled={!draft.current} loading={submit.isPending} onClick={send}>Submit job</Button>}
+        title="New job"
+        subtitle="Edit as a form or as YAML; both stay in sync."
+        actions={
+          <Button size="sm" disabled={!draft.current} loading={submit.isPending} onClick={send}>
+            Submit job
+          </Button>
+        }
       />
-      {problem && (
-        <p className={classes.refused} role="alert">
-          {problem.code === "plan_changed" ? "The cluster changed since this plan; look at the new one and submit again." : problem.message} <code>{problem.code}</code>
-        </p>
-      )}
+      {submit.error && <Refused error={submit.error} />}
       <div className={classes.columns}>
         <Panel
-          label="Job document" flush
-          title={<SegmentedControl aria-label="Edit as" data={[{ value: "form", label: "Form" }, { value: "yaml", label: "YAML" }]} value={view} onChange={(next) => onView(next as SubmitView)} />}
-          actions={<Select aria-label="Template" placeholder="Template" w={170} data={TEMPLATES.map(({ name }) => name)} value={template ?? null} onChange={(name) => name && onTemplate(name)} />}
+          label="Job document"
+          flush
+          title={
+            <SegmentedControl
+              aria-label="Edit as"
+              data={[
+                { value: "form", label: "Form" },
+                { value: "yaml", label: "YAML" },
+              ]}
+              value={view}
+              onChange={(next) => onView(next as SubmitView)}
+            />
+          }
+          actions={
+            <Select
+              aria-label="Template"
+              placeholder="Template"
+              w={170}
+              data={TEMPLATES.map(({ name }) => name)}
+              value={template ?? null}
+              onChange={(name) => name && onTemplate(name)}
+            />
+          }
         >
           {view === "yaml" || draft.value === undefined ? (
-            <YamlEditor text={draft.text} schema={schema} issues={draft.issues} problems={draft.problems} onChange={draft.setText} />
+            <YamlEditor
+              text={draft.text}
+              schema={schema}
+              issues={draft.issues}
+              problems={draft.problems}
+              onChange={draft.setText}
+            />
           ) : (
-            <SpecForm schema={schema} value={draft.value} issues={draft.issues} onChange={draft.set} />
+            <SpecForm
+              schema={schema}
+              value={draft.value}
+              issues={draft.issues}
+              onChange={draft.set}
+              onWorkload={draft.choose}
+            />
           )}
         </Panel>
         <div className={classes.side}>
@@ -68,5 +109,17 @@ export function SubmitForm({ schema, initial, template, view, onView, onTemplate
         </div>
       </div>
     </>
+  );
+}
+
+function Refused({ error }: { error: unknown }) {
+  const problem = asApiError(error);
+  return (
+    <p className={classes.refused} role="alert">
+      {problem.code === "plan_changed"
+        ? "The cluster changed since this plan was made. Look at the new plan and submit again."
+        : problem.message}{" "}
+      <code>{problem.code}</code>
+    </p>
   );
 }

@@ -33,7 +33,13 @@ export function YamlEditor({ text, schema, issues, problems, onChange }: Props) 
       state: EditorState.create({
         doc: initial(),
         extensions: [
-          lineNumbers(), history(), yaml(), indentUnit.of("  "), lintGutter(), editorTheme, EditorView.lineWrapping,
+          lineNumbers(),
+          history(),
+          yaml(),
+          indentUnit.of("  "),
+          lintGutter(),
+          editorTheme,
+          EditorView.lineWrapping,
           keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap, ...lintKeymap]),
           autocompletion({ override: [(context) => complete(context)] }),
           EditorView.contentAttributes.of({ "aria-label": "Job spec as YAML", tabindex: "0" }),
@@ -61,7 +67,13 @@ export function YamlEditor({ text, schema, issues, problems, onChange }: Props) 
 
 function diagnostics(text: string, issues: readonly Issue[], problems: Props["problems"]): Diagnostic[] {
   const clamp = (offset: number) => Math.max(0, Math.min(offset, text.length));
-  const all = [...problems, ...issues.map((issue) => ({ ...rangeOf(text, issue.pointer), message: `${issue.pointer || "spec"}: ${issue.message}` }))];
+  const all = [
+    ...problems,
+    ...issues.map((issue) => ({
+      ...rangeOf(text, issue.pointer),
+      message: `${issue.pointer || "spec"}: ${issue.message}`,
+    })),
+  ];
   return all.map(({ from, to, message }) => ({ from: clamp(from), to: clamp(to), message, severity: "error" }));
 }
 
@@ -71,5 +83,8 @@ function completions(schema: Schema, context: CompletionContext) {
   if (!context.explicit && !afterColon && (!word || word.from === word.to)) return null;
   const options = suggest(schema, context.state.doc.toString(), context.pos);
   if (options.length === 0) return null;
-  return { from: word?.from ?? context.pos, options: options.map(({ label, text, detail }) => ({ label, apply: text, info: detail })) };
+  return {
+    from: word?.from ?? context.pos,
+    options: options.map(({ label, text, detail }) => ({ label, apply: text, info: detail })),
+  };
 }

@@ -1,0 +1,37 @@
+"""What the dashboard shares with the coordinator beside types: `python -m paceline.api.constants > dashboard/src/lib/constants.generated.ts`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+from paceline.api.services.specs.job_words import FAILURE_WORDS
+from paceline.cluster.states import TERMINAL_JOB_STATES, JobState
+
+
+def typescript() -> str:
+    """A module of constants, each with the type that the generated API types give it."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "/** Generated from the coordinator's code by `python -m paceline.api.constants`; never edited. */"
+    yield 'import type { JobState } from "./types";'
+    yield ""
+    yield f"export const JOB_STATES: readonly JobState[] = {_array(list(JobState))};"
+    yield ""
+    yield f"export const TERMINAL_JOB_STATES: readonly JobState[] = {_array([state for state in JobState if state in TERMINAL_JOB_STATES])};"
+    yield ""
+    yield "/** How a rank ended, by the kind of its failure. */"
+    yield "export const FAILURE_WORDS: Readonly<Record<string, string>> = {"
+    yield from (f"  {kind}: {json.dumps(words)}," for kind, words in FAILURE_WORDS.items())
+    yield "};"
+
+
+def _array(states: list[JobState]) -> str:
+    return "".join(["[\n", *(f"  {json.dumps(state.value)},\n" for state in states), "]"])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(typescript())

@@ -1,0 +1,105 @@
+"""Checks a job's folder, where that folder is on the coordinator's machine: for a missing script, and for names of Paceline's own.
+
+Only the existence of a file is reported, and only for the names that the spec itself gives and for Paceline's own: no listing, no
+content. So a member, who may run code on the nodes, learns next to nothing by it, and a viewer gets nothing at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import platform
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from paceline.db.models.nodes import NodeRow
+from paceline.training.spec.clashes import why_ours_wins, why_yours_wins
+from paceline.training.spec.job import JobSpec
+
+#: How many looks may be stuck in file systems that do not answer.
+MOST_LOOKS = 4
+
+
+@dataclass
+class FolderLooks:
+    """Looks at folders, each in a thread of its own, which ends with the process: a file system that hangs must hold up neither a
+    request nor the end."""
+
+    limit_seconds: float = 1.0
+    look: Callable[[JobSpec, bool], list[str]] = field(default_factory=lambda: look_at)
+    _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_LOOKS))
+
+    async def warnings(self, spec: JobSpec, nodes: Sequence[NodeRow]) -> list[str]:
+        """Warnings about the job's folder; none where it is not on this machine. `nodes`: those that are present."""
+        if not names_a_file(spec) or not self._room.acquire(blocking=False):
+            return []
+        answer: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
+        answer.set_running_or_notify_cancel()
+        threading.Thread(target=self._answer, args=(answer, spec, _all_here(nodes)), daemon=True, name="folder look").start()
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(answer), self.limit_seconds)
+        except TimeoutError:
+            return [
+                f"the job's folder did not answer within {self.limit_seconds:g} s on the coordinator's machine: a file system may hang there"
+            ]
+
+    def _answer(self, answer: concurrent.futures.Future[list[str]], spec: JobSpec, all_here: bool) -> None:
+        try:
+            answer.set_result(self.look(spec, all_here))
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            answer.set_exception(error)
+        finally:
+            self._room.release()
+
+
+def look_at(spec: JobSpec, all_here: bool) -> list[str]:
+    """Look at a job's folder. Blocks as long as the file system does. `all_here`: every node is on this machine, so that a file which is
+    not here is nowhere."""
+    folder = spec.environment.working_directory
+    if folder is not None and _is_gone(folder):
+        return [f"environment.working_directory={folder} is not there, on the machine that all nodes are on"] if all_here else []
+    if spec.entrypoint is not None:
+        return _listed(why_ours_wins(folder))
+    if spec.script is None or spec.script.command is not None:
+        return []
+    if spec.script.path is None:
+        return _listed(why_yours_wins(folder)) if folder else []
+    return _look_at_script(spec.script.path, folder, all_here)
+
+
+def _look_at_script(path: str, folder: str | None, all_here: bool) -> list[str]:
+    if folder is None and not os.path.isabs(path):
+        return [f"script.path={path} is relative, and the ranks start in an empty folder of their own: set environment.working_directory"]
+    file = os.path.join(folder or "", path)
+    if not _is_gone(file):
+        return _listed(why_yours_wins(os.path.dirname(file)))
+    seen = "" if os.path.isabs(path) else f", seen from {folder},"
+    is_known = all_here or os.path.isdir(folder or os.path.dirname(file))
+    return [f"script.path={path} is not there{seen} on the coordinator's machine; every node needs it"] if is_known else []
+
+
+def _listed(warning: str | None) -> list[str]:
+    return [warning] if warning else []
+
+
+def names_a_file(spec: JobSpec) -> bool:
+    """Whether the spec names a file to look at."""
+    return spec.environment.working_directory is not None or (spec.script is not None and spec.script.path is not None)
+
+
+def _all_here(nodes: Sequence[NodeRow]) -> bool:
+    here = platform.node()
+    return bool(nodes) and all((node.inventory or {}).get("hostname") == here for node in nodes)
+
+
+def _is_gone(path: str) -> bool:
+    """Whether a file certainly does not exist: one that this process may not look at may well be there for a rank."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,170 @@
+"""Identities of callers: sessions, API keys, login links, node credentials. Plain functions, session first.
+
+Secrets are random, shown once and kept as SHA-256; a fast hash suffices because there is nothing to guess from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, cast
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.common import Actor
+from paceline.api.schemas.identity import Role
+from paceline.db.models.identity import ApiKeyRow, LoginLinkRow, SessionRow, UserRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import identity as repository
+
+RANKING: dict[str, int] = {"viewer": 0, "member": 1, "admin": 2}
+LOGIN_LINK_LIFETIME = timedelta(minutes=15)
+KEY_PREFIX = "pk_"
+NODE_PREFIX = "pn_"
+JOIN_PREFIX = "pj_"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A verified identity. `credential` is the hash of the session or key it came with; `csrf_token` is for sessions only."""
+
+    user_id: str
+    name: str
+    role: Role
+    kind: Literal["session", "key"]
+    credential: str
+    csrf_token: str | None = None
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(kind="user", id=self.user_id, name=self.name)
+
+    def may(self, role: Role) -> bool:
+        return RANKING[self.role] >= RANKING[role]
+
+
+SYSTEM = Actor(kind="system", id="coordinator", name="coordinator")
+
+
+def node_actor(node: NodeRow) -> Actor:
+    return Actor(kind="node", id=node.id, name=node.name)
+
+
+def new_secret(prefix: str = "") -> str:
+    return prefix + secrets.token_urlsafe(32)
+
+
+def hash_secret(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def weaker(one: str, other: str) -> Role:
+    """The role that allows less: a key never does more than its user."""
+    return cast(Role, min(one, other, key=RANKING.__getitem__))
+
+
+async def caller_of_key(session: AsyncSession, digest: str, now: datetime) -> Caller | None:
+    found = await repository.key_with_user(session, digest)
+    if found is None:
+        return None
+    key, user = found
+    if user.disabled or key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
+        return None
+    return Caller(user_id=user.id, name=user.name, role=weaker(key.role, user.role), kind="key", credential=digest)
+
+
+async def caller_of_session(session: AsyncSession, digest: str, now: datetime) -> Caller | None:
+    found = await repository.session_with_user(session, digest)
+    if found is None:
+        return None
+    row, user = found
+    if user.disabled or row.expires_at <= now:
+        return None
+    return Caller(
+        user_id=user.id,
+        name=user.name,
+        role=weaker(user.role, user.role),
+        kind="session",
+        credential=digest,
+        csrf_token=row.csrf_token,
+    )
+
+
+async def still_valid(session: AsyncSession, caller: Caller, now: datetime) -> bool:
+    """Whether the credential that opened a socket would open it again."""
+    again = caller_of_key if caller.kind == "key" else caller_of_session
+    return await again(session, caller.credential, now) is not None
+
+
+async def node_of_credential(session: AsyncSession, bearer: str) -> NodeRow | None:
+    """The node that this credential belongs to, gone ones included: the caller decides about these."""
+    return await repository.node_by_credential(session, hash_secret(bearer))
+
+
+async def redeem_login_link(session: AsyncSession, token: str, now: datetime, lifetime: timedelta) -> tuple[str, Caller]:
+    """Use up a login link. Returns (the new session's secret, its caller)."""
+    user = await repository.use_login_link(session, hash_secret(token), now)
+    if user is None or user.disabled:
+        raise ProblemError(
+            "invalid_login_link", "this login link was used, has expired or never existed; make a new one with `paceline login-link`"
+        )
+    secret, csrf = new_secret(), new_secret()
+    digest = hash_secret(secret)
+    session.add(SessionRow(hash=digest, user_id=user.id, csrf_token=csrf, created_at=now, expires_at=now + lifetime))
+    caller = Caller(user_id=user.id, name=user.name, role=weaker(user.role, user.role), kind="session", credential=digest, csrf_token=csrf)
+    return secret, caller
+
+
+async def create_login_link(session: AsyncSession, user: UserRow, now: datetime) -> tuple[str, datetime]:
+    """A new login link: (token, when it expires)."""
+    token, expires = new_secret(), now + LOGIN_LINK_LIFETIME
+    session.add(LoginLinkRow(hash=hash_secret(token), user_id=user.id, expires_at=expires, used_at=None))
+    return token, expires
+
+
+def login_url(base: str, token: str) -> str:
+    """The address at which the dashboard redeems the token. It may show up in a log on the way, so it works once and for minutes only."""
+    return f"{base.rstrip('/')}/login?token={token}"
+
+
+async def create_api_key(
+    session: AsyncSession,
+    user: UserRow,
+    *,
+    name: str,
+    role: str,
+    now: datetime,
+    expires_at: datetime | None,
+    parent: ApiKeyRow | None = None,
+) -> tuple[str, ApiKeyRow]:
+    """A new API key: (the key, shown once; its row)."""
+    key = new_secret(KEY_PREFIX)
+    row = ApiKeyRow(
+        hash=hash_secret(key),
+        prefix=key[: len(KEY_PREFIX) + 6],
+        name=name,
+        role=weaker(role, user.role),
+        user_id=user.id,
+        created_at=now,
+        expires_at=expires_at,
+        parent_id=parent.id if parent else None,
+    )
+    session.add(row)
+    await session.flush()
+    return key, row
+
+
+async def first_admin(session: AsyncSession, name: str, now: datetime) -> UserRow:
+    """The user of this name; created as admin when there is no admin at all."""
+    user = await repository.user_by_name(session, name)
+    if user is not None:
+        return user
+    if await repository.count_admins(session) > 0:
+        raise ProblemError("not_found", f"there is no user {name!r}; an admin can create one in the dashboard or with POST /api/v1/users")
+    user = UserRow(name=name, role="admin", created_at=now)
+    session.add(user)
+    await session.flush()
+    return user

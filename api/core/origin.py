@@ -1,0 +1,63 @@
+"""Ties a request to our own pages: the session cookie, the CSRF header, Origin and Sec-Fetch-Site."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import urlsplit
+
+from fastapi.requests import HTTPConnection
+from starlette.responses import Response
+
+from paceline.api.errors import ProblemError
+
+SECURE_COOKIE = "__Host-paceline"  # the prefix makes browsers insist on Secure, Path=/ and no Domain
+#: Over http. Cookies of 127.0.0.1 are the same for all its ports: the port in the name keeps the stacks of one machine apart.
+PLAIN_COOKIE = "paceline_session"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+CSRF_HEADER = "x-csrf-token"
+
+
+def is_secure(connection: HTTPConnection) -> bool:
+    return connection.url.scheme in ("https", "wss")
+
+
+def cookie_name(connection: HTTPConnection) -> str:
+    if is_secure(connection):
+        return SECURE_COOKIE
+    port = connection.headers.get("host", "").rpartition(":")[2]  # as the browser knows it
+    return f"{PLAIN_COOKIE}_{port}" if port.isdecimal() and port.isascii() else PLAIN_COOKIE
+
+
+def session_cookie(connection: HTTPConnection) -> str | None:
+    return connection.cookies.get(cookie_name(connection))
+
+
+def set_session_cookie(response: Response, connection: HTTPConnection, secret: str, seconds: int) -> None:
+    secure = is_secure(connection)
+    response.set_cookie(cookie_name(connection), secret, max_age=seconds, path="/", secure=secure, httponly=True, samesite="lax")
+
+
+def clear_session_cookie(response: Response, connection: HTTPConnection) -> None:
+    secure = is_secure(connection)
+    response.delete_cookie(cookie_name(connection), path="/", secure=secure, httponly=True, samesite="lax")
+
+
+def same_origin(connection: HTTPConnection) -> bool:
+    """Whether the browser says that one of our own pages asks. Clients that are no browsers send neither header."""
+    site = connection.headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return False
+    origin = connection.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == connection.headers.get("host", "").lower()
+
+
+def check_csrf(request: HTTPConnection, token: str) -> None:
+    """Check a request with a cookie: unsafe methods need the header that only our own page can send."""
+    if request.scope["method"] in SAFE_METHODS:
+        return
+    if not same_origin(request):
+        raise ProblemError(
+            "csrf", f"an unsafe request from {request.headers.get('origin', 'another site')} was refused; use the dashboard itself"
+        )
+    if not hmac.compare_digest(request.headers.get(CSRF_HEADER, "").encode(), token.encode()):
+        raise ProblemError("csrf", "send the csrf_token of GET /api/v1/auth/me as X-CSRF-Token, or use an API key")

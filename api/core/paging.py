@@ -1,0 +1,71 @@
+"""Opaque keyset cursors: the sort key of the last row, in base64url JSON. They stay right while rows come and go."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+from fastapi import Query
+
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.common import Page
+
+Row = TypeVar("Row")
+Item = TypeVar("Item")
+Key = str | int | float
+
+Cursor = Annotated[str | None, Query(description="opaque keyset cursor", max_length=1000)]
+Limit = Annotated[int, Query(ge=1, le=200)]
+
+
+def encode(key: Sequence[Key]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(list(key), separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def decode(cursor: str | None, *types: type) -> tuple[Key, ...] | None:
+    """The key inside a cursor, checked against `types`; None for the first page."""
+    if cursor is None:
+        return None
+    try:
+        key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        key = None
+    fits = isinstance(key, list) and len(key) == len(types)
+    if not fits or any(type(part) is not kind or not _is_storable(part) for part, kind in zip(key, types, strict=True)):
+        raise _not_ours()
+    return tuple(key)
+
+
+def _is_storable(part: object) -> bool:
+    """Whether a column can be compared with a value: 64 bits, and text without NUL or half a character."""
+    if isinstance(part, str):
+        return "\0" not in part and not any("\ud800" <= sign <= "\udfff" for sign in part)
+    return isinstance(part, int | float) and math.isfinite(part) and abs(part) < 1 << 63
+
+
+def _not_ours() -> ProblemError:
+    return ProblemError("invalid_cursor", "pass the next_cursor of the page before, unchanged, and with the same sort")
+
+
+def moment(key: Key) -> datetime:
+    """The time inside a cursor, as `isoformat` wrote it."""
+    try:
+        time = datetime.fromisoformat(str(key))
+        in_utc = time.astimezone(UTC)
+    except (ValueError, OverflowError):  # not every time of the first and the last day of the calendar has one in UTC
+        raise _not_ours() from None
+    if time.tzinfo is None:
+        raise _not_ours()
+    return in_utc
+
+
+def page_of(rows: Sequence[Row], limit: int, describe: Callable[[Row], Item], key: Callable[[Row], Sequence[Key]]) -> Page[Item]:
+    """A page from up to `limit + 1` rows: the extra one only tells that there is more."""
+    shown = rows[:limit]
+    more = len(rows) > limit
+    return Page(items=[describe(row) for row in shown], next_cursor=encode(key(shown[-1])) if more else None)

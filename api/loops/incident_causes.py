@@ -1,0 +1,48 @@
+"""Corrects the causes of incidents: a culprit may report after its victims, on whose reports alone the decision rested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+
+from paceline.api.core.context import Services
+from paceline.api.core.troubles import Subject
+from paceline.api.loops.isolation import PhaseTurns
+from paceline.api.services.history import culprits
+from paceline.db.models.incidents import IncidentRow
+from paceline.db.models.jobs import RankRow
+from paceline.db.repositories import incidents as incident_rows
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
+
+#: The ranks of each (job, generation).
+Gangs = Mapping[tuple[str, int], Sequence[RankRow]]
+
+
+async def step_once(services: Services, now: datetime) -> None:
+    """Update each incident with new reports, in one transaction each."""
+    async with services.control.read() as session:
+        unsettled = await incident_rows.unsettled(session)
+        ranks = await job_rows.ranks(session, [(each.job_id, each.generation) for each in unsettled])
+        names = await node_rows.named(session, {rank.node_id for gang in ranks.values() for rank in gang})
+    turns = PhaseTurns(services, "find the culprit", now)
+    for job_id, incidents in groupby(sorted(unsettled, key=lambda each: each.job_id), key=lambda each: each.job_id):
+        await turns.take(Subject("job", job_id), partial(_update, services, list(incidents), ranks, names, now))
+    services.troubles.forget_all_but(turns.task, {each.job_id for each in unsettled})
+
+
+async def _update(services: Services, incidents: Sequence[IncidentRow], ranks: Gangs, names: Mapping[str, str], now: datetime) -> None:
+    for known in incidents:
+        finding = culprits.examine(known, ranks.get((known.job_id, known.generation), []), names, now)
+        if finding is not None:
+            await _carry_out(services, known, finding, now)
+
+
+async def _carry_out(services: Services, known: IncidentRow, finding: culprits.Finding, now: datetime) -> None:
+    async with services.write() as session:
+        job = await job_rows.get_locked(session, known.job_id)
+        incident = await session.get(IncidentRow, known.id, populate_existing=True)
+        if job is not None and incident is not None and not incident.settled:
+            await culprits.carry_out(session, job, incident, finding, now)

@@ -1,0 +1,222 @@
+"""Files that ranks leave: offered by their agents, stored in chunks, served for download.
+
+The row is in the control database, the contents in the metrics database: a row may be there before its contents, never after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core.context import Services
+from paceline.api.core.identity import node_actor
+from paceline.api.errors import ProblemError, not_found
+from paceline.api.schemas.artifacts import Artifact
+from paceline.api.services.lifecycle import events, node_lifecycle
+from paceline.db.models.artifacts import ArtifactRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import artifacts as rows
+from paceline.db.repositories import rank_marks
+from paceline.monitoring import artifacts as wire
+from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, Offer, Received
+
+#: Of all files of one job together.
+MAX_JOB_BYTES = 1 << 30
+CHUNKS_DROPPED_AT_ONCE = 8
+_HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+async def find(session: AsyncSession, job_id: str, artifact_id: str) -> ArtifactRow:
+    row = await rows.get(session, artifact_id)
+    if row is None or row.job_id != job_id:
+        raise not_found("artifact", artifact_id)
+    return row
+
+
+def describe(row: ArtifactRow) -> Artifact:
+    return Artifact(
+        id=row.id,
+        job_id=row.job_id,
+        generation=row.generation,
+        rank=row.rank,
+        kind=row.kind,
+        name=row.name,
+        first_step=row.first_step,
+        last_step=row.last_step,
+        bytes=row.bytes,
+        sha256=row.sha256,
+        state="failed" if row.error is not None else "arriving" if row.stored_at is None else "ready",
+        error=row.error,
+        request_id=row.request_id,
+        created_at=row.created_at,
+    )
+
+
+def file_name(job_name: str, row: ArtifactRow) -> str:
+    return f"{job_name}-g{row.generation}-rank{row.rank}-steps{row.first_step}-{row.last_step}.json.gz"
+
+
+# --- from agents
+
+
+async def accept(services: Services, node: NodeRow, offer: Offer) -> Received:
+    """Note an offered file, once, and return the chunk to send next. Raises not_found for a rank that the node does not hold."""
+    check(offer)
+    async with services.write() as session:
+        place = (offer.job_id, offer.generation, offer.rank)
+        if place not in await rank_marks.ranks_of(session, node.id, {offer.job_id}):
+            raise not_found("rank of this node", f"{offer.rank} of generation {offer.generation} of job {offer.job_id}")
+        row = await rows.by_name(session, *place, offer.artifact.name)
+        if row is None:
+            row = await _note(session, node, offer, services.now())
+    async with services.metrics.read() as points:
+        return Received(id=row.id, next_chunk=None if _over(row) else await rows.chunks(points, row.id))
+
+
+def check(offer: Offer) -> None:
+    """Refuse names and numbers that no agent of ours sends, since they become part of answers."""
+    artifact = offer.artifact
+    whole = artifact.error is not None or (artifact.bytes > 0 and len(artifact.sha256) == 64 and set(artifact.sha256) <= _HEXADECIMAL)
+    if not whole or not 0 < len(artifact.name) <= 200 or not artifact.name.isprintable() or "/" in artifact.name:
+        raise ProblemError(
+            "invalid_request", f"artifact {artifact.name!r} of {artifact.bytes} bytes: needs a file name, a size and its SHA-256"
+        )
+
+
+def _over(row: ArtifactRow) -> bool:
+    return row.error is not None or row.stored_at is not None
+
+
+async def _note(session: AsyncSession, node: NodeRow, offer: Offer, now: datetime) -> ArtifactRow:
+    artifact = offer.artifact
+    error = artifact.error or await _refusal(session, offer)
+    row = ArtifactRow(
+        job_id=offer.job_id,
+        generation=offer.generation,
+        rank=offer.rank,
+        node_id=node.id,
+        name=artifact.name,
+        kind=artifact.kind,
+        request_id=artifact.request,
+        first_step=artifact.first_step,
+        last_step=artifact.last_step,
+        bytes=0 if error else artifact.bytes,
+        sha256=artifact.sha256,
+        error=error,
+        created_at=now,
+    )
+    session.add(row)
+    await session.flush()
+    if error:
+        await _event(session, node, row, "job.trace_failed", error, "there is no trace of", now)
+    await node_lifecycle.bump_desired_revision(session, node.id)  # the rank need not be asked again
+    return row
+
+
+async def _refusal(session: AsyncSession, offer: Offer) -> str | None:
+    size, stored = offer.artifact.bytes, await rows.bytes_of_job(session, offer.job_id)
+    if size > MAX_ARTIFACT_BYTES:
+        return f"it has {size:,} bytes; the limit is {MAX_ARTIFACT_BYTES:,}: ask for fewer steps"
+    if stored + size > MAX_JOB_BYTES:
+        return f"with its {size:,} bytes the job would have {stored + size:,}; the limit is {MAX_JOB_BYTES:,}: delete older ones"
+    return None
+
+
+async def store_chunk(services: Services, node: NodeRow, artifact_id: str, number: int, data: bytes) -> Received:
+    """Store the next chunk; any other is answered with the number of the next one."""
+    async with services.control.read() as session:
+        row = await rows.get(session, artifact_id)
+    if row is None or row.node_id != node.id:
+        raise not_found("artifact", artifact_id)
+    if _over(row):
+        return Received(id=row.id, next_chunk=None)
+    total = -(-row.bytes // wire.CHUNK_BYTES)
+    async with services.metrics.write() as points:
+        here = await rows.chunks(points, row.id)
+        if number == here and len(data) == min(wire.CHUNK_BYTES, row.bytes - number * wire.CHUNK_BYTES):
+            await rows.add_chunk(points, row.id, number, data)
+            here += 1
+    async with services.control.read() as session:
+        if await rows.get(session, row.id) is None:  # it was removed meanwhile, and nothing would find this chunk
+            await drop_contents(services, row.id)
+            raise not_found("artifact", artifact_id)
+    if here < total:
+        return Received(id=row.id, next_chunk=here)
+    await _complete(services, node, row.id)
+    return Received(id=row.id, next_chunk=None)
+
+
+async def _complete(services: Services, node: NodeRow, artifact_id: str) -> None:
+    """Complete a file with its last chunk. A file with a wrong hash is thrown away: its disk has changed it."""
+    digest = hashlib.sha256()
+    async for data in contents(services, artifact_id):
+        digest.update(data)
+    now = services.now()
+    async with services.write() as session:
+        row = await rows.get_locked(session, artifact_id)
+        if row is None or _over(row):
+            return
+        if digest.hexdigest() == row.sha256:
+            row.stored_at = now
+            await _event(session, node, row, "job.traced", f"{row.bytes:,} bytes", "a trace of", now)
+            return
+        row.error, row.bytes = f"what arrived has the SHA-256 {digest.hexdigest()}, not {row.sha256}: ask again", 0
+        await _event(session, node, row, "job.trace_failed", row.error, "there is no trace of", now)
+    await drop_contents(services, artifact_id)
+
+
+async def _event(session: AsyncSession, node: NodeRow, row: ArtifactRow, type: str, cause: str, words: str, now: datetime) -> None:
+    await events.record(
+        session,
+        type=type,
+        actor=node_actor(node),
+        cause=cause,
+        message=f"{words} steps {row.first_step} to {row.last_step} of rank {row.rank}",
+        job_id=row.job_id,
+        node_id=node.id,
+        generation=row.generation,
+        data={"artifact_id": row.id, "rank": row.rank, "bytes": row.bytes},
+        time=now,
+    )
+
+
+# --- to clients
+
+
+async def contents(services: Services, artifact_id: str) -> AsyncIterator[bytes]:
+    """The contents chunk by chunk, each in a session of its own: a slow client keeps no transaction open."""
+    number = 0
+    while True:
+        async with services.metrics.read() as points:
+            data = await rows.chunk(points, artifact_id, number)
+        if data is None:
+            return
+        yield data
+        number += 1
+
+
+def require_ready(row: ArtifactRow) -> None:
+    if row.error is not None:
+        raise ProblemError("artifact_not_ready", f"there is no file: {row.error}")
+    if row.stored_at is None:
+        raise ProblemError("artifact_not_ready", f"{row.name} is still arriving from its node; ask again in a moment")
+
+
+async def remove(services: Services, row: ArtifactRow) -> None:
+    """Remove the contents first: an interrupted removal leaves a row, which can be removed again."""
+    await drop_contents(services, row.id)
+    async with services.write() as session:
+        found = await rows.get_locked(session, row.id)
+        if found is not None:
+            await session.delete(found)
+
+
+async def drop_contents(services: Services, artifact_id: str) -> None:
+    """Delete the last chunks first, a few in a transaction: an interrupted removal leaves the beginning of the file."""
+    while True:
+        async with services.metrics.write() as points:
+            if not await rows.drop_last_chunks(points, artifact_id, CHUNKS_DROPPED_AT_ONCE):
+                return

@@ -1,0 +1,147 @@
+"""Answers that need the whole history of a job: few at a time, kept while nothing new is known, computed in a process of their own.
+
+    answer = await reads.get(Question("samples", (job_id,), (("limit", 50),)))
+
+A short history is read here, in pieces. A long one goes to a worker process (`history_process.py`), so that the event loop is not
+held up; its answer may be given again for some times as long as it took, whatever was stored meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import multiprocessing
+from collections import OrderedDict
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from datetime import datetime
+from time import monotonic
+from typing import Any
+
+from paceline.api.core.admission import Admission
+from paceline.api.core.context import Services
+from paceline.api.errors import HeadOnlyError, ProblemError, not_found
+from paceline.api.services.history import history_process
+from paceline.api.services.history.history_process import HistoryQuestion
+from paceline.db.repositories import events as event_rows
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import metrics as metric_rows
+from paceline.db.repositories import step_records
+
+#: Histories up to so many steps are read in the event loop.
+SHORT_STEPS = 1_000
+AT_ONCE = 2
+WAIT_SECONDS = 10.0
+MAX_KEPT = 128
+#: What took a second to compute is told again for so many.
+TOLD_AGAIN = 5.0
+
+
+@dataclass(frozen=True)
+class State:
+    """The versions that an answer was made from: while they are equal, nothing that it depends on has changed."""
+
+    versions: tuple[tuple[int, int, int], ...]  # of each job: its row's version, its newest record and event
+    ended: bool
+    steps: int
+
+
+@dataclass(frozen=True)
+class KeptAnswer:
+    answer: Any
+    state: State
+    at: float
+    took: float  # seconds; 0 where it was computed here
+
+    def is_current(self, question: HistoryQuestion, state: State) -> bool:
+        age = monotonic() - self.at
+        same = self.state.versions == state.versions and (state.ended or not question.depends_on_time)
+        return same or age < TOLD_AGAIN * self.took
+
+
+@dataclass(eq=False)
+class HeavyReads:
+    services: Services
+    turns: Admission = field(default_factory=lambda: Admission("reads of whole histories", AT_ONCE, WAIT_SECONDS))
+    short_steps: int = SHORT_STEPS
+    _kept: OrderedDict[HistoryQuestion, KeptAnswer] = field(default_factory=OrderedDict)
+    _under_way: dict[HistoryQuestion, asyncio.Task[Any]] = field(default_factory=dict)
+    _pool: ProcessPoolExecutor | None = None
+
+    async def get(self, question: HistoryQuestion, now: datetime, *, head: bool = False) -> Any:
+        """The answer to a question. A question that is being computed is waited for. Raises ProblemError `busy` when too many are, and
+        HeadOnlyError in place of an answer to a HEAD. No session is open while it waits."""
+        state = await self._state(question)
+        if head:
+            raise HeadOnlyError
+        kept = self._kept.get(question)
+        if kept is not None and kept.is_current(question, state):
+            return kept.answer
+        task = self._under_way.get(question)
+        if task is None:
+            task = self._under_way[question] = asyncio.create_task(self._compute(question, state, now))
+            task.add_done_callback(lambda _: self._under_way.pop(question, None))
+        return await asyncio.shield(task)
+
+    async def _state(self, question: HistoryQuestion) -> State:
+        versions, ended, steps = [], True, 0
+        async with self.services.control.read() as session, self.services.metrics.read() as points:
+            for job_id in question.job_ids:
+                job = await job_rows.get(session, job_id)
+                if job is None:
+                    raise not_found("job", job_id)
+                ended = ended and job.ended_at is not None
+                newest = await metric_rows.newest_seq(points, job_id), await event_rows.newest_seq_of_job(session, job_id)
+                versions.append((job.version, *newest))
+                steps += await step_records.most_records(points, job_id)
+        return State(tuple(versions), ended, steps)
+
+    async def _compute(self, question: HistoryQuestion, state: State, now: datetime) -> Any:
+        async with self.turns.turn():
+            began = monotonic()
+            if state.steps <= self.short_steps:
+                answer, took = await history_process.answer(question, self.services.control, self.services.metrics, now), 0.0
+            else:
+                answer = await self._elsewhere(question, now)
+                took = monotonic() - began
+        self._kept[question] = KeptAnswer(answer, state, monotonic(), took)
+        self._kept.move_to_end(question)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return answer
+
+    async def _elsewhere(self, question: HistoryQuestion, now: datetime) -> Any:
+        settings = self.services.settings
+        work = functools.partial(history_process.run, question, settings.data, settings.database_url, now)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._workers(), work)
+        except BrokenProcessPool:
+            self.close()
+            raise _busy("the process that reads histories has died") from None
+        except TimeoutError:
+            raise _busy(f"reading the history took over {history_process.MOST_SECONDS:.0f} s") from None
+
+    def _workers(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(AT_ONCE, mp_context=context, initializer=history_process.leave_with_parent)
+        return self._pool
+
+    def forget(self) -> None:
+        """Forget all answers, so that everything is computed again."""
+        self._kept.clear()
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing."""
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        processes = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+
+
+def _busy(why: str) -> ProblemError:
+    return ProblemError("busy", f"{why}; try again", headers={"Retry-After": "5"})

@@ -1,0 +1,46 @@
+"""The very first start: no user can sign in yet, so a single-use login link is printed, never a lasting secret."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
+
+from paceline.api.core import identity
+from paceline.api.core.context import Services
+from paceline.api.services.identity import accounts
+from paceline.db.models.identity import UserRow
+
+DEFAULT_PORT = 8000
+
+
+async def welcome(services: Services) -> None:
+    """Create the admin and print the link, if there is no user at all. Of replicas that start together one does."""
+    if not services.settings.print_login_link:
+        return  # whoever started us makes the admin and a link, and keeps it out of our log
+    try:
+        async with services.write() as session:
+            if await session.scalar(select(func.count()).select_from(UserRow)):
+                return
+            user = await identity.first_admin(session, "admin", services.now())
+            token, expires = await accounts.create_login_link(session, identity.SYSTEM, user, services.now(), "first_start")
+    except IntegrityError:
+        return
+    here = f"http://127.0.0.1:{services.settings.uvicorn_port or port_of(sys.argv) or DEFAULT_PORT}"
+    url = identity.login_url(services.settings.public_url or here, token)
+    print(
+        f"Sign in once, until {expires:%H:%M} UTC: {url}\nAnother link: python -m paceline.api.admin login-link",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def port_of(command: Sequence[str]) -> int | None:
+    """The value of `--port` in a command line, as that of uvicorn; None: it has none, or one that the system is to choose."""
+    for word, following in zip(command, (*command[1:], ""), strict=True):
+        given = following if word == "--port" else word.removeprefix("--port=") if word.startswith("--port=") else ""
+        if given.isdecimal() and int(given) > 0:
+            return int(given)
+    return None

@@ -1,0 +1,227 @@
+"""Keeps each job's `progress` near rank 0's newest record: collected in memory, written at most five times a second.
+
+The `progress` column is shared: this owns step, loss, rates, ETA and updated_at, and leaves every other key as it finds it.
+Losing a pending write costs nothing, the next record brings it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core.background import in_background
+from paceline.api.core.context import Services
+from paceline.api.core.identity import SYSTEM
+from paceline.api.services.ingest import bad_losses
+from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter
+from paceline.api.services.ingest.screening import refusal
+from paceline.api.services.specs.stored_specs import stored_part
+from paceline.db.errors import DatabaseError
+from paceline.db.models.jobs import JobRow
+from paceline.db.repositories import progress as repository
+from paceline.monitoring.loss_watch import BadLossKind, LossWatch
+from paceline.monitoring.points import MetricRecord, RankBatch
+
+logger = logging.getLogger(__name__)
+MINIMUM_SECONDS_BETWEEN_WRITES = 0.2
+SPEED_WINDOW_STEPS = 50
+LOSS = "loss"
+NOT_FINITE = "not_finite"
+_CARRIED = (LOSS, "tokens_per_second", "samples_per_second", "mfu")
+
+
+@dataclass(frozen=True)
+class ReportedBadLoss:
+    """A bad loss that the coordinator found in a script's points."""
+
+    step: int
+    kind: BadLossKind
+    loss: float
+    limit: float | None  # of a spike
+
+
+@dataclass
+class JobTrack:
+    """The recent reports of rank 0 of the newest generation."""
+
+    generation: int
+    steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SPEED_WINDOW_STEPS))
+    values: dict[str, float] = field(default_factory=dict)
+    #: The earliest report that this process has heard of: its step, and its time in seconds since the epoch. Until it is written.
+    earliest: tuple[int, float] | None = None
+    watch: LossWatch = field(default_factory=LossWatch)
+    watched_step: int = -1
+    #: Bad losses that are worth telling, until they are written.
+    bad: list[ReportedBadLoss] = field(default_factory=list)
+
+    def watch_loss(self, record: MetricRecord) -> None:
+        if LOSS not in record.values or record.step <= self.watched_step:
+            return
+        loss, self.watched_step = float(record.values[LOSS]), record.step
+        kind = self.watch.kind_of(loss)
+        if kind is not None and self.watch.is_news(kind, record.step):
+            self.bad.append(ReportedBadLoss(record.step, kind, loss, self.watch.limit if kind == "spike" else None))
+        self.watch = self.watch.after(record.step, loss, kind)
+
+    def add(self, record: MetricRecord) -> None:
+        if self.steps and record.step <= self.steps[-1][0]:
+            return
+        self.steps.append((record.step, record.time))
+        self.values.update({name: float(record.values[name]) for name in _CARRIED if name in record.values})
+
+    def document(self, total_steps: int | None) -> dict[str, Any]:
+        step, time = self.steps[-1]
+        return {
+            "step": step,
+            **({} if total_steps is None else {"total_steps": total_steps}),
+            **self.values,
+            "eta_seconds": self.eta(total_steps),
+            "updated_at": datetime.fromtimestamp(time, UTC).isoformat(),
+        }
+
+    def eta(self, total_steps: int | None) -> float | None:
+        """Seconds left at the speed of the last steps; None while that is unknown."""
+        (first, began), (last, ended) = self.steps[0], self.steps[-1]
+        if total_steps is None or last == first or ended <= began:
+            return None
+        return max(0, total_steps - last) * (ended - began) / (last - first)
+
+
+@dataclass
+class ProgressKeeper:
+    services: Services
+    _tracks: dict[str, JobTrack] = field(default_factory=dict)
+    _dirty: set[str] = field(default_factory=set)
+    _work: asyncio.Event = field(default_factory=asyncio.Event)
+    _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def note(self, batch: RankBatch) -> None:
+        """Note the progress in this batch. Late records of an older generation are ignored."""
+        if batch.rank != 0:
+            return
+        records = [record for record in batch.metrics if refusal(record) is None]
+        if not records:
+            return
+        earliest = records[0]
+        track = self._tracks.get(batch.job_id)
+        if track is None or batch.generation > track.generation:
+            track = self._tracks[batch.job_id] = JobTrack(batch.generation, earliest=(earliest.step, earliest.time))
+        if batch.generation < track.generation:
+            return
+        for record in records[-SPEED_WINDOW_STEPS:]:
+            track.add(record)
+        for record in records:
+            track.watch_loss(record)
+        self._dirty.add(batch.job_id)
+        self._work.set()
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return in_background("job-progress", self._run)
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            try:
+                await self.flush()
+            except (SQLAlchemyError, DatabaseError) as error:
+                logger.warning("progress was not written, the next record tries again: %s", error)
+            await asyncio.sleep(MINIMUM_SECONDS_BETWEEN_WRITES)
+
+    async def flush(self) -> None:
+        """Write what is pending, all jobs in one transaction. On failure it stays pending."""
+        async with self._flushing:
+            self._work.clear()
+            dirty, self._dirty = self._dirty, set()
+            if not dirty:
+                return
+            try:
+                await self._write(dirty)
+            except BaseException:
+                self._dirty |= dirty
+                self._work.set()
+                raise
+
+    async def _write(self, job_ids: set[str]) -> None:
+        """Write progress. A job whose progress cannot be written holds up no other."""
+        try:
+            await self._write_together(job_ids)
+        except (DatabaseError, OperationalError, InterfaceError):
+            raise
+        except Exception:
+            logger.exception("the progress of %d jobs could not be written together; each is written by itself", len(job_ids))
+            for job_id in job_ids:
+                await self._write_alone(job_id)
+
+    async def _write_alone(self, job_id: str) -> None:
+        try:
+            await self._write_together({job_id})
+        except (DatabaseError, OperationalError, InterfaceError):
+            raise
+        except Exception:
+            logger.exception("the progress of job %s cannot be written; its next record tries again", job_id)
+            self._tracks.pop(job_id, None)
+
+    async def _write_together(self, job_ids: set[str]) -> None:
+        told: list[tuple[JobTrack, int]] = []
+        saved: dict[str, dict[str, Any]] = {}
+        async with self.services.write() as session:
+            for job_id, state in (await repository.load(session, job_ids)).items():
+                track = self._tracks.get(job_id)
+                if track is None:
+                    continue
+                if state.still_counts(track.generation, track.steps[-1][0]):
+                    bad = tuple(track.bad)  # more may come meanwhile
+                    news = await _record_bad_losses(session, job_id, track.generation, bad, state, self.services.now())
+                    told.append((track, len(bad)))
+                    saved[job_id] = {**(state.progress or {}), **track.document(state.total_steps), **news}
+                if track.earliest is not None:
+                    step, time = track.earliest
+                    first = min(datetime.fromtimestamp(time, UTC), self.services.now())
+                    await repository.note_first_step(session, job_id, track.generation, step, first)
+                    track.earliest = None
+                if state.ended:
+                    del self._tracks[job_id]
+            await repository.save(session, saved)
+        for track, count in told:
+            del track.bad[:count]
+
+
+async def _record_bad_losses(
+    session: AsyncSession, job_id: str, generation: int, bad: Sequence[ReportedBadLoss], state: repository.StoredProgress, now: datetime
+) -> dict[str, Any]:
+    """Record the bad losses of a job. Returns the other changes of its progress. Events are for scripts alone: a trainer of ours reports
+    its losses itself."""
+    if not bad or (job := await session.get(JobRow, job_id)) is None:
+        return {}
+    is_script, news = stored_part(job, "script") is not None, dict[str, Any]()
+    for found in bad:
+        policy = bad_losses.policy_of(job, found.kind)
+        if found.kind == "not_finite" and (is_script or policy == "warn"):
+            if not_finite_step({**(state.progress or {}), **news}, generation) is not None:
+                continue  # told before: what follows is of no use in any case
+            news[NOT_FINITE] = {"step": _since(found.step, state), "generation": generation}
+        if is_script:
+            told = BadLossReport(found.step, found.kind, policy, found.loss, limit=found.limit)
+            news |= await bad_losses.record_bad_loss(session, job, told, LossReporter(SYSTEM, generation), now)
+    return news
+
+
+def _since(step: int, state: repository.StoredProgress) -> int:
+    """The first step with a loss that is not finite. A generation that began with a spoilt state only goes on with it."""
+    before = (state.progress or {}).get(NOT_FINITE)
+    return int(before["step"]) if before and before["step"] <= state.start_step + 1 else step
+
+
+def not_finite_step(progress: Mapping[str, Any] | None, generation: int) -> int | None:
+    """The first step of this generation whose loss was not finite, as a job's `progress` has it."""
+    known = (progress or {}).get(NOT_FINITE)
+    return int(known["step"]) if known and known["generation"] == generation else None

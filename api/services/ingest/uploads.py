@@ -1,0 +1,170 @@
+"""Handles an agent's upload: checks its ranks, stores points and lines, applies events, answers with what is held.
+
+A batch counts only when its node holds that rank of that generation: of the newest one or, for news that comes late, an
+older one. Anything else can never become right; it is acknowledged so that the agent forgets it, and one warning event says so.
+A record that cannot be stored is passed over in the same way (`screening.py`), alone: never an upload for the sake of a record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core import bus
+from paceline.api.core.context import Services, nudge_after_commit
+from paceline.api.core.vitals import REFUSED, UNKNOWN_RANK, Vitals
+from paceline.api.errors import ProblemError
+from paceline.api.services.ingest.ingest import RefusedRecord, SequencedItem, StoredBatches, contiguous, streams_of
+from paceline.api.services.ingest.progress import ProgressKeeper
+from paceline.api.services.ingest.screening import SHOWN_CHARACTERS, refusal
+from paceline.api.services.ingest.upload_warnings import UploadWarnings
+from paceline.api.services.ingest.writer import MetricsWriter
+from paceline.api.services.lifecycle.state_change import StaleStateError
+from paceline.cluster.protocol import RankKey
+from paceline.db.errors import DatabaseError
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import ingest, rank_marks
+from paceline.db.repositories.ingest import Stream
+from paceline.db.repositories.rank_marks import key_of
+from paceline.monitoring.points import HighWater, RankBatch, RankEvent, Upload, UploadReply
+
+logger = logging.getLogger(__name__)
+MAX_RECORDS = 5_000
+#: How often an event that fails is tried before it is passed over: it may have met a change of state.
+MAX_TRIES = 5
+MAX_REMEMBERED_TRIES = 1_000
+#: What a rank event does; runs in the transaction that moves the event mark, so exactly once.
+ApplyEvent = Callable[[AsyncSession, NodeRow, RankBatch, RankEvent], Awaitable[None]]
+
+
+@dataclass
+class UploadHandler:
+    services: Services
+    writer: MetricsWriter
+    progress: ProgressKeeper
+    apply_event: ApplyEvent
+    vitals: Vitals
+    warnings: UploadWarnings = field(init=False)
+    _tries: OrderedDict[tuple[RankKey, int], int] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self.warnings = UploadWarnings(self.services)
+
+    async def accept(self, node: NodeRow, upload: Upload, *, bytes: int = 0) -> UploadReply:
+        """Store an upload. `bytes`: of the body that the upload came in."""
+        with self.vitals.counting_failures():
+            return await self._accept(node, upload, bytes)
+
+    async def _accept(self, node: NodeRow, upload: Upload, bytes: int) -> UploadReply:
+        check_limits(upload)
+        held = await self.services.node_identities.held(node, {key_of(batch) for batch in upload.batches})
+        ours = [batch for batch in upload.batches if key_of(batch) in held]
+        strangers = [batch for batch in upload.batches if key_of(batch) not in held]
+        await self.warnings.of_strangers(node, strangers)
+        self.vitals.dropped.labels(UNKNOWN_RANK).inc(sum(map(size_of, strangers)))
+        if self.services.disk.is_low and any(batch.metrics or batch.logs for batch in ours):
+            return await self._events_only(node, ours, strangers)
+        told = [batch for batch in ours if batch.metrics or batch.logs]
+        stored = await self.writer.store(told, bytes=bytes) if told else StoredBatches()
+        for batch in ours:
+            self.progress.note(batch)
+        applied, refused = await self._apply_events(node, [batch for batch in ours if batch.events])
+        dropped = replace(stored, refused=[*stored.refused, *refused])
+        await self.warnings.of_jobs(node, dropped, {batch.job_id for batch in ours})
+        answers = [_held(batch, stored.marks, applied) for batch in ours]
+        return UploadReply(acknowledged=answers + [_forget(batch) for batch in strangers])
+
+    async def _events_only(self, node: NodeRow, ours: Sequence[RankBatch], strangers: Sequence[RankBatch]) -> UploadReply:
+        """The disk is low: points and lines stay with the agent, events go on. Raises disk_low where there is none to take."""
+        async with self.services.control.read() as session:
+            before = await rank_marks.load(session, [key_of(batch) for batch in ours])
+        applied, refused = await self._apply_events(node, [batch for batch in ours if batch.events])
+        await self.warnings.of_jobs(node, StoredBatches(refused=refused), {batch.job_id for batch in ours})
+        if not strangers and all(seq <= before.get(place, 0) for place, seq in applied.items()):
+            raise self.services.disk.refusal()
+        async with self.services.metrics.read() as session:
+            stored = await ingest.marks(session, [stream for batch in ours for stream in streams_of(batch)])
+        answers = [_held(batch, stored, {**before, **applied}) for batch in ours]
+        return UploadReply(acknowledged=answers + [_forget(batch) for batch in strangers])
+
+    async def _apply_events(self, node: NodeRow, batches: Sequence[RankBatch]) -> tuple[dict[RankKey, int], list[RefusedRecord]]:
+        """The event mark of each batch's rank after applying what is new, in one transaction, and what was passed over."""
+        if not batches:
+            return {}, []
+        refused: list[RefusedRecord] = []
+        async with self.services.write() as session:
+            places = [key_of(batch) for batch in batches]
+            marks = dict.fromkeys(places, 0) | await rank_marks.load(session, places, lock=True)
+            for batch in batches:
+                mark, told = await self._apply_batch(session, node, batch, marks[key_of(batch)])
+                marks[key_of(batch)] = mark
+                refused += [RefusedRecord(*key_of(batch), len(told), told[0])] if told else []
+            await rank_marks.save(session, {place: seq for place, seq in marks.items() if seq})
+            nudge_after_commit(session, bus.SCHEDULER)
+        self.vitals.dropped.labels(REFUSED).inc(sum(each.count for each in refused))
+        return marks, refused
+
+    async def _apply_batch(self, session: AsyncSession, node: NodeRow, batch: RankBatch, mark: int) -> tuple[int, list[str]]:
+        """Apply the events of a batch. Returns the mark after the ones that could be applied, and why others were passed over. A failing
+        event stays with the agent, which sends it again; one that fails again and again is passed over, so that it does not hold up the
+        rank's later events."""
+        refused: list[str] = []
+        for event in contiguous(batch.events, mark):
+            why = refusal(event)
+            if why is None:
+                try:
+                    async with session.begin_nested():
+                        await self.apply_event(session, node, batch, event)
+                except Exception as error:
+                    logger.exception("event %s of rank %s of job %s could not be applied", event.seq, batch.rank, batch.job_id)
+                    if not self._gives_up(key_of(batch), event.seq, error):
+                        break
+                    why = f"a {event.kind} event fails: {type(error).__name__}: {error}"[:SHOWN_CHARACTERS]
+            refused += [why] if why else []
+            mark = event.seq
+        return mark, refused
+
+    def _gives_up(self, place: RankKey, seq: int, error: Exception) -> bool:
+        """Whether this event has failed often enough of itself: a database that is away, and a race, are not its fault."""
+        if isinstance(error, DatabaseError | OperationalError | InterfaceError | StaleStateError):
+            return False
+        self._tries[place, seq] = tries = self._tries.pop((place, seq), 0) + 1
+        while len(self._tries) > MAX_REMEMBERED_TRIES:
+            self._tries.popitem(last=False)
+        return tries >= MAX_TRIES
+
+
+def check_limits(upload: Upload) -> None:
+    count = sum(map(size_of, upload.batches))
+    if count > MAX_RECORDS or len(upload.batches) > MAX_RECORDS:
+        raise ProblemError(
+            "too_many_records",
+            f"{count} records in {len(upload.batches)} batches; the limit is {MAX_RECORDS} of each: send them in several uploads",
+        )
+
+
+def size_of(batch: RankBatch) -> int:
+    return len(batch.metrics) + len(batch.logs) + len(batch.events)
+
+
+def _held(batch: RankBatch, stored: Mapping[Stream, int], applied: Mapping[RankKey, int]) -> HighWater:
+    metrics, logs = (stored.get(stream, 0) for stream in streams_of(batch))
+    return _high_water(batch, metrics, logs, applied.get(key_of(batch), 0))
+
+
+def _forget(batch: RankBatch) -> HighWater:
+    """The answer as if everything in the batch had been stored."""
+    return _high_water(batch, _newest(batch.metrics), _newest(batch.logs), _newest(batch.events))
+
+
+def _newest(items: Sequence[SequencedItem]) -> int:
+    return max((item.seq for item in items), default=0)
+
+
+def _high_water(batch: RankBatch, metrics: int, logs: int, events: int) -> HighWater:
+    return HighWater(job_id=batch.job_id, generation=batch.generation, rank=batch.rank, metrics=metrics, logs=logs, events=events)

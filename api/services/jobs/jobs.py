@@ -1,0 +1,311 @@
+"""Jobs as clients see them, and the actions on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.errors import ProblemError, not_found
+from paceline.api.schemas.common import Actor, Reason
+from paceline.api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
+from paceline.api.schemas.stacks import HangNotice
+from paceline.api.services.ingest import bad_losses
+from paceline.api.services.ingest.progress import not_finite_step
+from paceline.api.services.jobs import revisions
+from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.planning import plan_auto
+from paceline.api.services.specs.job_views import suspicion_of
+from paceline.api.services.specs.job_words import CURVES_PRINTED, model_of, place_in_mesh, strategy_of
+from paceline.api.services.specs.script_stops import BAD_LOSS
+from paceline.api.services.specs.stored_specs import readable_spec_of, required_spec_of, stored_part, why_unreadable
+from paceline.api.services.storage import removals
+from paceline.cluster.policy import quiet
+from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import events as event_rows
+from paceline.db.repositories import jobs as job_rows
+from paceline.training.spec.job import LABEL_NAME, JobSpec
+
+#: Of a query: what follows it is a label's name.
+LABEL, MOST_LABELS = "label.", 16
+
+#: Of the generations of a job, the newest that it is shown with: one that has recovered for weeks has tens of thousands.
+MOST_GENERATIONS = 100
+#: Of a job whose spec cannot be read.
+UNKNOWN = "unknown"
+
+
+async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> JobRow:
+    job = await (job_rows.get_locked if lock else job_rows.get)(session, job_id)
+    if job is None:
+        raise not_found("job", job_id)
+    return job
+
+
+# --- what clients see
+
+
+def _progress(job: JobRow) -> JobProgress:
+    told = {name: value for name, value in (job.progress or {}).items() if name not in ("not_finite", BAD_LOSS)}
+    not_finite = not_finite_step(job.progress, job.generation)
+    return JobProgress.model_validate(told | {"not_finite_step": not_finite, "bad_loss": bad_losses.shown(job)})
+
+
+def summarize(job: JobRow) -> JobSummary:
+    spec = readable_spec_of(job)
+    return JobSummary(
+        id=job.id,
+        name=job.name,
+        project=job.project,
+        priority=job.priority,
+        labels=job.labels,
+        state=job.state,
+        desired=job.desired,
+        end_reason=job.end_reason,
+        pending=Reason.model_validate(job.pending) if job.pending else None,
+        progress=_progress(job),
+        world_size=job.world_size,
+        generation=job.generation,
+        restarts=job.restarts,
+        strategy=strategy_of(spec, job.world_size) if spec else UNKNOWN,
+        model=model_of(spec) if spec else UNKNOWN,
+        unreadable=why_unreadable(job),
+        can_pause=_can_pause(job),
+        can_resize=spec is not None and (spec.is_elastic_script if spec.script else spec.parallelism.strategy != "single"),
+        created_by=job.created_by,
+        created_by_id=job.created_by_id,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+    )
+
+
+async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
+    """A job as clients see it. The sequence number is read first: an event between it and the rest is seen twice rather than never."""
+    as_of_seq = await event_rows.newest_seq(session)
+    ranks, rows = ([], []) if job.generation == 0 else await _gang_of(session, job)
+    generations = [describe_generation(row) for row in rows]
+    spec = readable_spec_of(job)
+    size = generations[-1].world_size if generations else job.world_size
+    return Job(
+        **summarize(job).model_dump(),
+        spec=spec,
+        stored_spec=None if spec else job.spec.document,
+        revision=job.version,
+        failure=_failure_of(job),
+        hang=_hang_notice(rows[-1], now) if rows and job.state is JobState.RUNNING else None,
+        restored_from=job.restored_from,
+        choice=await plan_auto.choice_of(session, job.id),
+        **_time_of(job, spec, rows[-1] if rows else None, now),
+        actual_world_size=next((each.world_size for each in generations[-1:] if each.ended_at is None), None),
+        ranks=[describe_rank(rank, node, place_in_mesh(spec, size, rank.rank) if spec else {}, now) for rank, node in ranks],
+        generations=generations,
+        data_removal=await removals.of_job(session, job.id) if job.state in TERMINAL_JOB_STATES else None,
+        printed_curves=await _has_printed_curves(session, job),
+        as_of_seq=as_of_seq,
+    )
+
+
+def _time_of(job: JobRow, spec: JobSpec | None, newest: GenerationRow | None, now: datetime) -> dict[str, Any]:
+    """How long the job has held slots, and what that leaves of its time limit."""
+    under_way = newest is not None and newest.ended_at is None
+    running = max(0.0, (now - newest.started_at).total_seconds()) if newest is not None and under_way else 0.0
+    ran, limit = job.ran_seconds + running, spec.time_limit if spec else None
+    told = {"ran_seconds": ran, "time_limit_seconds": limit}
+    if limit is None or job.state in TERMINAL_JOB_STATES:
+        return told
+    left = max(0.0, limit - ran)
+    return told | {"time_left_seconds": left, "time_limit_at": now + timedelta(seconds=left) if under_way else None}
+
+
+async def _has_printed_curves(session: AsyncSession, job: JobRow) -> bool:
+    return stored_part(job, "script") is not None and await event_rows.has_any(session, job.id, CURVES_PRINTED)
+
+
+async def _gang_of(session: AsyncSession, job: JobRow) -> tuple[Sequence[tuple[RankRow, NodeRow]], Sequence[GenerationRow]]:
+    """The ranks of the newest generation, and the newest generations."""
+    ranks = await job_rows.ranks_with_nodes(session, job.id, job.generation)
+    return ranks, await job_rows.newest_generations(session, job.id, MOST_GENERATIONS)
+
+
+def _failure_of(job: JobRow) -> Failure | None:
+    """The failure as stored; an unreadable one is shown as such, and the job all the same."""
+    if not job.failure:
+        return None
+    try:
+        return Failure.model_validate(job.failure)
+    except ValidationError as error:
+        said = f"the stored failure cannot be read: {error.error_count()} wrong field(s)"
+        return Failure(kind="exit", rank=0, node_name="", generation=job.generation, message=said)
+
+
+def _hang_notice(generation: GenerationRow, now: datetime) -> HangNotice | None:
+    suspicion = suspicion_of(generation)
+    if suspicion is None or suspicion.told_at is None:
+        return None
+    return HangNotice(
+        since=datetime.fromtimestamp(suspicion.since, UTC),
+        told_at=datetime.fromtimestamp(suspicion.told_at, UTC),
+        message=quiet.described(suspicion, now.timestamp()),
+        differs=list(suspicion.ranks),
+        ends=suspicion.ends,
+    )
+
+
+def describe_rank(rank: RankRow, node: NodeRow, place: dict[str, int], now: datetime) -> Rank:
+    return Rank(
+        rank=rank.rank,
+        generation=rank.generation,
+        node_id=node.id,
+        node_name=node.name,
+        slot=rank.slot,
+        parked=rank.parked,
+        place=place,
+        state=rank.state,
+        pid=rank.pid,
+        step=rank.step,
+        heartbeat_age_seconds=_heartbeat_age(rank, now),
+        exit_code=rank.exit_code,
+        signal=rank.signal,
+    )
+
+
+def _heartbeat_age(rank: RankRow, now: datetime) -> float | None:
+    if rank.progress_at is None or rank.state is RankState.EXITED:
+        return None
+    return max(0.0, (now - rank.progress_at).total_seconds())
+
+
+def describe_generation(row: GenerationRow) -> Generation:
+    return Generation(
+        generation=row.generation,
+        world_size=row.world_size,
+        started_at=row.started_at,
+        first_step_at=row.first_step_at,
+        ended_at=row.ended_at,
+        end_reason=row.end_reason,
+        at_boundary=row.at_boundary,
+        start_step=row.start_step,
+        restored_checkpoint_id=row.restored_checkpoint_id,
+    )
+
+
+def parse_states(status: str | None) -> tuple[JobState, ...]:
+    names = [name.strip() for name in (status or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in set(JobState)]
+    if unknown:
+        raise ProblemError("invalid_parameter", f"status={unknown[0]} is no state of a job; use {', '.join(JobState)}")
+    return tuple(JobState(name) for name in names)
+
+
+def parse_labels(parameters: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    labels = tuple((name.removeprefix(LABEL), value) for name, value in parameters if name.startswith(LABEL))
+    wrong = next((name for name, _ in labels if not re.fullmatch(LABEL_NAME.pattern, name)), None)
+    if wrong is not None:
+        raise ProblemError("invalid_parameter", f"label.{wrong}: no label is called so; a name has {LABEL_NAME.rule}")
+    if len(labels) > MOST_LABELS:
+        raise ProblemError("invalid_parameter", f"{len(labels)} labels are asked for; the limit is {MOST_LABELS}")
+    return labels
+
+
+# --- what clients may ask
+
+
+async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+    _refuse_finished(job, "paused")
+    revisions.check(job, if_match)
+    _refuse_cancelled(job)
+    if job.desired is Intent.PAUSE:
+        raise ProblemError("job_already_paused", f"job {job.name} is {_paused_word(job)} already; resume it with PUT .../resume")
+    if not _can_pause(job):
+        way_out = "let it save at SIGTERM and submit it with script.saves_on_sigterm=true, or cancel it"
+        raise ProblemError("cannot_pause", f"job {job.name} runs a script that does not say that it saves when it is ended; {way_out}")
+    if job.state is JobState.STOPPING and job.end_reason is not EndReason.PAUSED:
+        raise ProblemError("job_not_running", f"job {job.name} is stopping already ({_why(job)})")
+    await job_lifecycle.want(session, job, Intent.PAUSE, actor, now)
+
+
+async def resume(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+    _refuse_finished(job, "resumed")
+    revisions.check(job, if_match)
+    _refuse_cancelled(job)
+    if job.desired is not Intent.PAUSE:
+        raise ProblemError("job_not_paused", f"job {job.name} is {job.state.value}, not paused; there is nothing to resume")
+    await job_lifecycle.want(session, job, Intent.RUN, actor, now)
+
+
+async def cancel(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+    """Cancel a job. Asking again while it is being cancelled is harmless."""
+    _refuse_finished(job, "cancelled")
+    revisions.check(job, if_match)
+    if job.desired is not Intent.CANCEL:
+        await job_lifecycle.want(session, job, Intent.CANCEL, actor, now)
+
+
+async def resize(session: AsyncSession, job: JobRow, nodes: int, if_match: str | None, actor: Actor, now: datetime) -> None:
+    """Resize a job. One that closes up changes its size while it runs; another one stops with a checkpoint and waits for the new slots.
+    One that is queued or paused has the size when it is placed next."""
+    _refuse_finished(job, "resized")
+    revisions.check(job, if_match)
+    _refuse_cancelled(job)
+    spec = required_spec_of(job)
+    _refuse_size(job, spec, nodes)
+    world_size = nodes * spec.resources.slots_per_node
+    if too_large := await plan_auto.too_large_at(session, job.id, spec, world_size):
+        raise ProblemError("cannot_resize", f"nodes={nodes}: {too_large}")
+    if world_size != job.world_size:
+        await job_lifecycle.resize(session, job, world_size, actor, now)
+
+
+def _can_pause(job: JobRow) -> bool:
+    script = stored_part(job, "script")
+    return script is None or (isinstance(script, dict) and script.get("saves_on_sigterm") is True)
+
+
+def _refuse_size(job: JobRow, spec: JobSpec, nodes: int) -> None:
+    least, most = spec.resources.min_nodes or 1, spec.resources.max_nodes
+    if spec.script is not None and not spec.is_elastic_script:
+        way_out = "submit it with resources.min_nodes and max_nodes"
+        raise ProblemError("cannot_resize", f"nodes={nodes}: job {job.name} runs a script that has one size only; {way_out}")
+    if spec.script is not None:
+        least, most = spec.resources.min_nodes or spec.resources.nodes, most or spec.resources.nodes
+    if spec.parallelism.strategy == "single" and nodes != 1:
+        raise ProblemError(
+            "cannot_resize", f"nodes={nodes}: job {job.name} has strategy single, which is one process; submit it with strategy ddp"
+        )
+    if misfit := spec.parallelism.misfit(nodes * spec.resources.slots_per_node):
+        raise ProblemError("cannot_resize", f"nodes={nodes}: {misfit}")
+    if nodes < least:
+        raise ProblemError(
+            "cannot_resize", f"nodes={nodes} is less than resources.min_nodes={least} of job {job.name}; use {least} or more"
+        )
+    if most is not None and nodes > most:
+        raise ProblemError("cannot_resize", f"nodes={nodes} is more than resources.max_nodes={most} of job {job.name}; use {most} or fewer")
+    if short := spec.too_few_micro_batches(nodes * spec.resources.slots_per_node):
+        fitting = spec.micro_batches // spec.resources.slots_per_node
+        raise ProblemError("cannot_resize", f"nodes={nodes}: {short}; use {fitting} or fewer")
+
+
+def _refuse_finished(job: JobRow, participle: str) -> None:
+    if job.state in TERMINAL_JOB_STATES:
+        ended = f" at {job.ended_at.isoformat(timespec='seconds')}" if job.ended_at else ""
+        raise ProblemError("job_finished", f"job {job.name} is {job.state.value}{ended} ({_why(job)}); it cannot be {participle} any more")
+
+
+def _refuse_cancelled(job: JobRow) -> None:
+    if job.desired is Intent.CANCEL:
+        raise ProblemError("job_being_cancelled", f"job {job.name} is being cancelled; submit it again, or restore one of its checkpoints")
+
+
+def _paused_word(job: JobRow) -> str:
+    return "paused" if job.state is JobState.PAUSED else "being paused"
+
+
+def _why(job: JobRow) -> str:
+    return job.end_reason.value if job.end_reason else "no reason recorded"

@@ -1,0 +1,23 @@
+"""Decides who may destroy parts of a job: its owner and admins. The one place of this rule; reading, and actions that can be undone, are
+for every member."""
+
+from __future__ import annotations
+
+from paceline.api.core.identity import Caller
+from paceline.api.errors import ProblemError
+from paceline.api.settings import Settings
+from paceline.db.models.jobs import JobRow
+
+
+def require_owner_or_admin(caller: Caller, job: JobRow, settings: Settings, what: str) -> None:
+    """Require the owner or an admin, of users that may submit jobs. `what` follows "may", as in "cancel it". Raises ProblemError
+    `not_the_owner` (403), naming the owner.
+
+    A job belongs to the user who submitted it, with any key or session of that user. So do its checkpoints, artifacts and data."""
+    if settings.members_may == "all" or caller.may("admin") or job.created_by_id == caller.user_id:
+        return
+    raise ProblemError(
+        "not_the_owner",
+        f"job {job.name} ({job.id}) is {job.created_by}'s: only {job.created_by} or an admin may {what}, and you are {caller.name}, "
+        f"{caller.role}; ask one of them, or set PACELINE_MEMBERS_MAY=all where the coordinator starts",
+    )

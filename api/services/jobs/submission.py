@@ -1,0 +1,62 @@
+"""Submits a job: a plan is chosen outside of any transaction, then the job is stored in one, if the cluster that the plan was chosen for
+still stands."""
+
+from __future__ import annotations
+
+import functools
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core.context import Services
+from paceline.api.core.folder_looks import names_a_file
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.common import Actor
+from paceline.api.schemas.jobs import Job
+from paceline.api.services.jobs import jobs
+from paceline.api.services.jobs.idempotency import OnceOnly
+from paceline.api.services.lifecycle import job_lifecycle
+from paceline.api.services.nodes import shared_folder
+from paceline.api.services.planning import plan, plan_auto
+from paceline.api.services.planning.plan_auto import ClusterChangedError, Resolved
+from paceline.db.repositories import nodes as node_rows
+from paceline.training.spec.job import JobSpec
+
+#: Choices for one submission, while nodes come and go.
+ATTEMPTS = 4
+
+
+async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor, plan_hash: str | None) -> Job:
+    """The submitted job; or, for a repeated request, the answer of the first, for which nothing is chosen again."""
+    resolved, warnings = Resolved(spec), await _about_files(services, spec)
+    for _ in range(ATTEMPTS):
+        try:
+            async with services.write(request=True) as session:
+                store = functools.partial(_store, services, session, spec, resolved, actor, plan_hash, warnings)
+                return await once.run(session, spec, Job, store)
+        except ClusterChangedError:
+            resolved = await plan_auto.resolve(services, spec)
+    raise ProblemError(
+        "busy", f"nodes came or went while a plan was chosen, {ATTEMPTS - 1} times in a row; try again", headers={"Retry-After": "5"}
+    )
+
+
+async def _about_files(services: Services, spec: JobSpec) -> list[str]:
+    if not names_a_file(spec):
+        return []
+    async with services.control.read() as session:
+        nodes = await node_rows.present(session)
+    return await services.folders.warnings(spec, nodes)
+
+
+async def _store(
+    services: Services, session: AsyncSession, asked: JobSpec, resolved: Resolved, actor: Actor, plan_hash: str | None, warnings: list[str]
+) -> Job:
+    now = services.now()
+    await plan_auto.check_cluster_profile(session, asked, resolved)
+    await shared_folder.check(session, resolved.spec)
+    if plan_hash is not None:
+        await plan.check_unchanged(session, resolved, plan_hash, now)
+    job = await job_lifecycle.submit(session, resolved.spec, actor, now)
+    if resolved.choice is not None:
+        await plan_auto.record(session, job, resolved.choice, now)
+    return (await jobs.describe(session, job, now)).model_copy(update={"warnings": warnings})

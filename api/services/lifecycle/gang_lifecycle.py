@@ -1,0 +1,178 @@
+"""Carries out the scheduler's decisions about a job on its gang: generations begin, change their members and end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core.identity import SYSTEM
+from paceline.api.services.lifecycle import gang_rows, rank_lifecycle
+from paceline.api.services.lifecycle.job_lifecycle import record_event
+from paceline.api.services.lifecycle.node_lifecycle import bump_desired_revision
+from paceline.api.services.lifecycle.state_change import compare_and_set
+from paceline.cluster.policy.decisions import Decision, Regroup, ResizeGang, Restart, Stop, Transition
+from paceline.cluster.policy.placement import NodeShare, Placement
+from paceline.cluster.policy.rank_numbers import listed
+from paceline.cluster.states import JOB_TRANSITIONS, TERMINAL_JOB_STATES, EndReason, JobState, RankState, check_transition
+from paceline.db.models.checkpoints import CheckpointRow
+from paceline.db.models.jobs import JobRow, RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
+
+
+async def start_generation(
+    session: AsyncSession, job: JobRow, placement: Placement, nodes: Mapping[str, NodeRow], source: CheckpointRow | None, now: datetime
+) -> None:
+    """Fence off all earlier generations and assign the ranks of a new one. `source` is what they should restore first."""
+    to = JobState.STARTING if job.state is JobState.QUEUED else job.state
+    _check_unless_same(job.state, to)
+    before, number = job.state, job.generation + 1
+    started = job.started_at or now
+    await compare_and_set(session, job, state=to, generation=number, started_at=started, state_since=now, pending=None)
+    session.add(gang_rows.placed_generation(job, source, now, world_size=placement.slots))
+    await session.flush()
+    session.add_all(gang_rows.placed_ranks(job, placement.shares, now))
+    await session.flush()
+    await _bump_node_revisions(session, job)
+    names = ", ".join(nodes[share.node_id].name for share in placement.shares)
+    wanted = "" if placement.slots == job.world_size else f" of {job.world_size}"
+    cause = f"room for {placement.slots}{wanted} {'rank' if placement.slots == 1 else 'ranks'} on {names}"
+    from_step = f" from step {source.step}" if source else ""
+    data = {"from": before.value, "to": to.value, "generation": number, "nodes": [share.node_id for share in placement.shares]}
+    await record_event(session, job, "job.placed", SYSTEM, cause, f"generation {number} starts on {names}{from_step}", now, data)
+
+
+async def apply(
+    session: AsyncSession, job: JobRow, decision: Transition | Stop | Restart, failure: dict[str, Any] | None, now: datetime
+) -> None:
+    """Carry out a decision that leaves the members of the generation as they are."""
+    _check_unless_same(job.state, decision.to)
+    before, reason = job.state, decision.reason or job.end_reason
+    await compare_and_set(session, job, **_values_after(job, decision, failure, now))
+    await _bump_node_revisions(session, job)
+    if decision.ends_generation:
+        await _end_generation(session, job, reason, now)
+    data = {"from": before.value, "to": decision.to.value, "reason": decision.reason, "restarts": job.restarts}
+    await record_event(session, job, "job.state", SYSTEM, decision.why, f"{before.value} -> {decision.to.value}", now, data)
+
+
+async def change_members(
+    session: AsyncSession,
+    job: JobRow,
+    decision: Regroup | ResizeGang,
+    failure: dict[str, Any] | None,
+    now: datetime,
+    source: CheckpointRow | None = None,
+) -> None:
+    """Make living processes the next generation, in the slots where they are. All other ranks of the last one are fenced off, or leave
+    it in good order, where nothing was wrong with it. `source` is what they should restore first if they fall back."""
+    _check_unless_same(job.state, decision.to)
+    before, number, members = job.state, job.generation, decision.members
+    old = {rank.rank: rank for rank in (await job_rows.ranks(session, [(job.id, number)]))[job.id, number]}
+    joining, replaced = [old[rank] for rank in members.joining], [old[rank] for rank in members.replaced]
+    living = [*(old[rank] for rank in members.survivors), *joining]
+    parked = [*(old[rank] for rank in members.parking), *gang_rows.still_parked(list(old.values()), joining)]
+    await _end_generation(session, job, decision.reason, now)
+    await compare_and_set(session, job, **_values_after(job, decision, failure, now), generation=number + 1)
+    start = max(rank.step for rank in living) if members.whole else source.step if source else 0
+    size = len(living) + len(replaced)
+    session.add(gang_rows.living_generation(job, now, world_size=size, start_step=start, at_boundary=decision.at_boundary))
+    await session.flush()
+    new = gang_rows.successors(living, replaced, parked, now)
+    for rank in new:
+        rank.step = min(rank.step or 0, start)
+    session.add_all(new)
+    for rank in (*living, *parked):
+        rank_lifecycle.move(rank, RankState.MOVED, now)
+    await session.flush()
+    await _bump_node_revisions(session, job)
+    await _members_event(session, job, decision, before, [rank for rank in old.values() if not rank.parked], living, now)
+
+
+async def _members_event(
+    session: AsyncSession,
+    job: JobRow,
+    decision: Regroup | ResizeGang,
+    before: JobState,
+    old: Sequence[RankRow],
+    new: Sequence[RankRow],
+    now: datetime,
+) -> None:
+    members = decision.members
+    data = {
+        "from": before.value,
+        "to": decision.to.value,
+        "reason": decision.reason,
+        "survivors": list(members.survivors),
+        "joined": list(members.joining),
+        "replaced": list(members.replaced),
+        "parked": list(members.parking),
+        "left": [rank.rank for rank in old if rank not in new and rank.rank not in members.parking],
+        "ranks_before": len(old),
+        "ranks_after": len(new) + len(members.replaced),
+    }
+    at_fault = "job.closed_up" if members.whole else "job.fell_back"
+    type = _change_of(len(old), len(new)) if decision.at_boundary else at_fault
+    message = f"{len(members.survivors)} of {len(old)} ranks go {'on' if members.whole else 'back'} as generation {job.generation}"
+    message += f", {len(members.joining)} join them" if members.joining else ""
+    message += f", {len(members.replaced)} start(s) again" if members.replaced else ""
+    await record_event(session, job, type, SYSTEM, decision.why, message, now, data)
+
+
+def _change_of(before: int, after: int) -> str:
+    return "job.grew" if after > before else "job.shrank" if after < before else "job.moved"
+
+
+async def park(session: AsyncSession, job: JobRow, shares: Sequence[NodeShare], why: str, now: datetime) -> None:
+    """Start parked ranks beside the newest generation."""
+    gang = (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]
+    new = gang_rows.parked_ranks(job, gang, shares, now)
+    session.add_all(new)
+    await session.flush()
+    await bump_desired_revision(session, *{rank.node_id for rank in new})
+    ranks = [rank.rank for rank in new]
+    message = f"rank {listed(ranks)} start(s), to join later"
+    await record_event(session, job, "job.parked", SYSTEM, why, message, now, {"ranks": ranks, "nodes": [rank.node_id for rank in new]})
+
+
+async def release_parked(session: AsyncSession, job: JobRow, ranks: Collection[int], now: datetime) -> None:
+    """Stop parked ranks that are of no use any more."""
+    gang = (await job_rows.ranks(session, [(job.id, job.generation)]))[job.id, job.generation]
+    going = [rank for rank in gang if rank.parked and rank.rank in ranks and rank.state not in (RankState.EXITED, RankState.LOST)]
+    for rank in going:
+        rank_lifecycle.move(rank, RankState.STOPPING, now)
+    await session.flush()
+    await bump_desired_revision(session, *{rank.node_id for rank in going})
+    message = f"rank {listed(going)} has no place to wait for, and leaves"
+    await record_event(session, job, "job.let_go", SYSTEM, "its slot is wanted, or it is one too many", message, now)
+
+
+def _check_unless_same(old: JobState, new: JobState) -> None:
+    """Check a transition. A decision may leave the state as it is, and change only the reason or the generation."""
+    if new is not old:
+        check_transition(JOB_TRANSITIONS, old, new)
+
+
+def _values_after(job: JobRow, decision: Decision | ResizeGang, failure: dict[str, Any] | None, now: datetime) -> dict[str, Any]:
+    values: dict[str, Any] = {"state": decision.to, "end_reason": decision.reason, "state_since": now, "failure": failure, "pending": None}
+    if decision.counts_as_restart:
+        values["restarts"] = job.restarts + 1
+    if decision.to is JobState.QUEUED and job.end_reason is not EndReason.RESIZED:  # for another size it keeps its turn
+        values["queued_at"] = now
+    if decision.to in TERMINAL_JOB_STATES:
+        values["ended_at"] = now
+    return values
+
+
+async def _end_generation(session: AsyncSession, job: JobRow, reason: EndReason | None, now: datetime) -> None:
+    generation = await job_rows.generation(session, job.id, job.generation)
+    if generation is not None and generation.ended_at is None:
+        generation.ended_at, generation.end_reason = now, reason
+        job.ran_seconds += max(0.0, (now - generation.started_at).total_seconds())
+
+
+async def _bump_node_revisions(session: AsyncSession, job: JobRow) -> None:
+    await bump_desired_revision(session, *await job_rows.nodes_with_open_ranks(session, job.id))

@@ -1,0 +1,59 @@
+"""The summary of the cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.schemas.metrics import ClusterSummary, StateCount
+from paceline.cluster.states import NodeState
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
+
+#: Nodes whose slots exist as far as we know: a cordoned one's are in use or free, a lost one's are neither.
+_PRESENT = frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING})
+
+
+async def summarize(session: AsyncSession, now: datetime) -> ClusterSummary:
+    nodes = [node for node in await node_rows.present(session) if node.state in _PRESENT]
+    present = {node.id for node in nodes}
+    ready = {node.id for node in nodes if node.state is NodeState.READY}
+    used = [rank.node_id for rank, _ in await job_rows.holders(session) if rank.node_id in present]
+    hosts = [node.last_sample["host"] for node in nodes if node.last_sample]
+    return ClusterSummary(
+        nodes=_counts(await node_rows.count_by_state(session)),
+        jobs=_counts(await job_rows.count_by_state(session)),
+        slots_total=sum(node.slots for node in nodes),
+        slots_used=len(used),
+        slots_free=sum(node.slots for node in nodes if node.id in ready) - sum(node_id in ready for node_id in used),
+        gpus=sum(_gpus(node) for node in nodes),
+        cpu_percent=_mean([host["cpu_percent"] for host in hosts]),
+        memory_used_bytes=sum(host["memory_used_bytes"] for host in hosts),
+        memory_total_bytes=sum(host["memory_total_bytes"] for host in hosts),
+        tokens_per_second=sum(_speed(job) for job in await job_rows.running(session)),
+        updated_at=now,
+    )
+
+
+def _counts(counts: Mapping[str, int]) -> list[StateCount]:
+    return [StateCount(state=state, count=count) for state, count in sorted(counts.items())]
+
+
+def _gpus(node: NodeRow) -> int:
+    return len((node.inventory or {}).get("gpus", []))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _speed(job: JobRow) -> float:
+    progress: dict[str, Any] = job.progress or {}
+    value = float(progress.get("tokens_per_second") or 0.0)
+    return value if math.isfinite(value) else 0.0

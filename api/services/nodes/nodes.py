@@ -1,0 +1,200 @@
+"""Nodes as clients see them, and the actions on them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core import identity
+from paceline.api.errors import ProblemError, not_found
+from paceline.api.schemas.common import Actor
+from paceline.api.schemas.nodes import GpuReading, GpuStatus, HostReading, Node, NodeInvitation, SlotUse
+from paceline.api.services.lifecycle import events, node_lifecycle
+from paceline.cluster.states import NodeState, RankState
+from paceline.db.models.identity import JoinTokenRow
+from paceline.db.models.jobs import RankRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
+
+NO_GPU = "no GPU"
+Holders = Sequence[tuple[RankRow, str]]
+
+
+async def find(session: AsyncSession, node_id: str, *, lock: bool = False) -> NodeRow:
+    node = await (node_rows.get_locked if lock else node_rows.get)(session, node_id)
+    if node is None:
+        raise not_found("node", node_id)
+    return node
+
+
+# --- what clients see
+
+
+async def describe(session: AsyncSession, node: NodeRow, now: datetime) -> Node:
+    return describe_with(node, await job_rows.holders(session, node.id), now)
+
+
+def describe_with(node: NodeRow, holders: Holders, now: datetime) -> Node:
+    """A node as clients see it. `holders` may be those of all nodes."""
+    inventory, sample = node.inventory or {}, node.last_sample or {}
+    mine = [(rank, name) for rank, name in holders if rank.node_id == node.id]
+    readings = gpu_readings(node, now)
+    return Node(
+        id=node.id,
+        name=node.name,
+        state=node.state,
+        device="cuda" if node.device == "cuda" else "cpu",
+        slots=_slots(node, mine),
+        gpus=readings,
+        gpu_note=None if readings else sample.get("gpu_error") or (NO_GPU if node.inventory else None),
+        host=HostReading.model_validate(sample["host"]) if sample.get("host") else None,
+        address=node.address,
+        cpu_count=inventory.get("cpu_count", 0),
+        memory_bytes=inventory.get("memory_bytes", 0),
+        hostname=inventory.get("hostname", ""),
+        platform=inventory.get("platform", ""),
+        versions=inventory.get("versions", {}),
+        labels=inventory.get("labels", {}),
+        clock_skew_seconds=node.clock_skew,
+        heartbeat_age_seconds=_age(node, now),
+        backlog_records=node.backlog,
+        drain_blocked_by=_blockers(node, mine),
+        joined_at=node.joined_at,
+        revision=node.version,
+    )
+
+
+def _slots(node: NodeRow, holders: Holders) -> list[SlotUse]:
+    held = {rank.slot: (rank, name) for rank, name in holders}
+    free: tuple[None, None] = (None, None)
+    return [_slot(index, *(held.get(index) or free)) for index in range(node.slots)]
+
+
+def _slot(index: int, rank: RankRow | None, job_name: str | None) -> SlotUse:
+    return SlotUse(index=index, job_id=rank.job_id if rank else None, job_name=job_name, rank=rank.rank if rank else None)
+
+
+def _blockers(node: NodeRow, holders: Holders) -> list[str]:
+    draining = NodeState.DRAINING in (node.state, node.state_before_unreachable)
+    return sorted({rank.job_id for rank, _ in holders if rank.state is not RankState.LOST}) if draining else []
+
+
+def _age(node: NodeRow, now: datetime) -> float | None:
+    return max(0.0, (now - node.heartbeat_at).total_seconds()) if node.heartbeat_at else None
+
+
+def gpu_readings(node: NodeRow, now: datetime) -> list[GpuReading]:
+    names = {gpu["uuid"]: gpu["name"] for gpu in (node.inventory or {}).get("gpus", [])}
+    samples: list[dict[str, Any]] = (node.last_sample or {}).get("gpus", [])
+    age = _age(node, now) or 0.0
+    return [
+        GpuReading(**sample, node_id=node.id, node_name=node.name, name=names.get(sample["uuid"], "unknown GPU"), age_seconds=age)
+        for sample in samples
+    ]
+
+
+async def gpu_status(session: AsyncSession, now: datetime) -> GpuStatus:
+    nodes = await node_rows.present(session)
+    readings: Mapping[str, list[GpuReading]] = {node.name: gpu_readings(node, now) for node in nodes}
+    return GpuStatus(
+        gpus=[reading for of_node in readings.values() for reading in of_node],
+        nodes_without_gpu=[name for name, of_node in readings.items() if not of_node],
+    )
+
+
+def parse_states(status: str | None) -> frozenset[NodeState]:
+    names = [name.strip() for name in (status or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in set(NodeState)]
+    if unknown:
+        raise ProblemError("invalid_parameter", f"status={unknown[0]} is no state of a node; use {', '.join(NodeState)}")
+    return frozenset(NodeState(name) for name in names)
+
+
+# --- what clients may ask
+
+
+async def invite(session: AsyncSession, actor: Actor, lifetime: timedelta, server: str, now: datetime) -> NodeInvitation:
+    token, expires = identity.new_secret(identity.JOIN_PREFIX), now + lifetime
+    session.add(JoinTokenRow(hash=identity.hash_secret(token), expires_at=expires, used_at=None, created_by=actor.name))
+    cause = f"{actor.name} asked for it"
+    await events.record(session, type="node.invited", actor=actor, cause=cause, message="a node was invited to join", time=now)
+    command = f"paceline worker --server {server} --token {token}"
+    return NodeInvitation(token=token, command=command, expires_at=expires, warning=warning_of_loopback(server))
+
+
+def warning_of_loopback(server: str) -> str | None:
+    """Why no other machine can join at the URL `server`, with the way out; None: it is no loopback address."""
+    if not _is_loopback(urlsplit(server).hostname or ""):
+        return None
+    return (
+        f"{server} is this coordinator's own loopback address: the command joins agents of its own machine only. For other machines run "
+        "'paceline down', then 'paceline up --host ADDRESS', or set PACELINE_PUBLIC_URL to the address under which they reach it"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+async def cordon(session: AsyncSession, node: NodeRow, actor: Actor, now: datetime) -> None:
+    """Place nothing new on the node; jobs that run there go on."""
+    if _intended(node) is NodeState.CORDONED:
+        return
+    await _set_intended(session, node, NodeState.CORDONED, {NodeState.READY}, "cordoned", actor, now)
+
+
+async def uncordon(session: AsyncSession, node: NodeRow, actor: Actor, now: datetime) -> None:
+    """Place jobs on the node again. Also takes back a removal, as long as the node has not been told to leave."""
+    if _intended(node) is NodeState.READY:
+        return
+    if node.leaving:
+        raise ProblemError("node_state", f"node {node.name} has been told to leave; let it join again with a new token")
+    await _set_intended(session, node, NodeState.READY, {NodeState.CORDONED, NodeState.DRAINING}, "uncordoned", actor, now)
+
+
+async def remove(session: AsyncSession, node: NodeRow, actor: Actor, now: datetime, *, force: bool) -> None:
+    """Drain, then remove. `force`: its jobs recover elsewhere at once. Asking twice is harmless."""
+    if node.state is NodeState.GONE:
+        return
+    if node.state in (NodeState.JOINING, NodeState.LOST) or (force and node.state is NodeState.UNREACHABLE):
+        await node_lifecycle.lose_ranks(session, node, now)
+        await node_lifecycle.move(session, node, NodeState.GONE, actor, f"removed by {actor.name}", now)
+        return
+    if node.state is NodeState.UNREACHABLE:
+        if node.state_before_unreachable is not NodeState.DRAINING:
+            await node_lifecycle.set_intended_state(session, node, NodeState.DRAINING, actor, f"removal asked for by {actor.name}", now)
+        return
+    if node.state is not NodeState.DRAINING:
+        await node_lifecycle.move(session, node, NodeState.DRAINING, actor, f"removal asked for by {actor.name}", now)
+    if force and not node.leaving:
+        await node_lifecycle.lose_ranks(session, node, now)
+        await node_lifecycle.order_to_leave(session, node, now)
+
+
+def _intended(node: NodeRow) -> NodeState | None:
+    """The state that the node has, or will have again once it is back."""
+    return node.state_before_unreachable if node.state in (NodeState.UNREACHABLE, NodeState.LOST) else node.state
+
+
+async def _set_intended(
+    session: AsyncSession, node: NodeRow, to: NodeState, allowed: set[NodeState], participle: str, actor: Actor, now: datetime
+) -> None:
+    if _intended(node) not in allowed:
+        raise ProblemError(
+            "node_state", f"node {node.name} is {node.state.value}; only a node that is {' or '.join(sorted(allowed))} can be {participle}"
+        )
+    why = f"{participle} by {actor.name}"
+    if node.state in (NodeState.UNREACHABLE, NodeState.LOST):
+        await node_lifecycle.set_intended_state(session, node, to, actor, why, now)
+    else:
+        await node_lifecycle.move(session, node, to, actor, why, now)

@@ -1,0 +1,95 @@
+"""Checks whether the ranks of a job would find one folder for their checkpoints, as far as nodes report their folders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.common import FieldError
+from paceline.cluster.states import NodeState
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import nodes as node_rows
+from paceline.training.spec.job import JobSpec
+
+POINTER = "/checkpoint/directory"
+WAY_OUT = "set checkpoint.directory to a path on a file system that all of them mount, or start agents with --checkpoints on one"
+MOST_NAMED = 8
+#: Nodes that a job may still be placed on, now or when they are back.
+MAY_SERVE = (NodeState.READY, NodeState.CORDONED, NodeState.UNREACHABLE)
+
+
+async def check(session: AsyncSession, spec: JobSpec) -> None:
+    """Raises ProblemError `no_shared_folder` where no nodes that the job could be placed on share a folder."""
+    if _needs_one(spec):
+        refuse_apart(spec, await node_rows.present(session))
+
+
+def refuse_apart(spec: JobSpec, nodes: Sequence[NodeRow]) -> None:
+    """Raises ProblemError `no_shared_folder` where of `nodes` too few share their default folder for a job that uses it.
+
+    Only certain cases are refused: nodes that do not report their folder may share it with any other, and where too few nodes are here,
+    others may yet join."""
+    if not _needs_one(spec):
+        return
+    fewest = _fewest_nodes(spec)
+    kinds = [kind for kind in _kinds(spec, nodes) if len(kind) >= fewest]
+    if not kinds or any(_most_together(kind) >= fewest for kind in kinds):
+        return
+    names = ", ".join(node.name for node in max(kinds, key=len)[:MOST_NAMED])
+    why = f"{fewest} nodes have to see the same checkpoints, and no {fewest} of those here share their default folder ({names})"
+    raise ProblemError(
+        "no_shared_folder",
+        f"{POINTER}: {why}; {WAY_OUT}",
+        errors=[FieldError(pointer=POINTER, code="no_shared_folder", message=why, hint=WAY_OUT)],
+    )
+
+
+def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = ()) -> str | None:
+    """The warning of a plan for a job on several nodes that names no folder; None where all present nodes share one.
+
+    `placed` are the ids of the nodes that the job would run on now."""
+    if not _uses_default_folder(spec) or spec.resources.most_ranks <= spec.resources.slots_per_node:
+        return None
+    chosen = [node for node in nodes if node.id in placed]
+    if len({disk for node in chosen if (disk := _disk(node))}) > 1:
+        names = ", ".join(node.name for node in chosen[:MOST_NAMED])
+        return f"it would run on {names}, which do not share their default folder for checkpoints, and fail there; {WAY_OUT}"
+    kinds = _kinds(spec, nodes)
+    enough = any(len(kind) >= spec.resources.nodes for kind in kinds)
+    if enough and all(_disk(kind[0]) and len({_disk(node) for node in kind}) == 1 for kind in kinds):
+        return None
+    return "checkpoint.directory is not set: on several machines the agents' default folder must be one that they share"
+
+
+def _needs_one(spec: JobSpec) -> bool:
+    return _fewest_nodes(spec) > 1 and _uses_default_folder(spec)
+
+
+def _uses_default_folder(spec: JobSpec) -> bool:
+    return spec.script is None and spec.checkpoint.directory is None
+
+
+def _fewest_nodes(spec: JobSpec) -> int:
+    """The least number of nodes that the job starts with."""
+    wanted, least = spec.resources.nodes, spec.resources.min_nodes
+    return min(wanted, least or wanted) if spec.closes_up else wanted
+
+
+def _kinds(spec: JobSpec, nodes: Iterable[NodeRow]) -> list[list[NodeRow]]:
+    """The nodes that have enough slots, by device: a gang has one kind."""
+    fitting = [node for node in nodes if node.state in MAY_SERVE and node.slots >= spec.resources.slots_per_node]
+    return [kind for device in ("cuda", "cpu") if (kind := [node for node in fitting if node.device == device])]
+
+
+def _most_together(nodes: Sequence[NodeRow]) -> int:
+    """How many of the nodes may share one folder."""
+    counts = Counter(disk for node in nodes if (disk := _disk(node)) is not None)
+    return max(counts.values(), default=0) + sum(_disk(node) is None for node in nodes)
+
+
+def _disk(node: NodeRow) -> str | None:
+    found = (node.inventory or {}).get("checkpoint_disk")
+    return str(found) if found else None

@@ -1,0 +1,217 @@
+"""The plan of a spec: its effect if it were submitted now. Writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core.context import Services
+from paceline.api.core.planner import Planner
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.common import Reason
+from paceline.api.schemas.jobs import Plan, PlannedStage, RankPlacement
+from paceline.api.services.nodes import shared_folder
+from paceline.api.services.planning.plan_auto import Resolved
+from paceline.api.services.planning.plan_memory import kernels_of, shown, too_little_memory
+from paceline.api.services.specs.job_views import node_views, request_for, request_of
+from paceline.api.services.specs.job_words import place_in_mesh, reason_of, strategy_of
+from paceline.api.services.specs.stored_specs import readable_spec_of
+from paceline.cluster.policy.placement import Placement, QueuedGang, Request, place
+from paceline.cluster.states import Intent, JobState
+from paceline.db.models.jobs import JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
+from paceline.parallelism.model_shape import Kernels
+from paceline.training.planning.estimates import Estimates, estimates_of, setup_of
+from paceline.training.planning.sizes import parameter_count
+from paceline.training.spec.job import JobSpec
+
+#: Of a step; beyond it a pipeline's ranks idle for longer than its default number of micro-batches would have them.
+MOST_BUBBLE = 0.25
+#: What is estimated in a moment: beyond, the fixed tree and the cuts of a pipeline take seconds.
+FEW_MICRO_BATCHES, FEW_STAGES = 2048, 8
+#: Stands for the job that does not exist yet.
+PLANNED = "planned"
+
+
+@dataclass(frozen=True)
+class PlacementOutlook:
+    """The nodes where a job would run now, or why it could not."""
+
+    placement: list[RankPlacement] | None
+    pending: Reason | None
+
+
+async def plan(services: Services, resolved: Resolved, *, sees_folders: bool) -> Plan:
+    """The plan of a spec. Holds no session while it estimates. `sees_folders`: whether the answer may tell which files exist on the
+    coordinator's disks."""
+    spec = resolved.spec
+    async with services.control.read() as session:
+        nodes = await node_rows.present(session)
+        shared_folder.refuse_apart(spec, nodes)
+        verdict = await _verdict(session, spec, nodes, services.now())
+    estimates = await _estimates(services.planner, spec, kernels_of(nodes))
+    about_files = await services.folders.warnings(spec, nodes) if sees_folders else []
+    told = _describe_plan(resolved, verdict, nodes, estimates)
+    return told.model_copy(update={"warnings": [*told.warnings, *about_files]})
+
+
+async def check_unchanged(session: AsyncSession, resolved: Resolved, plan_hash: str, now: datetime) -> None:
+    """Raise a problem when the plan that the caller has seen would come out differently now."""
+    verdict = await _verdict(session, resolved.spec, await node_rows.present(session), now)
+    if _hash(resolved.spec, verdict) != plan_hash:
+        instead = (
+            verdict.pending.text
+            if verdict.pending
+            else f"placed on {', '.join(sorted({each.node_name for each in verdict.placement or []}))}"
+        )
+        raise ProblemError(
+            "plan_changed",
+            f"the cluster or the spec has changed since the plan was made; now: {instead}. Plan again, or submit without plan_hash",
+        )
+
+
+async def _verdict(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow], now: datetime) -> PlacementOutlook:
+    views = node_views(nodes, await job_rows.holders(session))
+    verdicts = place([*await _queue(session), _request(spec, now)], views)
+    verdict = next(each for each in verdicts if each.job_id == PLANNED)
+    names = {node.id: node.name for node in nodes}
+    return PlacementOutlook(
+        placement=_placement(spec, verdict, names) if isinstance(verdict, Placement) else None,
+        pending=reason_of(verdict.reason) if isinstance(verdict, QueuedGang) else None,
+    )
+
+
+async def _estimates(planner: Planner, spec: JobSpec, kernels: Kernels) -> Estimates | None:
+    """The memory estimates; None for a script, or for a job that is to find its micro-batch by itself."""
+    if spec.training is None or spec.searches:
+        return None
+    small = spec.micro_batches <= FEW_MICRO_BATCHES and spec.parallelism.stages <= FEW_STAGES
+    return await planner.run(estimates_of, spec, kernels, small=small)
+
+
+def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
+    spec = resolved.spec
+    shares = spec.training is not None and not spec.searches
+    placed = {each.node_id for each in verdict.placement or ()}
+    memory = shown(estimates, spec, kernels_of(nodes)) if estimates else None
+    return Plan(
+        spec=spec,
+        choice=resolved.choice,
+        plan_hash=_hash(spec, verdict),
+        world_size=spec.world_size,
+        strategy=strategy_of(spec, spec.world_size),
+        global_batch_size=spec.training.global_batch_size if spec.training else None,
+        micro_batch_size=spec.micro_batch_size if shares else None,
+        micro_batches=spec.micro_batches if shares else None,
+        gradient_accumulation_steps=spec.parallelism.degrees(spec.world_size).max_per_data_rank(spec.micro_batches) if shares else None,
+        reproducible=spec.is_reproducible,
+        parameter_count=_parameters(spec),
+        stages=_stages(spec, estimates),
+        memory_per_rank=memory,
+        placement=verdict.placement,
+        pending=verdict.pending,
+        warnings=_warnings(spec, too_little_memory(memory, spec, nodes), shared_folder.warning(spec, nodes, placed)),
+    )
+
+
+async def _queue(session: AsyncSession) -> list[Request]:
+    """The jobs that wait for slots already. Recovering ones among them ask again for the slots that they hold: leave them out."""
+    jobs = [*await job_rows.queued(session), *await job_rows.in_state(session, JobState.RECOVERING)]
+    return [request_of(job) for job in jobs if _waits(job) and readable_spec_of(job)]
+
+
+def _waits(job: JobRow) -> bool:
+    recovering = job.state is JobState.RECOVERING and job.pending is not None
+    return job.desired is Intent.RUN and (job.state is JobState.QUEUED or recovering)
+
+
+def _request(spec: JobSpec, now: datetime) -> Request:
+    return request_for(spec, PLANNED, spec.world_size, spec.priority, now)
+
+
+def _placement(spec: JobSpec, verdict: Placement, names: Mapping[str, str]) -> list[RankPlacement]:
+    places = [(share.node_id, slot) for share in verdict.shares for slot in share.slots]
+    return [
+        RankPlacement(rank=rank, node_id=node, node_name=names[node], slot=slot, place=place_in_mesh(spec, len(places), rank))
+        for rank, (node, slot) in enumerate(places)
+    ]
+
+
+def _hash(spec: JobSpec, verdict: PlacementOutlook) -> str:
+    where = (
+        ",".join(f"{each.node_id}:{each.slot}" for each in verdict.placement)
+        if verdict.placement is not None
+        else f"pending:{verdict.pending.code if verdict.pending else ''}"
+    )
+    return hashlib.sha256(f"{spec.model_dump_json()}\n{where}".encode()).hexdigest()
+
+
+def _parameters(spec: JobSpec) -> int | None:
+    return parameter_count(spec.model, spec.data) if spec.model is not None else None
+
+
+def _stages(spec: JobSpec, estimates: Estimates | None) -> list[PlannedStage]:
+    if estimates is None:
+        return []
+    return [PlannedStage(place=setup_of(spec).schedule.rank_of(stage), layers=layers) for stage, layers in enumerate(estimates.stages)]
+
+
+def _warnings(spec: JobSpec, about_memory: str | None, about_folder: str | None) -> list[str]:
+    return [
+        warning
+        for warning in (
+            about_memory,
+            _uneven_shares(spec),
+            _wide_bubble(spec),
+            _no_checkpoint(spec),
+            _no_evaluation(spec),
+            about_folder,
+        )
+        if warning
+    ]
+
+
+def _uneven_shares(spec: JobSpec) -> str | None:
+    if spec.training is None or spec.searches or spec.micro_batches % spec.data_ranks(spec.world_size) == 0:
+        return None
+    ranks, largest = spec.data_ranks(spec.world_size), spec.parallelism.degrees(spec.world_size).max_per_data_rank(spec.micro_batches)
+    return (
+        f"{spec.micro_batches} micro-batches over {ranks} {'ranks' if ranks == spec.world_size else 'data ranks'}: the others wait for those that "
+        f"compute {largest}; training.micro_batch_size decides their number, and a multiple of {ranks} keeps every rank busy"
+    )
+
+
+def _wide_bubble(spec: JobSpec) -> str | None:
+    if spec.training is None or spec.parallelism.pipeline == 1:
+        return None
+    schedule = setup_of(spec).schedule
+    if schedule.bubble <= MOST_BUBBLE:
+        return None
+    return (
+        f"{schedule.words}: a rank idles for {schedule.bubble:.0%} of a step by the formula of {schedule.name}; a smaller "
+        "training.micro_batch_size makes more of them"
+    )
+
+
+def _no_checkpoint(spec: JobSpec) -> str | None:
+    every, steps = spec.checkpoint.every_steps, spec.training.steps if spec.training else None
+    if spec.script is not None:
+        pause = "" if spec.script.saves_on_sigterm else "it cannot be paused, and "
+        return f"a script saves its own checkpoints: {pause}it restarts from its beginning unless it loads what it saved"
+    if every is None or (steps is not None and every >= steps):
+        return "no checkpoint is saved before the end: a crash starts over at step 0"
+    return None
+
+
+def _no_evaluation(spec: JobSpec) -> str | None:
+    if spec.training is None or spec.training.eval_every_steps is not None or spec.checkpoint.keep_best == 0:
+        return None
+    if not spec.checkpoint.metric.startswith("eval_"):
+        return None
+    return f"checkpoint.keep_best goes by {spec.checkpoint.metric}, but training.eval_every_steps is null: there will be no best checkpoint"

@@ -1,0 +1,80 @@
+"""The memory need of a rank of a planned job, in the words of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.api.schemas.jobs import MemoryEstimate
+from paceline.db.models.nodes import NodeRow
+from paceline.parallelism.model_shape import CPU, CUDA, Kernels
+from paceline.parallelism.planning.auto_words import size
+from paceline.parallelism.planning.memory import RankMemory
+from paceline.training.planning.estimates import Estimates
+from paceline.training.spec.job import JobSpec
+
+ON_TOP = {
+    CPU: "Python, torch's code and kernels' own work space come on top",
+    CUDA: "CUDA's context, gaps between allocations and kernels' own work space come on top",
+}
+KERNELS = {CPU: "CPU kernels", CUDA: "CUDA kernels"}
+
+
+def kernels_of(nodes: Sequence[NodeRow]) -> Kernels:
+    return CUDA if _cards(nodes) else CPU
+
+
+def shown(found: Estimates, spec: JobSpec, kernels: Kernels) -> MemoryEstimate | None:
+    return _shown(found.memory, found.gradient_copies, spec, kernels) if found.memory is not None else None
+
+
+def too_little_memory(estimate: MemoryEstimate | None, spec: JobSpec, nodes: Sequence[NodeRow]) -> str | None:
+    cards, stated = _cards(nodes), spec.resources.memory_per_slot
+    limits = (
+        [(stated, "resources.memory_per_slot is")] if stated else [(bytes_, "the smallest GPU here has") for bytes_ in sorted(cards)[:1]]
+    )
+    for limit, words in limits:
+        if estimate is not None and estimate.total > limit:
+            return f"a rank needs about {size(estimate.total)} {estimate.moment}; {words} {size(limit)}: {_way_out(estimate, spec)}"
+    return None
+
+
+def _cards(nodes: Sequence[NodeRow]) -> list[int]:
+    """The bytes of each GPU here."""
+    return [gpu["memory_bytes"] for node in nodes for gpu in (node.inventory or {}).get("gpus", [])]
+
+
+def _shown(found: RankMemory, gradient_copies: float, spec: JobSpec, kernels: Kernels) -> MemoryEstimate:
+    return MemoryEstimate(
+        parameters=found.parameters,
+        gradients=found.gradients,
+        optimizer=found.optimizer,
+        activations=found.activations,
+        buffers=found.buffers,
+        total=found.total,
+        moment=found.moment,
+        made_from=_made_from(gradient_copies, spec, kernels),
+        note=_note(found, spec, kernels),
+    )
+
+
+def _made_from(copies: float, spec: JobSpec, kernels: Kernels) -> str:
+    samples = "1 sample" if spec.micro_batch_size == 1 else f"{spec.micro_batch_size} samples"
+    tree = f", {copies:.1f} copies of the gradients while the fixed tree adds them up" if spec.is_reproducible else ""
+    return f"micro-batches of {samples} in {spec.precision}, {spec.optimizer.kind}{tree}, {KERNELS[kernels]}"
+
+
+def _note(found: RankMemory, spec: JobSpec, kernels: Kernels) -> str:
+    master = f"parameters, gradients and optimizer state stay fp32, {spec.precision} is for activations and copies of weights; "
+    saves = (
+        f"; asynchronous saves keep copies in the host's memory, about {size(found.save_copies)}" if spec.checkpoint.asynchronous else ""
+    )
+    return ("" if spec.precision == "fp32" else master) + ON_TOP[kernels] + saves
+
+
+def _way_out(estimate: MemoryEstimate, spec: JobSpec) -> str:
+    """The way out, by the part that takes most."""
+    if estimate.activations > estimate.total // 2 and spec.micro_batch_size > 1:
+        return f"use training.micro_batch_size={spec.micro_batch_size // 2} or less"
+    if spec.is_reproducible and estimate.gradients + estimate.buffers > 2 * estimate.parameters:
+        return "reproducible: false keeps fewer copies of the gradients"
+    return "use strategy auto, a smaller model, or slots with more memory"

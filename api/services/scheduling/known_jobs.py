@@ -1,0 +1,129 @@
+"""Jobs as read at the start of a scheduler's pass, and whether a placement that was decided on them still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core.troubles import Subject
+from paceline.api.services.specs.job_views import job_view
+from paceline.api.services.specs.stored_specs import why_unreadable
+from paceline.cluster.policy.culprits import is_awaited
+from paceline.cluster.policy.decide import decide, wants_slots
+from paceline.cluster.policy.decisions import Decision
+from paceline.cluster.policy.placement import NodeShare
+from paceline.cluster.policy.views import JobView
+from paceline.cluster.states import EndReason, JobState, NodeState
+from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
+
+
+@dataclass(frozen=True)
+class JobSnapshot:
+    """An undecided job, with its ranks, as read at one moment."""
+
+    job: JobRow
+    generation: GenerationRow | None
+    ranks: Sequence[RankRow]  # the parked ones too
+    silent: Collection[str]  # nodes
+    draining: Collection[str]  # nodes
+    behind: Collection[str] = ()  # nodes
+
+    @property
+    def subject(self) -> Subject:
+        return subject_of(self.job)
+
+    @cached_property
+    def view(self) -> JobView:
+        return job_view(self.job, self.generation, self.ranks, self.silent, self.draining, self.behind)
+
+    @property
+    def members(self) -> list[RankRow]:
+        return [rank for rank in self.ranks if not rank.parked]
+
+    def decide(self, now: datetime) -> Decision | None:
+        """The next decision about the job; None: nothing, or not yet."""
+        decision = decide(self.view, now)
+        if decision is None or is_awaited(self.view, decision, now):
+            return None
+        return decision if self.is_readable or _needs_no_spec(self.view, decision) else None
+
+    def wants_slots(self, now: datetime) -> bool:
+        return self.is_readable and wants_slots(self.view, now)
+
+    @cached_property
+    def is_readable(self) -> bool:
+        return why_unreadable(self.job) is None
+
+
+def _needs_no_spec(view: JobView, decision: Decision) -> bool:
+    """Whether a decision may be carried out for a job whose spec cannot be read: its user's requests, the good end of its ranks, and the
+    end of what was stopping already. No fault of it is acted on: a version that reads the spec again finds the job as it was."""
+    return view.state is JobState.STOPPING or decision.reason in (None, EndReason.CANCELLED, EndReason.PAUSED, EndReason.COMPLETED)
+
+
+def subject_of(job: JobRow) -> Subject:
+    return Subject("job", job.id, job.version)
+
+
+async def load(session: AsyncSession) -> list[JobSnapshot]:
+    """Load every job that may move by itself. Jobs that only wait for slots are not among them: see `loops/placing.py`."""
+    return await _known(session, await job_rows.undecided(session))
+
+
+async def load_recovering(session: AsyncSession) -> list[JobSnapshot]:
+    """The jobs among these that are between two generations: some of them wait for slots."""
+    return await _known(session, await job_rows.in_state(session, JobState.RECOVERING))
+
+
+async def load_quiet(session: AsyncSession) -> list[JobSnapshot]:
+    """Running jobs that have fallen quiet in part, or seem to hang."""
+    return await _known(session, await job_rows.quiet(session))
+
+
+async def load_locked(session: AsyncSession, job_id: str) -> JobSnapshot | None:
+    """Load one job as it stays until the commit: agents' reports of its ranks wait. None: it is gone. Changes of the ranks by this
+    transaction do not show in the result."""
+    job = await job_rows.get_locked(session, job_id)
+    if job is None:
+        return None
+    await lock_ranks(session, job)
+    (known,) = await _known(session, [job])
+    for rank in known.ranks:
+        session.expunge(rank)
+    return known
+
+
+async def lock_ranks(session: AsyncSession, job: JobRow) -> None:
+    """Lock ranks before they are read: a concurrent report would be overwritten, or overwrite what follows from it. SQLite's one writer
+    needs no lock."""
+    if session.get_bind().dialect.name != "sqlite":
+        await node_rows.lock(session, await job_rows.nodes_with_open_ranks(session, job.id))
+
+
+async def _known(session: AsyncSession, jobs: Sequence[JobRow]) -> list[JobSnapshot]:
+    keys = [(job.id, job.generation) for job in jobs if job.generation]
+    generations, ranks = await job_rows.generations(session, keys), await job_rows.ranks(session, keys)
+    node_ids = {rank.node_id for gang in ranks.values() for rank in gang}
+    silent, draining = await node_rows.silent_and_draining(session, node_ids)
+    behind = await node_rows.behind(session) if any(job.state is JobState.RECOVERING for job in jobs) else []
+    return [
+        JobSnapshot(job, generations.get((job.id, job.generation)), ranks.get((job.id, job.generation), []), silent, draining, behind)
+        for job in jobs
+    ]
+
+
+async def still_free(session: AsyncSession, shares: Sequence[NodeShare]) -> bool:
+    """Whether the slots are still free. A node may have been cordoned since the snapshot; and where this process stalled, another
+    replica may have given the same slots. The locks on the nodes keep the answer true until the commit."""
+    if not shares:
+        return True
+    node_ids = {share.node_id for share in shares}
+    ready = [node.id for node in await node_rows.all_locked(session, node_ids) if node.state is NodeState.READY]
+    held = await job_rows.held_slots(session, node_ids)
+    return node_ids == set(ready) and not any((share.node_id, slot) in held for share in shares for slot in share.slots)

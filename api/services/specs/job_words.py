@@ -1,0 +1,53 @@
+"""Small facts about a job, in the same words for several answers."""
+
+from __future__ import annotations
+
+from paceline.api.schemas.common import Reason
+from paceline.cluster.policy import placement
+from paceline.parallelism.plan import Coordinates
+from paceline.training.spec.job import JobSpec
+
+#: Events of a script's job: a file of its own becomes curves; so does what it prints.
+CURVES_FOUND, CURVES_PRINTED = "job.curves_found", "job.curves_printed"
+#: How a rank ended, by the kind of its failure; the dashboard has them from `api/constants.py`. Kinds that are not here are told by what else is known.
+FAILURE_WORDS = {
+    "out_of_memory": "ran out of memory",
+    "peer_lost": "lost the connection to another rank",
+    "node_lost": "was lost with its node",
+    "hang": "stopped making progress",
+    "start_timeout": "did not start in time",
+    "stop_timeout": "did not stop in time",
+    "checkpoint_failed": "could not save or restore a checkpoint",
+    "invalid_input": "was given something that it cannot work with",
+    "loss_not_finite": "has a loss that is not finite",
+    "loss_spike": "has a spike of the loss",
+    "rolled_back": "goes back to the newest checkpoint because of its loss",
+}
+
+
+def model_of(spec: JobSpec) -> str:
+    if spec.model is not None:
+        return spec.model.kind
+    return "entrypoint" if spec.entrypoint is not None else "script"
+
+
+def strategy_of(spec: JobSpec, world_size: int) -> str:
+    """The strategy with the axes of its mesh, where it has any but replicas: "fsdp, tensor 2 x shard 2 x replicate 2"."""
+    if spec.script is not None:
+        return "script"
+    sizes = spec.parallelism.degrees(world_size).sizes
+    if not spec.parallelism.shards and set(sizes) <= {"replicate"}:
+        return spec.parallelism.strategy
+    axes = [f"{axis} {size}" for axis, size in reversed(sizes.items())]
+    return f"{spec.parallelism.strategy}, {' x '.join(axes) or 'shard 1'}"
+
+
+def place_in_mesh(spec: JobSpec, world_size: int, rank: int) -> dict[str, int]:
+    """The coordinates of a rank along each axis of more than one rank. A script arranges its ranks by itself."""
+    if spec.script is not None or rank >= world_size:
+        return {}
+    return {str(axis): place for axis, place in Coordinates(spec.parallelism.degrees(world_size), rank).places.items()}
+
+
+def reason_of(reason: placement.PlacementReason) -> Reason:
+    return Reason(code=reason.code, text=reason.text, missing=reason.missing, nearest_fit=reason.nearest_fit, next_step=reason.next_step)

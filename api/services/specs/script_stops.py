@@ -1,0 +1,23 @@
+"""Finds the entries in a job's progress that end a script by its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paceline.api.services.specs.stored_specs import stored_part
+from paceline.cluster.policy.views import PolicyStop
+from paceline.cluster.states import EndReason
+from paceline.db.models.jobs import JobRow
+from paceline.monitoring.loss_watch import BadLossKind
+
+#: Of `jobs.progress`: the newest step whose loss was bad.
+BAD_LOSS = "bad_loss"
+_REASONS: Mapping[BadLossKind, EndReason] = {"not_finite": EndReason.LOSS_NOT_FINITE, "spike": EndReason.LOSS_SPIKE}
+
+
+def stop_of(job: JobRow) -> PolicyStop | None:
+    """Why a script is to be ended now. A trainer of ours ends by itself."""
+    known = (job.progress or {}).get(BAD_LOSS)
+    if not isinstance(known, dict) or known["generation"] != job.generation or known["act"] != "stop" or stored_part(job, "script") is None:
+        return None
+    return PolicyStop(_REASONS[known["kind"]], known["what"], known["step"])

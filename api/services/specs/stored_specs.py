@@ -1,0 +1,50 @@
+"""The specs of jobs as they are stored, for answers and decisions.
+
+A job whose stored spec today's schema refuses is *unreadable* (`paceline.db.specs`): it is listed and shown with the reason, it can be
+cancelled, its ranks are left as they are, and the scheduler neither places nor restarts it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.api.errors import ProblemError
+from paceline.db.models.jobs import JobRow
+from paceline.training.spec.job import JobSpec
+
+
+class UnreadableSpecError(Exception):
+    """Today's schema refuses the stored spec of a job."""
+
+
+def spec_of(job: JobRow) -> JobSpec:
+    """The spec of a job. Raises `UnreadableSpecError`."""
+    spec = job.spec.readable
+    if spec is None:
+        raise UnreadableSpecError(f"the stored spec of job {job.id} cannot be read by this version: {job.spec.why_unreadable}")
+    return spec
+
+
+def readable_spec_of(job: JobRow) -> JobSpec | None:
+    """The spec of a job; None where it is unreadable: see `why_unreadable`."""
+    return job.spec.readable
+
+
+def why_unreadable(job: JobRow) -> str | None:
+    """Why the spec of a job cannot be read; None where it can."""
+    return job.spec.why_unreadable
+
+
+def required_spec_of(job: JobRow) -> JobSpec:
+    """The spec for an answer that needs it. Raises a problem that says why it cannot be read."""
+    try:
+        return spec_of(job)
+    except UnreadableSpecError as error:
+        raise ProblemError(
+            "unreadable_spec", f"{error}; cancel the job and submit it anew, or go back to the version that stored it"
+        ) from None
+
+
+def stored_part(job: JobRow, *names: str) -> Any:
+    """One value of the stored document, whether or not all of it can be read. None where it is missing."""
+    return job.spec.part(*names)

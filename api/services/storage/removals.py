@@ -1,0 +1,124 @@
+"""Deletes the records of an ended job: requested once, done by the storage loop, and done again for records that arrive later.
+
+The job itself stays: its spec, how it ended, its generations, incidents, history and, unless asked otherwise, its checkpoints.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core import bus
+from paceline.api.core.context import Services, nudge_after_commit
+from paceline.api.core.identity import SYSTEM
+from paceline.api.errors import ProblemError, not_found
+from paceline.api.schemas.common import Actor
+from paceline.api.schemas.storage import DataRemoval
+from paceline.api.services.checkpoints import artifacts, checkpoints
+from paceline.api.services.lifecycle import events
+from paceline.api.services.storage import rollups
+from paceline.api.services.storage.keeping import Sweep
+from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState
+from paceline.db.models.storage import DataRemovalRow
+from paceline.db.repositories import aged, storage
+from paceline.db.repositories import checkpoints as checkpoint_rows
+from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import stacks as stack_rows
+
+#: Removals that one pass takes up.
+AT_ONCE = 20
+BATCH = 50
+
+
+def describe(row: DataRemovalRow) -> DataRemoval:
+    return DataRemoval(
+        job_id=row.job_id,
+        state="removing" if row.done_at is None else "removed",
+        asked_by=row.asked_by,
+        asked_at=row.asked_at,
+        checkpoints=row.checkpoints,
+        removed_at=row.done_at,
+        removed_bytes=row.bytes,
+    )
+
+
+async def of_job(session: AsyncSession, job_id: str) -> DataRemoval | None:
+    row = await aged.removal(session, job_id)
+    return None if row is None else describe(row)
+
+
+async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *, with_checkpoints: bool) -> DataRemoval:
+    """Request a removal. Asking again is harmless. Raises job_not_ended, and checkpoint_in_use where a job depends on a checkpoint that
+    would go."""
+    job = await job_rows.get_locked(session, job_id)
+    if job is None:
+        raise not_found("job", job_id)
+    if job.state not in TERMINAL_JOB_STATES:
+        raise ProblemError(
+            "job_not_ended", f"job {job.name} is {job.state.value}; its data can be deleted once it has ended: cancel it, or wait for it"
+        )
+    if with_checkpoints:
+        for checkpoint in await checkpoint_rows.present_of_job(session, job_id):
+            if checkpoint.state is not CheckpointState.DELETING:
+                await checkpoints.delete(session, checkpoint.id, actor, now, confirm=False)
+    row = await aged.removal(session, job_id)
+    if row is None or (with_checkpoints and not row.checkpoints):
+        await _record(session, job_id, "job.data_unwanted", actor, f"{actor.name} asked for it", _asked(with_checkpoints), now)
+    if row is None:
+        row = DataRemovalRow(job_id=job_id, asked_by=actor.name, asked_at=now, checkpoints=with_checkpoints, bytes=0)
+        session.add(row)
+    row.checkpoints = row.checkpoints or with_checkpoints
+    await stack_rows.forget(session, job_id)
+    await session.flush()
+    nudge_after_commit(session, bus.STORAGE)
+    return describe(row)
+
+
+def _asked(with_checkpoints: bool) -> str:
+    return f"its points, curves, log lines and traces{' and its checkpoints' if with_checkpoints else ''} are deleted"
+
+
+async def carry_out(sweep: Sweep) -> None:
+    """Carry out as much of the requests as the pass has time for. Points whose roll-ups are still to be made would stay, so those come
+    first."""
+    async with sweep.services.control.read() as session:
+        wanted = await aged.open_removals(session, AT_ONCE)
+    if wanted:
+        await rollups.refresh(sweep.services, sweep.pace, sweep.now)
+    for row in wanted:
+        if sweep.pace.over:
+            return
+        await _carry_out(sweep, row.job_id, f"{row.asked_by} asked for it")
+
+
+async def _carry_out(sweep: Sweep, job_id: str, why: str) -> None:
+    services = sweep.services
+    finished = await sweep.drop_everything(job_id, why)
+    gone = sum(lost.bytes for (job, _), lost in sweep.losses.items() if job == job_id)
+    sweep.forget(job_id)  # the end of it is told below
+    async with services.control.read() as session:
+        files = await aged.artifacts_of(session, job_id, BATCH)
+    for file in files:
+        await artifacts.remove(services, file)
+        gone += file.bytes
+    async with services.write() as session:
+        row = await aged.removal(session, job_id)
+        assert row is not None, f"the removal of job {job_id} is gone"
+        row.bytes += gone
+        if finished and len(files) < BATCH:
+            row.done_at = sweep.now
+            await _record(session, job_id, "job.data_removed", SYSTEM, why, f"its data was removed: {why}", sweep.now)
+
+
+async def remove_late_data(services: Services) -> None:
+    """Remove records that arrived late: a node that was away may send those of a job whose data was removed."""
+    async with services.metrics.read() as session:
+        stored = [job_id for job_id, _ in await storage.largest(session, BATCH)]
+    async with services.write() as session:
+        for row in await aged.removals_of(session, stored):
+            row.done_at = None
+
+
+async def _record(session: AsyncSession, job_id: str, type: str, actor: Actor, cause: str, message: str, now: datetime) -> None:
+    await events.record(session, type=type, actor=actor, cause=cause, message=message, job_id=job_id, time=now)

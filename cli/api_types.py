@@ -1,0 +1,778 @@
+# Generated from dashboard/openapi.json by scripts/generate_cli_types.py: do not edit.
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class Artifact(Struct, frozen=True, kw_only=True):
+    id: str
+    rank: int
+    generation: int
+    first_step: int
+    last_step: int
+    state: str
+    bytes: int
+    created_at: datetime
+    error: str | None = None
+    """why there is no file"""
+    job_id: str = ""
+    kind: str = ""
+    """trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing"""
+    name: str = ""
+    """of the file"""
+    request_id: str | None = None
+    """of the profile request; null: the job's spec asked for it"""
+    sha256: str = ""
+
+
+class AxisTraffic(Struct, frozen=True, kw_only=True):
+    """The bytes that one rank sends to others, as the algorithms that carry them do."""
+
+    axis: str
+    """of the mesh; world: losses, requests and norms, between all ranks"""
+    rank: int
+    """the one that sends most along this axis"""
+    bytes_per_step: float
+    """that it sends, in the mean of the generation's steps"""
+    bytes_per_second: float | None = None
+    """of the step: a link that carries just that much is never idle"""
+
+
+class BadLoss(Struct, frozen=True, kw_only=True):
+    """A loss that was NaN, infinite or a spike, and its consequence."""
+
+    what: str
+    """in words, with the step"""
+    done: str
+    """in words"""
+    act: str = ""
+    """what was done: the policy of fault_tolerance.on_nan or on_spike"""
+    kind: str = ""
+    sample_ids: list[int] = field(default_factory=list)
+    """the first samples of the micro-batches whose loss it was; the event has more. Empty: not known, as for scripts"""
+    samples: int = 0
+    """how many samples those micro-batches have"""
+    step: int = 0
+
+
+class Bubble(Struct, frozen=True, kw_only=True):
+    """The idle time of a pipeline, as a share of a step."""
+
+    formula: float
+    """of its schedule, were all stages and passes equally long and transfers free"""
+    text: str
+    measured: float | None = None
+    """in which its ranks computed nothing, in the mean; null: no step is done yet"""
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    id: str
+    step: int
+    state: str
+    bytes: int
+    best: bool
+    """the best of its job by the policy's metric"""
+    latest: bool
+    pinned: bool
+    created_at: datetime
+    damage: str | None = None
+    deleted_next: bool = False
+    """what retention would delete when the next one is saved"""
+    directory: str = ""
+    generation: int = 0
+    job_id: str = ""
+    manifest_sha256: str = ""
+    metrics: dict[str, float | str] = field(default_factory=dict)
+    parameters_sha256: str | None = None
+    """of parameters and buffers, the same whatever world saved them"""
+    slowdown: float | None = None
+    """how many times as long steps took while it was written; null where none did, or none to compare"""
+    stall_seconds: float | None = None
+    """that training waited for it; null where no rank lived to report what it cost"""
+    used_by: list[Any] = field(default_factory=list)
+    """jobs that were started from it and have not ended"""
+    write_seconds: float | None = None
+    """until the slowest rank had its part on disk, hashed"""
+
+
+class DataRemoval(Struct, frozen=True, kw_only=True):
+    """The data of an ended job is deleted; the job itself stays."""
+
+    state: str
+    asked_by: str
+    asked_at: datetime | None = None
+    checkpoints: bool = False
+    """its checkpoints as well; else they follow the job's checkpoint policy"""
+    job_id: str = ""
+    removed_at: datetime | None = None
+    removed_bytes: int = 0
+    """so far, of the database; checkpoints lie elsewhere"""
+
+
+class DiskState(Struct, frozen=True, kw_only=True):
+    free_bytes: int
+    total_bytes: int
+    low_bytes: int
+    """the watermark: below it points, log lines and files wait on their nodes"""
+    low: bool
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """One rank's end; the causing one carries those of the other ranks."""
+
+    kind: str
+    rank: int
+    node_name: str
+    message: str
+    exception: str = ""
+    exit_code: int | None = None
+    generation: int = 0
+    last_lines: list[str] = field(default_factory=list)
+    share: str = "victim"
+    """of a rank beside the causing one: dragged down by it, of the same failure, or of another one of its own"""
+    signal: str | None = None
+    step: int = 0
+    traceback: str = ""
+    victims: list[Failure] = field(default_factory=list)
+    where: str = ""
+    """the line of the user's code that raised it, as `loss in train.py:22`; empty: not known"""
+
+
+class Generation(Struct, frozen=True, kw_only=True):
+    generation: int
+    world_size: int
+    started_at: datetime
+    at_boundary: bool = False
+    """made of ranks that left the generation before it in good order, after a step"""
+    end_reason: str | None = None
+    ended_at: datetime | None = None
+    first_step_at: datetime | None = None
+    restored_checkpoint_id: str | None = None
+    start_step: int = 0
+
+
+class HangNotice(Struct, frozen=True, kw_only=True):
+    """The job seems to hang. Withdrawn with the next output or step."""
+
+    since: datetime
+    """the last output or step of any rank"""
+    message: str
+    differs: list[int] = field(default_factory=list)
+    """as of `JobStacks`"""
+    ends: bool = False
+    """fault_tolerance.hang_seconds is given: its ranks are ended"""
+    told_at: datetime | None = None
+
+
+class LogEntry(Struct, frozen=True, kw_only=True):
+    seq: int
+    """stream position of this line, growing per job"""
+    rank: int
+    time: datetime
+    level: str
+    text: str
+    generation: int = 0
+
+
+class LogPage(Struct, frozen=True, kw_only=True):
+    items: list[LogEntry]
+    next_after: int
+    """pass as after= to read on"""
+    complete: bool = False
+    """the job has ended and every line is stored: nothing will follow"""
+
+
+class MemoryEstimate(Struct, frozen=True, kw_only=True):
+    """Bytes on one rank at its fullest moment of a step. The parts are those of that moment, and add up to the total."""
+
+    total: int
+    activations: int = 0
+    """what is kept for backward, and what is being worked on"""
+    buffers: int = 0
+    """gradients packed for the exchange between ranks, parameters gathered from other ranks"""
+    gradients: int = 0
+    made_from: str = ""
+    """what the estimate was made from: micro-batch, precision, copies of gradients, kind of kernels"""
+    moment: str = ""
+    """when most is held: `in the backward of the loss`"""
+    note: str = ""
+    """what comes on top"""
+    optimizer: int = 0
+    parameters: int = 0
+
+
+class MetricComparison(Struct, frozen=True, kw_only=True):
+    """One metric at the steps that both runs have recorded: compared as bits."""
+
+    name: str
+    compared: int
+    equal: int
+    first_difference: Any = None
+    largest_relative_difference: float | str | None = None
+    """0 where all are equal"""
+    only_in_one: int = 0
+    """steps up to the shorter run's end that only one of them has"""
+
+
+class PeakMemory(Struct, frozen=True, kw_only=True):
+    rank: int
+    bytes: float
+    """allocated on the GPU, or resident in the CPU's memory, since the rank's process began"""
+
+
+class Phase(Struct, frozen=True, kw_only=True):
+    name: str
+    seconds: float
+    under_way: bool = False
+    """the incident is open and this is where it is"""
+
+
+class PlanOption(Struct, frozen=True, kw_only=True):
+    name: str
+    """`shard 4 x replicate 2, full activation checkpointing, micro-batches of 2`"""
+    memory_bytes: int
+    """of one rank at its fullest moment, estimated"""
+    step_seconds: float
+    """estimated: to rank plans by, not a promise"""
+    activation_checkpointing: str = ""
+    axes: str = ""
+    """`shard 4 x replicate 2`"""
+    micro_batch_size: int = 0
+    why: str = ""
+    """why it was not chosen; empty for the one that was"""
+
+
+class PlannedStage(Struct, frozen=True, kw_only=True):
+    place: int
+    """along the pipeline: of the rank, or in each replica the rank, that has it"""
+    layers: str
+    """in words"""
+
+
+class ProfileRequest(Struct, frozen=True, kw_only=True):
+    """A trace that was asked for while the job runs. It belongs to one generation, and ends with it."""
+
+    id: str
+    ranks: list[int]
+    state: str
+    """missed: its generation ended before every rank had answered"""
+    answered: list[int] = field(default_factory=list)
+    """ranks that have answered, with a trace or with the reason why there is none"""
+    created_at: datetime | None = None
+    created_by: str = ""
+    generation: int = 0
+    job_id: str = ""
+    steps: int = 0
+
+
+class Rank(Struct, frozen=True, kw_only=True):
+    rank: int
+    node_name: str
+    slot: int
+    state: str
+    exit_code: int | None = None
+    generation: int = 0
+    heartbeat_age_seconds: float | None = None
+    """since the rank last made progress or spoke; null before, and after its end"""
+    node_id: str = ""
+    parked: bool = False
+    """holds a slot and waits for a place: a spare, or a rank that is to join"""
+    pid: int | None = None
+    place: dict[str, int] = field(default_factory=dict)
+    """in the mesh: by axis of more than one rank, its number along it, from 0"""
+    signal: str | None = None
+    step: int = 0
+
+
+class RankPlacement(Struct, frozen=True, kw_only=True):
+    rank: int
+    node_name: str
+    slot: int
+    node_id: str = ""
+    place: dict[str, int] = field(default_factory=dict)
+    """as of `Rank`"""
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    """Why something is not happening: always with what is missing and what would help."""
+
+    code: str
+    text: str
+    missing: str | None = None
+    nearest_fit: str | None = None
+    next_step: str | None = None
+
+
+class SampleRange(Struct, frozen=True, kw_only=True):
+    """Steps that follow each other in one generation, and the places of the endless line of samples that they used."""
+
+    generation: int
+    first_step: int
+    last_step: int
+    first_sample: int
+    """place in the line, counted from 0 over all epochs"""
+    samples: int
+    epoch: int | None = None
+    """of the first place, from 0; null where the size of the data is not known"""
+
+
+class SavedFile(Struct, frozen=True, kw_only=True):
+    """
+    The newest file below a script's working directory that looks like a checkpoint, whichever program wrote it: Paceline can neither
+    verify nor load it.
+    """
+
+    path: str
+    """on the node of rank 0: a file, or a folder of them"""
+    bytes: int
+    time: datetime
+    """when it was last written to"""
+    step: int | None = None
+    """the one in its name; null: the name has none"""
+
+
+class SlotUse(Struct, frozen=True, kw_only=True):
+    index: int
+    job_id: str | None = None
+    job_name: str | None = None
+    rank: int | None = None
+
+
+class SpecDifference(Struct, frozen=True, kw_only=True):
+    text: str
+    changes_numbers: bool
+    """a run with the other value may give other numbers"""
+    path: str = ""
+    """dotted path into the spec"""
+    values: list[str] = field(default_factory=list)
+    """as JSON, one for each of the two jobs; 'absent' where it is not there"""
+
+
+class StackFrame(Struct, frozen=True, kw_only=True):
+    function: str
+    file: str
+    """of a library, from its package on"""
+    line: int
+    own: bool = False
+    """the user brought this file"""
+
+
+class StackThread(Struct, frozen=True, kw_only=True):
+    name: str
+    frames: list[StackFrame] = field(default_factory=list)
+    """the innermost first"""
+
+
+class StepTime(Struct, frozen=True, kw_only=True):
+    name: str
+    seconds: float
+    share: float
+    """of the step"""
+
+
+class StoredJob(Struct, frozen=True, kw_only=True):
+    job_id: str
+    name: str
+    state: str
+    bytes: int
+    """points, curves and log lines"""
+    ended: bool
+    """its data can be deleted"""
+
+
+class StoredKind(Struct, frozen=True, kw_only=True):
+    kind: str
+    rows: int
+    bytes: int
+    """in the database, indexes included: an estimate"""
+
+
+class TimePart(Struct, frozen=True, kw_only=True):
+    cause: str
+    seconds: float
+    share: float
+    """of the wall time"""
+    text: str = ""
+    """what the cause means"""
+
+
+class Utilization(Struct, frozen=True, kw_only=True):
+    """MFU: the model's arithmetic, forward and backward, over what the devices could do at most."""
+
+    text: str
+    devices: list[str] = field(default_factory=list)
+    """as their driver names them, each once"""
+    flops_per_sample: float | None = None
+    flops_per_second: float | None = None
+    """that the model needed of all ranks together, whatever their peak is"""
+    formula: str | None = None
+    """how the model's arithmetic is counted, with its numbers"""
+    peak_flops: float | None = None
+    """per second, of all ranks together"""
+    sources: list[str] = field(default_factory=list)
+    """where the peaks are from"""
+    value: float | None = None
+    """null: not known, and `text` says why"""
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The comparison of one job with the first one that was named."""
+
+    text: str
+    """the verdict in words to quote"""
+    same_run: bool
+    """every step that both have is equal to the last bit, and so are the parameters where both have a hash"""
+    jobs: list[Any] = field(default_factory=list)
+    """the two of them, the first one first"""
+    metrics: list[MetricComparison] = field(default_factory=list)
+    parameters: Any = None
+    spec_differences: list[SpecDifference] = field(default_factory=list)
+    verdict: str = ""
+
+
+class ComparisonReport(Struct, frozen=True, kw_only=True):
+    items: list[Comparison]
+
+
+class Goodput(Struct, frozen=True, kw_only=True):
+    text: str
+    wall_seconds: float
+    """from since to until, without the time it was paused"""
+    goodput: float | None = None
+    """useful step time / wall time; null until a step is done, and for scripts"""
+    incidents: list[Any] = field(default_factory=list)
+    """oldest first; they add up to the part `incident`"""
+    job_id: str = ""
+    parts: list[TimePart] = field(default_factory=list)
+    """every cause that took time, in a fixed order; they add up to wall_seconds"""
+    paused_seconds: float = 0.0
+    """its user's: not part of the wall time"""
+    queued_seconds: float = 0.0
+    """before it first got slots: not part of the wall time"""
+    redone_steps: int = 0
+    resolution_steps: int = 0
+    """1: from every step's own record; else from roll-ups of so many steps"""
+    since: datetime | None = None
+    """when the job first got its slots; null until then"""
+    until: datetime | None = None
+    """now, or when the job ended"""
+    useful_steps: int = 0
+
+
+class Incident(Struct, frozen=True, kw_only=True):
+    """
+    A fault, and its recovery. Its phases add up to the outage, or while it is open to its age; time without a report is part of the
+    phase after it.
+    """
+
+    id: str
+    outcome: str
+    """overtaken: by the next fault; stopped: the job ended or was paused before its next step"""
+    what: str
+    """the causing rank, where it was and what ended it, in words"""
+    why: str
+    """the decision's reason, as it was known then and corrected when the culprit was heard of later"""
+    done: str
+    """what was done about it, and what it cost, in words"""
+    step: int
+    """the newest step that any rank was known to have committed: where to mark it on a curve"""
+    fault_at: datetime
+    age_seconds: float
+    """from the fault until it was over, or until now"""
+    action: str = ""
+    """fell_back: to a checkpoint, in the processes that had survived; restarted: in new ones"""
+    cause: str | None = None
+    culprit: Failure | None = None
+    """the causing rank; the ranks it dragged down are its victims"""
+    first_step_at: datetime | None = None
+    generation: int = 0
+    job_id: str = ""
+    new_size: int | None = None
+    next_generation: int | None = None
+    old_size: int = 0
+    outage_seconds: float | None = None
+    """from the fault until it was over; null while it is open"""
+    over_at: datetime | None = None
+    """null while it is open"""
+    phases: list[Phase] = field(default_factory=list)
+    resumed_step: int | None = None
+    """the committed step from which the next generation went on"""
+    seconds_lost: float | None = None
+    """of work: from the step that is kept until the fault"""
+    steps_lost: int | None = None
+    survivors: list[int] = field(default_factory=list)
+    """ranks with processes that went on in the next generation, by their old numbers"""
+
+
+class JobProgress(Struct, frozen=True, kw_only=True):
+    """The last report of rank 0."""
+
+    bad_loss: BadLoss | None = None
+    """the newest one, for the next 500 steps; null: none"""
+    eta_seconds: float | None = None
+    last_checkpoint_step: int | None = None
+    loss: float | str | None = None
+    mfu: float | str | None = None
+    """null where the model's arithmetic or the device's peak is not known: see .../performance"""
+    not_finite_step: int | None = None
+    """the first step of this generation whose loss was NaN or infinite; null: none"""
+    samples_per_second: float | str | None = None
+    saved_file: SavedFile | None = None
+    """of a script; null: none was found below its working directory"""
+    step: int = 0
+    tokens_per_second: float | str | None = None
+    total_steps: int | None = None
+    updated_at: datetime | None = None
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    state: str
+    device: str
+    slots: list[SlotUse]
+    address: str
+    backlog_records: int = 0
+    clock_skew_seconds: float | None = None
+    cpu_count: int = 0
+    drain_blocked_by: list[str] = field(default_factory=list)
+    """ids of the jobs that a draining node waits for"""
+    gpu_note: str | None = None
+    """"no GPU" or the driver's error, where there are no readings"""
+    gpus: list[Any] = field(default_factory=list)
+    heartbeat_age_seconds: float | None = None
+    host: Any = None
+    hostname: str = ""
+    joined_at: datetime | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    memory_bytes: int = 0
+    platform: str = ""
+    revision: int = 0
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+class Performance(Struct, frozen=True, kw_only=True):
+    steps: int
+    """newest steps of rank 0 that the means are of; 0: none is done, or it does not tell"""
+    mfu: Utilization
+    bubble: Bubble | None = None
+    """null: the job is no pipeline"""
+    exposed_communication: float | None = None
+    """share of a step in which rank 0 waited for others and computed nothing"""
+    generation: int = 0
+    job_id: str = ""
+    overlapped_communication: float | None = None
+    """share of a step in which something was under way while rank 0 computed; null: not measured, as on GPUs and in pipelines"""
+    parts: list[StepTime] = field(default_factory=list)
+    """measured on rank 0; they add up to step_seconds"""
+    peak_memory: list[PeakMemory] = field(default_factory=list)
+    ranks: int = 0
+    """of the newest generation"""
+    samples_per_second: float | None = None
+    step_seconds: float | None = None
+    tokens_per_second: float | None = None
+    traffic: list[AxisTraffic] = field(default_factory=list)
+    """by axis of the mesh, the outermost first; empty where there is one rank"""
+
+
+class PlanChoice(Struct, frozen=True, kw_only=True):
+    asked: list[str]
+    """what the spec said of it, as in `parallelism.strategy: auto`"""
+    why: str
+    """two sentences"""
+    assumed: str
+    """the assumptions of the estimates that were not measured"""
+    budget_bytes: int
+    """what a plan may need: of a slot's memory all but a tenth"""
+    chosen: PlanOption
+    not_told: int = 0
+    """further rejected plans, which are left out"""
+    rejected: list[PlanOption] = field(default_factory=list)
+    """those that fit first, the fastest first, then those that do not, the smallest first"""
+
+
+class SampleAudit(Struct, frozen=True, kw_only=True):
+    text: str
+    discarded_steps: int = 0
+    """steps that a later generation did again from a checkpoint: they do not count"""
+    duplicates: int = 0
+    epochs: list[Any] = field(default_factory=list)
+    """the newest 1,000"""
+    exactly_once: bool | None = None
+    """no place used twice, none left out up to the newest step; null where it is not recorded"""
+    findings: list[str] = field(default_factory=list)
+    """each fault that was found, in words"""
+    first_step: int | None = None
+    job_id: str = ""
+    last_step: int | None = None
+    missing: int = 0
+    next_cursor: str | None = None
+    """pass as cursor= for further ranges; null on the last page"""
+    ranges: list[SampleRange] = field(default_factory=list)
+    recorded: bool = False
+    """false: this job does not tell which samples its steps use"""
+    samples: int = 0
+    """uses, duplicates included"""
+    steps: int = 0
+
+
+class StackProcess(Struct, frozen=True, kw_only=True):
+    pid: int
+    command: str = ""
+    error: str = ""
+    """why there are no threads, with the way out"""
+    threads: list[StackThread] = field(default_factory=list)
+    """the main thread first"""
+
+
+class Storage(Struct, frozen=True, kw_only=True):
+    stored_bytes: int
+    """points, curves and log lines: what the limit counts"""
+    limit_bytes: int | None
+    """null: no limit"""
+    database_bytes: int
+    """what the metrics database takes on disk"""
+    free_in_database_bytes: int
+    """of that, free for new rows; 0 on PostgreSQL, which does not tell"""
+    disk: DiskState | None
+    """under the coordinator's databases; null with PostgreSQL, whose disk it does not see"""
+    kinds: list[StoredKind]
+    largest_jobs: list[StoredJob]
+    policy: list[str]
+    """what is kept, in sentences, with the names of the settings"""
+    hint: str | None
+    """what to do about it where not"""
+    shrinks: bool = False
+    """free space goes back to the disk; PostgreSQL sees to that itself"""
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    state: str
+    desired: str
+    progress: JobProgress
+    world_size: int
+    """how many ranks the job should have: what its spec says, or the last resize"""
+    generation: int
+    restarts: int
+    created_at: datetime
+    strategy: str
+    actual_world_size: int | None = None
+    """ranks of the newest generation; null once that has ended"""
+    as_of_seq: int = 0
+    """the events stream continues from here"""
+    can_pause: bool = True
+    """by what it runs, whatever its state: a script only with `script.saves_on_sigterm`"""
+    can_resize: bool = True
+    """by what it runs, whatever its state: a script only with `min_nodes` or `max_nodes`"""
+    choice: PlanChoice | None = None
+    """where strategy auto was asked for: what stands in its place in the spec, and why"""
+    created_by: str = ""
+    created_by_id: str | None = None
+    """the user whose job it is; null: nobody's but the admins'"""
+    data_removal: DataRemoval | None = None
+    """somebody had its points, curves, log lines and traces deleted"""
+    end_reason: str | None = None
+    ended_at: datetime | None = None
+    failure: Failure | None = None
+    generations: list[Generation] = field(default_factory=list)
+    """the newest 100, oldest first"""
+    hang: HangNotice | None = None
+    """it seems to hang; null: it does not, or that is not known"""
+    labels: dict[str, str] = field(default_factory=dict)
+    model: str = ""
+    """gpt, hf, mlp, resnet, entrypoint or script"""
+    pending: Reason | None = None
+    """why a queued or recovering job is not running, or a running one has fewer ranks or spares than it should"""
+    printed_curves: bool = False
+    """of a script: its curves are read from the lines that it prints"""
+    priority: int = 0
+    project: str = ""
+    ran_seconds: float = 0.0
+    """how long it has held slots, over all generations: what `spec.time_limit` counts"""
+    ranks: list[Rank] = field(default_factory=list)
+    """of the newest generation; parked ones, which have no place in it, count on from its size"""
+    restored_from: str | None = None
+    """the checkpoint that this job started from"""
+    revision: int = 0
+    """the ETag; send it as If-Match with pause, resume, resize and cancel"""
+    spec: Any = None
+    """null where it is unreadable"""
+    started_at: datetime | None = None
+    stored_spec: Any = None
+    """an unreadable spec, as it is stored"""
+    time_left_seconds: float | None = None
+    """of `spec.time_limit`; null: no limit, or it has ended"""
+    time_limit_at: datetime | None = None
+    """when it reaches `spec.time_limit`; null: no limit, or it holds no slots now"""
+    time_limit_seconds: int | None = None
+    """`spec.time_limit`"""
+    unreadable: str | None = None
+    """why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can"""
+    warnings: list[str] = field(default_factory=list)
+    """of the answer to a submission: what the coordinator sees of the job's folder"""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """The effect of a spec if it were submitted now."""
+
+    plan_hash: str
+    """submit with it to get a 409 if the answer would differ by then"""
+    world_size: int
+    strategy: str
+    choice: PlanChoice | None = None
+    """what strategy auto chose, and why"""
+    global_batch_size: int | None = None
+    gradient_accumulation_steps: int | None = None
+    """micro-batches of the busiest rank"""
+    memory_per_rank: MemoryEstimate | None = None
+    micro_batch_size: int | None = None
+    """null for scripts, and where the job is to find it"""
+    micro_batches: int | None = None
+    """in a global batch, shared out over the ranks; the last one may be smaller"""
+    parameter_count: int | None = None
+    pending: Reason | None = None
+    """why it could not be placed now"""
+    placement: list[RankPlacement] | None = None
+    reproducible: bool = False
+    """losses and parameters are the same to the last bit on any number of ranks"""
+    spec: Any = None
+    """the effective spec: every default filled in, and what strategy auto chose"""
+    stages: list[PlannedStage] = field(default_factory=list)
+    """of a pipeline, first to last; none where only a rank can tell"""
+    warnings: list[str] = field(default_factory=list)
+
+
+class RankStacks(Struct, frozen=True, kw_only=True):
+    rank: int
+    node_name: str
+    state: str
+    differs: bool
+    """this rank is elsewhere than the others, which may wait for it"""
+    summary: str
+    """where it is, as `waits in all_reduce (step in train.py:9)`"""
+    cores: float | None = None
+    """CPU time of all its processes, by the seconds that passed; null: not known"""
+    error: str = ""
+    """why there is no stack, with the way out; empty: there is one"""
+    gpu_percent: float | None = None
+    """utilization of its card; null: there is none, or it is not known"""
+    processes: list[StackProcess] = field(default_factory=list)
+    """the rank itself first, then launchers and workers of data loaders"""
+    taken_at: datetime | None = None
+    """null: its agent has not answered"""
+
+
+class JobStacks(Struct, frozen=True, kw_only=True):
+    summary: str
+    """what the ranks do, and which one differs"""
+    ranks: list[RankStacks]
+    differs: list[int] = field(default_factory=list)
+    """the ranks that differ from the others; none where none does, or none can be named"""
+    generation: int = 0
+    job_id: str = ""

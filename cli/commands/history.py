@@ -1,0 +1,102 @@
+"""The history of a job, the samples it used, and whether two runs are the same."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from paceline.cli import exits, formats
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Comparison, ComparisonReport, Incident, SampleAudit
+from paceline.cli.completion import job_references
+from paceline.cli.details import incidents_table
+from paceline.cli.output import table
+from paceline.cli.session import Session, with_session
+
+JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False, autocompletion=job_references)]
+Runs = Annotated[list[str], typer.Argument(metavar="JOB JOB...", help="ids or names", show_default=False, autocompletion=job_references)]
+PAGE = 200
+
+
+@with_session
+def incidents(session: Session, job: JobRef) -> None:
+    """Every fault of a job: its culprit, how long it took and to what, what was lost, what was done and why."""
+    with session.client() as client:
+        document = client.get(f"/training/jobs/{client.job_id(job)}/incidents")
+    session.emit(document, lambda: _incidents(parsed(document, list[Incident])))
+
+
+def _incidents(found: list[Incident]) -> str:
+    return "\n\n".join([incidents_table(found), *(_course(each) for each in found)])
+
+
+def _course(each: Incident) -> str:
+    phases = ", ".join(
+        f"{phase.name.replace('_', ' ')} {phase.seconds:.3f} s{' so far' if phase.under_way else ''}" for phase in each.phases
+    )
+    size = f"{each.old_size} -> {each.new_size} ranks" if each.new_size is not None else f"{each.old_size} ranks"
+    said = [f"    {line}" for line in (each.culprit.last_lines[-5:] if each.culprit else [])]
+    return "\n".join([f"at step {each.step}, {size}: {each.what}", f"  why: {each.why}", f"  {phases}", *said])
+
+
+@with_session
+def samples(
+    session: Session, job: JobRef, step: Annotated[int | None, typer.Option(min=1, help="list only what this step used")] = None
+) -> None:
+    """Audit which samples the committed steps used; exits 1 when one was used twice or left out."""
+    with session.client() as client:
+        document = _whole_audit(client, f"/training/jobs/{client.job_id(job)}/samples", step)
+    audit = parsed(document, SampleAudit)
+    session.emit(document, lambda: _samples(audit))
+    if audit.exactly_once is False:
+        raise typer.Exit(exits.ExitCode.ERROR)
+
+
+def _whole_audit(client: Any, path: str, step: int | None) -> Any:
+    """Every page of an audit's ranges in one document."""
+    document = client.get(path, step=step, limit=PAGE)
+    while document["next_cursor"] is not None:
+        page = client.get(path, step=step, limit=PAGE, cursor=document["next_cursor"])
+        document = {**page, "ranges": document["ranges"] + page["ranges"]}
+    return document
+
+
+def _samples(audit: SampleAudit) -> str:
+    headers = ["GENERATION", "STEPS", "PLACES IN THE LINE", "SAMPLES", "EPOCH"]
+    rows = [
+        [
+            str(each.generation),
+            f"{each.first_step} to {each.last_step}",
+            f"{each.first_sample} to {each.first_sample + each.samples - 1}",
+            str(each.samples),
+            "-" if each.epoch is None else str(each.epoch),
+        ]
+        for each in audit.ranges
+    ]
+    verdict = "\n".join([audit.text, *audit.findings])
+    return f"{verdict}\n\n{table(headers, rows)}" if rows else verdict
+
+
+@with_session
+def compare(session: Session, jobs: Runs) -> None:
+    """Is it the same run? Compares losses, gradient norms, evaluations and parameters to the last bit; exits 1 when they differ."""
+    with session.client() as client:
+        document = client.get("/training/compare", jobs=",".join(client.job_id(job) for job in jobs))
+    report = parsed(document, ComparisonReport)
+    session.emit(document, lambda: "\n\n".join(_comparison(each) for each in report.items))
+    if not all(each.same_run for each in report.items):
+        raise typer.Exit(exits.ExitCode.ERROR)
+
+
+def _comparison(each: Comparison) -> str:
+    rows = [
+        [metric.name, str(metric.compared), str(metric.equal), formats.significant(metric.largest_relative_difference)]
+        for metric in each.metrics
+    ]
+    blocks = [each.text]
+    if rows:
+        blocks.append(table(["METRIC", "COMPARED", "EQUAL", "LARGEST RELATIVE DIFFERENCE"], rows))
+    if each.spec_differences:
+        blocks.append("\n".join(["their specs differ:", *(f"  {difference.text}" for difference in each.spec_differences)]))
+    return "\n\n".join(blocks)

@@ -1,0 +1,25 @@
+"""Changes to a job that other users may be changing too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.cli.errors import ApiProblemError
+from paceline.cli.output import note
+
+CHANGE_ATTEMPTS = 5
+
+
+def change_job(client: Any, job_id: str, verb: str, body: Any = None) -> Any:
+    """Read the revision, then change the job; begin again, a few times, when another change came first (412)."""
+    for left in reversed(range(CHANGE_ATTEMPTS)):
+        revision = client.job(job_id).revision
+        try:
+            if verb == "cancel":
+                return client.delete(f"/training/jobs/{job_id}", revision)
+            return client.put(f"/training/jobs/{job_id}/{verb}", revision, body)
+        except ApiProblemError as error:
+            if error.status != 412 or left == 0:
+                raise
+            note(f"{job_id} changed meanwhile; trying again")
+    raise AssertionError("unreachable: the last attempt returns or raises")

@@ -1,0 +1,140 @@
+"""Numbers in the lines that a script prints: `step 120 loss 2.31`. Pure.
+
+A line counts only where all of it is understood: a step, then names with numbers, a loss among them. Anything else in it, even one
+word, makes it a line like any other: a curve that is missing is better than one that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline.monitoring.names import our_name
+from paceline.monitoring.points import MAX_STEP
+
+LONGEST_LINE = 500  # characters
+MOST_VALUES = 20  # of one line
+_NUMBER = r"[-+]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][-+]?[0-9]{1,3})?|[-+]?(?:nan|inf)(?![a-z])"
+_PART = r"train|training|val|valid|validation|eval|evaluation|test"
+#: What loggers put before a message: a rank, a time, a logger's name and a level.
+_PREFIX = re.compile(
+    r"\s*(?:\[rank0\]:\s*)?"
+    r"(?:\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?\]?[ ]?)?"
+    r"(?:- )?(?:[\w.]{1,80} - )?(?:\[?(?:INFO|DEBUG)\]?(?::[\w.]{1,80}:| - [\w.]{1,80} - |[ ]?[-:|] ?| ))?(?:- )?"
+)
+_BETWEEN = re.compile(r"[\s,;|\[\]()-]*")
+_STEP = re.compile(
+    r"(?:(?:global|train|training)[ _])?(?:step|iter|iteration)s?\b[\s:=#]*([0-9]{1,16})(?:/[0-9]{1,16})?(?![\w.%/])(?:\s*:)?", re.I
+)
+_GOES_ON = re.compile(r"[\w.%]")
+_EPOCH = re.compile(rf"epoch\b[\s:=#]*({_NUMBER})(?:/[0-9]{{1,16}})?(?![\w%/])(?:\s*:)?", re.I)
+_VALUE = re.compile(rf"((?:(?:{_PART}) )?[a-z][\w./]{{0,80}})(\s*[:=]\s*|\s+)([0-9]{{1,6}}(?::[0-9]{{2}}){{1,2}}|{_NUMBER})", re.I)
+#: Names that need neither ':' nor '=' before their number: `step 5 loss 2.0 lr 1e-4`.
+_WELL_KNOWN = re.compile(
+    rf"(?:(?:{_PART})[ _/])?(?:loss|acc|accuracy|(?:grad_?|gradient_)?norm|lr|learning_rate|ppl|perplexity|mfu|time|dt|eta)", re.I
+)
+_UNIT = re.compile(
+    r"\s?(?:%|(?:ms|us|s|sec|secs|seconds|min|mins|h|[kmg]i?b|it/s|s/it|tok/s|tokens/s|tok/sec|tokens/sec|samples/s)\b)", re.I
+)
+_MEASURE = re.compile(rf"(?:{_NUMBER}){_UNIT.pattern}", re.I)
+_ENTRY = re.compile(
+    rf"""\s*(?:'([^'"\\]{{1,80}})'|"([^'"\\]{{1,80}})")\s*:\s*(?:({_NUMBER})|'({_NUMBER})'|"({_NUMBER})")\s*(?:,|$)""", re.I
+)
+_STEP_KEYS = frozenset({"step", "global_step", "iteration", "iter"})
+#: They are of a clock, not of a step.
+_CLOCKS = frozenset({"time", "dt", "eta", "elapsed", "duration", "timestamp", "step_time", "iter_time"})
+
+
+@dataclass(frozen=True)
+class PrintedStep:
+    """The numbers of one step that a line prints. `epoch` is None where the line names no epoch."""
+
+    step: int
+    epoch: float | None
+    values: tuple[tuple[str, float], ...]
+
+
+def read_line(line: str) -> PrintedStep | None:
+    """The numbers of one step in a printed line; None where the line does not give them for certain."""
+    text = line.strip()
+    if not text or len(text) > LONGEST_LINE or "loss" not in text.lower():
+        return None
+    message = text[_prefix(text) :]
+    found = _of_mapping(message) if message.startswith("{") else _of_words(message)
+    return found if found is not None and _is_certain(found) else None
+
+
+def _prefix(text: str) -> int:
+    found = _PREFIX.match(text)
+    return found.end() if found else 0
+
+
+def _is_certain(found: PrintedStep) -> bool:
+    names = [name for name, _ in found.values]
+    has_loss = any("loss" in name.lower() for name in names)
+    return has_loss and len(set(names)) == len(names) <= MOST_VALUES and found.step <= MAX_STEP
+
+
+def _of_mapping(message: str) -> PrintedStep | None:
+    """Read a line that is a flat dictionary, as Python or JSON writes it."""
+    if not message.endswith("}"):
+        return None
+    inside, place = message[1:-1], 0
+    entries: dict[str, float] = {}
+    while place < len(inside):
+        entry = _ENTRY.match(inside, place)
+        if entry is None:
+            return None
+        name = entry[1] or entry[2]
+        if name in entries:
+            return None
+        entries[name], place = float(entry[3] or entry[4] or entry[5]), entry.end()
+    steps = [entries.pop(name) for name in _STEP_KEYS & entries.keys()]
+    if len(steps) != 1 or not steps[0].is_integer() or steps[0] < 0:
+        return None
+    return PrintedStep(int(steps[0]), entries.pop("epoch", None), _without_clocks(entries.items()))
+
+
+def _of_words(message: str) -> PrintedStep | None:
+    """Read a line of names and numbers, `step 120 | loss 2.31, lr 1e-4`: the step first, except for an epoch."""
+    step: int | None = None
+    epoch: float | None = None
+    values: list[tuple[str, float]] = []
+    place = _skip(message, 0)
+    while place < len(message):
+        if step is None:
+            if found := _STEP.match(message, place):
+                step = int(found[1])
+            elif epoch is None and (found := _EPOCH.match(message, place)):
+                epoch = float(found[1])
+            else:
+                return None
+        elif (found := _VALUE.match(message, place)) and (found[2].strip() or _WELL_KNOWN.fullmatch(found[1])):
+            unit = _UNIT.match(message, found.end())
+            if unit is None and ":" not in found[3]:
+                values.append((found[1], float(found[3])))
+            found = unit or found
+        elif not (found := _MEASURE.match(message, place)):
+            return None
+        if _GOES_ON.match(message, found.end()):  # it is more than a number
+            return None
+        place = _skip(message, found.end())
+    return None if step is None else PrintedStep(step, epoch, _without_clocks(_tagged(values)))
+
+
+def _skip(message: str, place: int) -> int:
+    found = _BETWEEN.match(message, place)
+    return found.end() if found else place
+
+
+def _tagged(values: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The values with names for curves. A training loss beside an evaluation loss was measured with it, and is not the loss of the
+    step's batch."""
+    tags = [(name.replace(" ", "_"), value) for name, value in values]
+    is_evaluation = any(our_name(tag) == "eval_loss" for tag, _ in tags)
+    return [(f"eval/{tag}" if is_evaluation and our_name(tag) == "loss" else tag, value) for tag, value in tags]
+
+
+def _without_clocks(values: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    return tuple((name, value) for name, value in values if name.lower() not in _CLOCKS)

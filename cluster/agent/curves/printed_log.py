@@ -1,0 +1,130 @@
+"""Curves from the lines that rank 0 prints, for jobs that report no curve otherwise: in bounded portions, and only once the lines have
+proven themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from paceline.cluster.agent.curves.printed import LONGEST_LINE, PrintedStep, read_line
+from paceline.cluster.agent.curves.rank_curves import RankCurves
+from paceline.monitoring.event_reader import Scalars
+from paceline.monitoring.files import open_file
+
+READ_BYTES = 256 << 10  # in one poll
+#: Further behind than this the reader leaves out what is between.
+MOST_BEHIND = 8 << 20
+#: Lines with growing steps before the first is believed, and how long event files and `paceline.log` have to speak first.
+LEAST_LINES = 3
+SETTLE_SECONDS = 10.0
+#: Steps that wait to be believed, that are told in one poll, and of one generation in all.
+MOST_HELD, MOST_OF_A_POLL, MOST_TOLD = 2_000, 200, 200_000
+#: Lines whose step is before that of an earlier line, before all of them are doubted.
+MOST_BACKWARDS = 3
+HOW = "read from printed lines"
+_ENDS = re.compile(rb"[\r\n]")
+
+
+class PrintedLogTail:
+    """The lines of a file that grows. The file may have holes, and may be anything that a script makes of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+        self._begun, self._is_cut = b"", False
+
+    def read(self) -> list[str]:
+        """The lines with a loss in them that were added since the last call. Raises OSError."""
+        with open_file(self._path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < self._offset or size - self._offset > MOST_BEHIND:
+                self._offset, self._begun, self._is_cut = max(0, size - READ_BYTES), b"", size > READ_BYTES
+            file.seek(self._offset)
+            content = file.read(READ_BYTES)
+        self._offset += len(content)
+        *lines, self._begun = _ENDS.split(self._begun + content)
+        if self._is_cut and lines:
+            lines, self._is_cut = lines[1:], False
+        if len(self._begun) > 4 * LONGEST_LINE:
+            self._begun, self._is_cut = b"", True
+        return [line.decode(errors="replace") for line in lines if len(line) <= 4 * LONGEST_LINE and b"loss" in line.lower()]
+
+    @property
+    def is_at_end(self) -> bool:
+        try:
+            return os.stat(self._path, follow_symlinks=False).st_size <= self._offset
+        except OSError:
+            return True
+
+
+class PrintedCurves:
+    """Reads curves from the output of rank 0 in one generation. Once it has ended it stays ended."""
+
+    def __init__(self, curves: RankCurves, output: Path) -> None:
+        self._curves, self._tail, self._output = curves, PrintedLogTail(output), output
+        self._held: list[tuple[float, PrintedStep]] = []
+        self._is_telling = curves.claim_printed(HOW)  # an earlier reader of this generation has begun
+        self._newest, self._backwards, self._reported = -1, 0, 0
+        self.is_over = False
+
+    def poll(self, now: float, *, others_report: bool, ended: bool) -> bool:
+        """Read a little. Returns whether there is more to read. `others_report`: event files or `paceline.log` give curves, which ends
+        this reader for good."""
+        if self.is_over:
+            return False
+        if others_report:
+            self._end()
+            return False
+        try:
+            lines = self._tail.read()
+        except OSError:  # gone, or made unreadable by the script: what it told stays
+            self._end()
+            return False
+        self._take(now, (found for line in lines if (found := read_line(line))))
+        if not self._is_telling and self._is_proven(now, ended):
+            self._is_telling = True
+            self._curves.report_printed(str(self._output), HOW)
+        if self._is_telling:
+            self._report_step()
+        return not self.is_over and not self._tail.is_at_end
+
+    def _take(self, now: float, steps: Iterable[PrintedStep]) -> None:
+        for count, found in enumerate(steps):
+            if found.step < self._newest:
+                self._backwards += 1
+                if self._backwards >= MOST_BACKWARDS or not self._is_telling:
+                    return self._end("their steps go back, as of a loop that counts anew in each epoch: use paceline.log")
+                continue
+            self._newest = found.step
+            if count >= MOST_OF_A_POLL:
+                self._curves.warn(
+                    "printed numbers", f"over {MOST_OF_A_POLL} lines a second: print fewer, or use paceline.log", f"step {found.step}"
+                )
+                continue
+            self._held.append((now, found))
+        if len(self._held) > MOST_HELD:
+            self._end()
+        return None
+
+    def _is_proven(self, now: float, ended: bool) -> bool:
+        """Whether enough lines were read to trust their steps. Steps that begin again in each epoch show that only at the next epoch."""
+        if len({found.step for _, found in self._held}) < LEAST_LINES:
+            return False
+        epochs = {found.epoch for _, found in self._held}
+        return ended or (now - self._held[0][0] >= SETTLE_SECONDS and (epochs == {None} or len(epochs) > 1))
+
+    def _report_step(self) -> None:
+        self._curves.add(Scalars(found.step, moment, list(found.values)) for moment, found in self._held)
+        self._reported += len(self._held)
+        self._held = []
+        if self._reported > MOST_TOLD:
+            self._end(f"over {MOST_TOLD} of them: use paceline.log")
+
+    def _end(self, why: str = "") -> None:
+        """Stop reading. `why` goes into the job's history where some of the lines were reported already."""
+        if why and self._is_telling:
+            self._curves.warn("printed numbers", why, f"step {self._newest}")
+        self.is_over = True
+        if not self._is_telling:
+            self._held = []

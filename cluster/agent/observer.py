@@ -1,0 +1,146 @@
+"""Watches ranks from outside: which script has fallen quiet, how much CPU time it takes, and, when asked, its Python stacks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.cluster.agent.processes import cpu_seconds_of
+from paceline.cluster.agent.ranks.rank_table import RankTable
+from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
+from paceline.cluster.agent.stacks import StackReader
+from paceline.cluster.policy.quiet import patience_of
+from paceline.cluster.protocol import RankKey
+from paceline.cluster.stacks import StackSample
+from paceline.training.link import RankFolder
+
+LOOK_SECONDS = 1.0
+#: CPU time is measured over so long.
+CPU_WINDOW_SECONDS = 10.0
+
+
+@dataclass
+class CpuMeter:
+    """CPU time of ranks over the last CPU_WINDOW_SECONDS, by pid."""
+
+    _readings: dict[int, deque[tuple[float, float]]] = field(default_factory=dict)
+
+    def note(self, seconds: Mapping[int, float], now: float) -> None:
+        """Note the CPU time of every living rank."""
+        for pid in self._readings.keys() - seconds.keys():
+            del self._readings[pid]
+        for pid, total in seconds.items():
+            readings = self._readings.setdefault(pid, deque())
+            readings.append((now, total))
+            while readings[-1][0] - readings[1 if len(readings) > 1 else 0][0] >= CPU_WINDOW_SECONDS:
+                readings.popleft()
+
+    def cores(self, pid: int) -> float | None:
+        """The CPU cores that a rank used on average; None until there are two readings."""
+        readings = self._readings.get(pid)
+        if readings is None or len(readings) < 2:
+            return None
+        (began, before), (ended, after) = readings[0], readings[-1]
+        return round(max(0.0, after - before) / (ended - began), 2) if ended > began else None
+
+
+def last_sign(rank: RankRecord) -> float | None:
+    """When this rank last had output or a step, by the wall clock. Read from its files, so that an agent that was not running then knows
+    it too."""
+    folder = RankFolder.at(Path(rank.order.folder))
+    times = [_changed(path) for path in (folder.order, folder.output, folder.metrics, folder.events)]
+    return max((changed for changed in times if changed is not None), default=None)
+
+
+def _changed(path: Path) -> float | None:
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime
+    except OSError:  # not written yet, or the rank has removed it
+        return None
+
+
+def quiet_since(rank: RankRecord, usual_patience: float, now: float) -> float | None:
+    """Since when a script's rank has had no output and no step; None while that is shorter than its patience. `now` is the wall clock."""
+    if not rank.is_script or rank.stopping or (last := last_sign(rank)) is None:
+        return None
+    return last if now - last >= patience_of(rank.order.spec, usual_patience) else None
+
+
+def program_of(spec: Mapping[str, Any]) -> str:
+    """The program of a script's ranks, in one line; empty for a job of our own trainer."""
+    script = spec.get("script") or {}
+    words = script.get("command") or [script.get("path") or script.get("module") or "", *(script.get("args") or ())]
+    return " ".join(map(str, words))
+
+
+class RankObserver:
+    """Writes its observations of ranks into `table`; `on_change` is called when they are to be reported. `gpu_percent` gives a card's
+    utilization by slot."""
+
+    def __init__(
+        self, table: RankTable, usual_patience: float, gpu_percent: Callable[[int], float | None], on_change: Callable[[], None]
+    ) -> None:
+        self._table, self._usual_patience, self._gpu_percent, self._on_change = table, usual_patience, gpu_percent, on_change
+        self._cpu = CpuMeter()
+        self._reader = StackReader()
+        self._reading: dict[tuple[RankKey, str], asyncio.Task[None]] = {}
+
+    def recall(self, now: float) -> None:
+        """Restore the observations of a previous agent: quiet ranks are reported as quiet from the first report on."""
+        for key, rank in list(self._table.ranks.items()):
+            if rank.phase is RankPhase.ALIVE:
+                self._table.change(key, quiet_since=quiet_since(rank, self._usual_patience, now))
+
+    async def watch(self) -> None:
+        """Look at the ranks again and again."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look_once(time.time())
+
+    async def look_once(self, now: float) -> None:
+        """Look at all ranks once, in a thread: /proc of a large machine takes a while."""
+        alive = [rank for rank in self._table.ranks.values() if rank.phase is RankPhase.ALIVE and rank.pid is not None]
+        if not alive:
+            return
+        seen, seconds = await asyncio.to_thread(self._look, alive, now)
+        self._cpu.note(seconds, time.monotonic())
+        for rank in alive:
+            known = self._table.ranks.get(rank.key)
+            if known is not None and known.ending is None and known.quiet_since != seen[rank.key]:
+                self._table.change(rank.key, quiet_since=seen[rank.key])
+                self._on_change()
+
+    def _look(self, alive: Iterable[RankRecord], now: float) -> tuple[dict[RankKey, float | None], dict[int, float]]:
+        seen = {rank.key: quiet_since(rank, self._usual_patience, now) for rank in alive}
+        return seen, cpu_seconds_of([rank.pid for rank in alive if rank.pid is not None])
+
+    def read_stacks(self, key: RankKey, request: str) -> None:
+        """Begin to read the stacks of a rank, unless that is under way."""
+        if (key, request) not in self._reading:
+            task = asyncio.create_task(self._read_stacks(key, request))
+            self._reading[key, request] = task
+            task.add_done_callback(lambda _: self._reading.pop((key, request), None))
+
+    async def _read_stacks(self, key: RankKey, request: str) -> None:
+        rank = self._table.ranks[key]
+        if rank.pid is None:
+            return
+        pid, world = rank.pid, rank.order.world
+        gpu_percent = self._gpu_percent(world.slot) if world.device == "cuda" else None
+        empty = StackSample(id=request, cores=self._cpu.cores(pid), gpu_percent=gpu_percent)
+        stacks = await self._reader.read(empty, pid, program_of(rank.order.spec))
+        if key in self._table.ranks:
+            self._table.change(key, stacks=stacks)
+            self._on_change()
+
+    async def close(self) -> None:
+        tasks = list(self._reading.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,90 @@
+"""Turns a desired rank into the spawner's order: its folder, its environment, its program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paceline.cluster.agent.account import Account
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.ranks.rendezvous import RendezvousPoint, agree_on_rendezvous
+from paceline.cluster.agent.spawner_link import Spawn
+from paceline.cluster.protocol import Desired
+from paceline.distributed.env import LOG_FOLDER, RANK_FOLDER, ScriptLaunch, path_with_commands_of, rank_environment, script_environment
+from paceline.monitoring.files import write_durably
+from paceline.training.link import RankFolder, RankOrder, World
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.script import Script
+from paceline.training.warm_start import acts_at_start
+
+
+def order_for(world: World, spec: dict[str, Any], folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
+    """The order of a rank: the world completed with facts that only this node knows."""
+    world = msgspec.structs.replace(
+        world,
+        interface=world.interface or interface,
+        checkpoint_directory=world.checkpoint_directory or str(checkpoints / world.job_id),
+    )
+    rank_folder = RankFolder(folder.path, world.job_id, world.generation, world.rank)
+    return RankOrder(spec=spec, world=world, folder=str(rank_folder.path), agent_socket=str(folder.agent_socket))
+
+
+def keep(order: RankOrder, account: Account | None = None) -> None:
+    """Write an order to disk before anything runs, so that the next agent knows of the rank. `account`: the user that the rank runs as,
+    if not the agent's."""
+    folder = RankFolder.at(Path(order.folder))
+    folder.path.mkdir(parents=True, exist_ok=True)
+    if account is not None:
+        account.open_up(folder.path.parents[1], folder.path)
+        account.own(folder.path)
+    for shared in (folder.logs, *([folder.work] if starts_in_work(order.spec) else [])):
+        if not shared.exists():
+            shared.mkdir()
+            if account is not None:
+                account.own(shared)
+    write_durably(folder.order, msgspec.json.encode(order), mode=0o600)  # the job's variables and its store's token
+
+
+def starts_in_work(spec: Mapping[str, Any]) -> bool:
+    """Whether the ranks of a job start in the job's own folder on the node, `RankFolder.work`: those of a script without a working directory."""
+    return spec.get("script") is not None and (spec.get("environment") or {}).get("working_directory") is None
+
+
+async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callable[[World, Script], Awaitable[RendezvousPoint]]) -> Spawn:
+    """Prepare the launch of a rank. `local_slots`: the slots of this generation's ranks on this node, by local rank. `choose`: decides the
+    rendezvous of a script's ranks, if this node does.
+
+    Raises one of `distributed.errors`."""
+    spec, world, folder = JobSpec.model_validate(order.spec), order.world, RankFolder.at(Path(order.folder))
+    variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder, LOG_FOLDER: str(folder.logs)}
+    directory = spec.environment.working_directory
+    fresh = any(map(acts_at_start, variables))
+    if spec.script is None:
+        return Spawn(order=order, environment=variables | mark, fresh=fresh, working_directory=directory)
+    point = await agree_on_rendezvous(world, partial(choose, world, spec.script))
+    known = ScriptLaunch(
+        run_id=world.job_id,
+        max_restarts=spec.fault_tolerance.max_restarts,
+        master_port=point.port,
+        store_is_served=point.served,
+        error_file=folder.error,
+        interface=world.interface,
+    )
+    environment = path_with_commands_of(sys.executable) | script_environment(world, known) | variables | rank_environment(world) | mark
+    if world.device == "cuda":
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(slot) for slot in local_slots)
+    fresh = fresh or spec.script.command is not None
+    program = spec.script.program(sys.executable)
+    return Spawn(order=order, environment=environment, program=program, fresh=fresh, working_directory=directory or str(folder.work))
+
+
+def local_slots(world: World, desired: Desired) -> tuple[int, ...]:
+    """The slots behind local ranks 0, 1, ... of a generation on this node."""
+    everyone = [other for assignment in desired.assignments for other in assignment.worlds]
+    same = [other for other in everyone if (other.job_id, other.generation) == (world.job_id, world.generation)]
+    return tuple(other.slot for other in sorted(same, key=lambda other: other.local_rank))

@@ -1,0 +1,65 @@
+"""A rank as its spawner knows it: the process, its deadline, and its exit status."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.cluster.agent.processes import in_session, members, programs_of
+from paceline.cluster.agent.spawner_link import ExitStatus
+from paceline.training.link import RankOrder
+from paceline.training.spec.script import grace_of
+
+#: A process that ends by one of these has broken by itself, whatever else it was told: it may take long to dump its core.
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS})
+
+
+@dataclass
+class LiveRank:
+    """A rank between fork and waitpid."""
+
+    pid: int
+    order: RankOrder
+    mark: str  # the folder in its environment, and so in that of whatever it starts
+    score: int | None  # its own one for the memory killer, which whatever it starts inherits; None: all were taken
+    group: Path | None = None  # its control group, if there is one
+    kill_at: float | None = None  # monotonic: SIGTERM was sent, SIGKILL follows
+    told: tuple[int, ...] = ()  # the processes that SIGTERM was sent to
+    grace: float = 0.0  # seconds that it had between the two
+    killed: bool = False  # by us
+    suspended: bool = False  # stopped by a signal, and not yet continued
+    status: int | None = None  # what waitpid said of it; what it has started may still save, until `kill_at`
+
+    @property
+    def is_script(self) -> bool:
+        return self.order.spec.get("script") is not None
+
+    @property
+    def own_grace(self) -> float:
+        """Seconds between SIGTERM and SIGKILL, unless a request sets fewer."""
+        return grace_of(self.order.spec)
+
+    def processes(self) -> list[int]:
+        """The living processes of the rank, its own first. A process that is stopped right after the fork leads no session and carries
+        no mark yet, but until it is reaped no other process has its pid."""
+        own = [self.pid] if self.status is None else []
+        return [*own, *(pid for pid in members(self.pid, self.mark, self.score) if pid != self.pid)]
+
+    def programs(self) -> list[int]:
+        """The processes that SIGTERM is for. The rank is alive; as in `processes`, it is among them in any case."""
+        return [self.pid, *(pid for pid in programs_of(self.pid) if pid != self.pid)]
+
+    def has_programs_left(self) -> bool:
+        """Whether the rank has ended, and another program that was told to end has not. Helpers of Python programs do not count: they
+        end with them."""
+        return not set(self.told).isdisjoint(in_session(self.pid))
+
+
+@dataclass(frozen=True)
+class ReapedProcess:
+    """A rank between waitpid and its `exit.json`."""
+
+    pid: int
+    order: RankOrder
+    status: ExitStatus

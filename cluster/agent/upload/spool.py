@@ -1,0 +1,202 @@
+"""The files that one rank left on disk and the coordinator has not stored: collected after the acknowledged marks, dropped by moving them.
+
+The marks are the only state. They are saved now and then; losing the newest means sending something twice, which the
+coordinator ignores. Cuts through lines are saved before they are sent: see `output`. A coordinator that holds less than it
+once acknowledged (its database was lost, or restored from an older copy) is sent everything again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from paceline.cluster.agent.folders import set_aside
+from paceline.cluster.agent.upload.output import OutputReader
+from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES
+from paceline.cluster.agent.upload.parcel import Budget, Parcel, Stream
+from paceline.cluster.agent.upload.records import Item, R, note_of, read_items
+from paceline.cluster.protocol import RankKey
+from paceline.monitoring.files import Appender, UnfitFileError, read_file, write_durably
+from paceline.monitoring.points import HighWater, LogLine, MetricRecord, RankBatch, RankEvent
+from paceline.training.link import RankFolder
+
+_GUESSED_RECORD_BYTES = 128
+_MAX_MARKS_BYTES = 16 << 20
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+log = logging.getLogger(__name__)
+
+
+class SpoolMark(msgspec.Struct, frozen=True):
+    """A mark: all records up to `seq`, which ends at byte `offset`, are acknowledged."""
+
+    seq: _Count = 0
+    offset: _Count = 0
+
+
+class SpoolMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """The marks of all streams, as in `RankFolder.acknowledged`."""
+
+    metrics: SpoolMark = SpoolMark()
+    events: SpoolMark = SpoolMark()
+    logs: SpoolMark = SpoolMark()
+    cuts: tuple[int, ...] = ()  # in the output, after the mark
+    damage_told: bool = False
+
+
+class RankSpool:
+    def __init__(self, folder: RankFolder, key: RankKey, output_cap: int = DEFAULT_CAP_BYTES) -> None:
+        self.folder = folder
+        self._key = key
+        self.marks = _read_marks(folder.acknowledged)
+        self._saved = self.marks
+        self.set_aside = 0  # records that the coordinator has got a note of instead
+        self._output = OutputReader(folder.output, set(self.marks.cuts), output_cap)
+        self._refused: dict[Stream, dict[int, str]] = {"events": {}, "metrics": {}, "logs": {}}
+        self._reported: set[Stream] = set()
+
+    def trim(self) -> None:
+        """Keep the rank's output below its cap."""
+        self._output.trim(self.marks.logs.offset)
+
+    def collect_events(self, parcel: Parcel, budget: Budget) -> None:
+        parcel.events = budget.take(self._read("events", self.folder.events, self.marks.events, RankEvent))
+
+    def collect_metrics(self, parcel: Parcel, budget: Budget) -> None:
+        parcel.metrics = budget.take(self._read("metrics", self.folder.metrics, self.marks.metrics, MetricRecord))
+
+    def _read(self, stream: Stream, path: Path, mark: SpoolMark, kind: type[R]) -> list[Item[R]]:
+        try:
+            items = read_items(path, mark.seq, mark.offset, kind, self._refused[stream])
+        except UnfitFileError as error:  # the rank has put something else in its place
+            self._report_once(stream, f"{path} cannot be read: {error}")
+            return []
+        bad = next((item for item in items if item.set_aside), None)
+        if bad is not None:
+            self._report_once(stream, f"record {bad.record.seq} of {path} is set aside: {bad.set_aside}; the others go on")
+        return items
+
+    def collect_logs(self, parcel: Parcel, budget: Budget, now: float, *, final: bool) -> bool:
+        """Collect log lines. Returns False where lines must wait: a cut that cannot be remembered holds up the lines, and only these."""
+        mark = self.marks.logs
+        lines = self._output.read(mark.offset, mark.seq, budget.records, now, final=final)
+        if not self._output.cuts <= set(self._saved.cuts):
+            try:
+                self._remember(self.marks)
+                self.save()
+            except OSError as error:
+                self._report_once("logs", f"lines of {self.folder.output} wait: where they are cut cannot be remembered: {error}")
+                return False
+        parcel.logs = budget.take([self._line_item(line, end) for line, end in lines])
+        return True
+
+    def _line_item(self, line: LogLine, end: int) -> Item[LogLine]:
+        why = self._refused["logs"].get(line.seq, "")
+        line = note_of(LogLine, line.seq, why, b"") if why else line
+        return Item(line, end, len(msgspec.json.encode(line)), why)
+
+    def refuse(self, stream: Stream, seq: int, why: str) -> None:
+        """Note that the coordinator will never have this record: from now on a note takes its place."""
+        self._refused[stream][seq] = why
+
+    def _report_once(self, stream: Stream, text: str) -> None:
+        """Log a failure, once for each stream."""
+        if stream not in self._reported:
+            log.error("%s", text)
+        self._reported.add(stream)
+
+    def report_damage(self) -> bool:
+        """End the output of a rank that has exited and is otherwise drained with a note of its unreadable records, once."""
+        files = ((self.folder.metrics, self.marks.metrics), (self.folder.events, self.marks.events))
+        damaged = [(path, mark, rest) for path, mark in files if (rest := _bytes_behind(path, mark))]
+        if self.marks.damage_told or not damaged:
+            return False
+        for path, mark, rest in damaged:
+            text = f"{path} is damaged at byte {mark.offset}: the records in its last {rest} bytes, after number {mark.seq}, are lost"
+            log.error("%s", text)
+            with contextlib.suppress(UnfitFileError, IsADirectoryError), Appender(self.folder.output) as output:
+                output.append(f"ERROR {text}\n".encode())
+        self.marks = msgspec.structs.replace(self.marks, damage_told=True)
+        with contextlib.suppress(OSError):  # reported where all marks are saved, which is done now and then
+            self.save()
+        return True
+
+    def batch(self, parcel: Parcel) -> RankBatch:
+        return RankBatch(
+            job_id=self._key.job_id,
+            generation=self._key.generation,
+            rank=self._key.rank,
+            metrics=[item.record for item in parcel.metrics],
+            logs=[item.record for item in parcel.logs],
+            events=[item.record for item in parcel.events],
+        )
+
+    def acknowledge(self, parcel: Parcel, high: HighWater) -> bool:
+        """Move the marks. Returns whether any moved."""
+        before = self.marks
+        moved = msgspec.structs.replace(
+            before,
+            metrics=_advance(before.metrics, parcel.metrics, high.metrics),
+            events=_advance(before.events, parcel.events, high.events),
+            logs=_advance(before.logs, parcel.logs, high.logs),
+        )
+        self.set_aside += sum(bool(item.set_aside) and item.record.seq <= getattr(moved, stream).seq for stream, item in parcel.items())
+        self._refused = {
+            name: {seq: why for seq, why in each.items() if seq > getattr(moved, name).seq} for name, each in self._refused.items()
+        }
+        self._remember(moved)
+        return self.marks != before
+
+    def _remember(self, marks: SpoolMarks) -> None:
+        self._output.cuts = {cut for cut in self._output.cuts if cut >= marks.logs.offset}
+        self.marks = msgspec.structs.replace(marks, cuts=tuple(sorted(self._output.cuts)))
+
+    def save(self) -> None:
+        if self.marks != self._saved:
+            write_durably(self.folder.acknowledged, msgspec.json.encode(self.marks))
+            self._saved = self.marks
+
+    def backlog(self) -> int:
+        """Records not yet acknowledged: estimated from their bytes and the size of those before them."""
+        files = ((self.folder.metrics, self.marks.metrics), (self.folder.events, self.marks.events), (self.folder.output, self.marks.logs))
+        return sum(_records_behind(path, mark) for path, mark in files)
+
+
+def _read_marks(path: Path) -> SpoolMarks:
+    """The saved marks; none at all where the file is damaged: everything is sent again, and the coordinator drops what it has."""
+    try:
+        return msgspec.json.decode(read_file(path, _MAX_MARKS_BYTES), type=SpoolMarks)
+    except FileNotFoundError:
+        return SpoolMarks()
+    except (OSError, ValueError) as error:
+        set_aside(path, error)
+        return SpoolMarks()
+
+
+def _advance(mark: SpoolMark, sent: Sequence[Item[R]], acknowledged: int) -> SpoolMark:
+    """Move a mark; back to the start where the coordinator has forgotten something. Records that it still holds it takes only once."""
+    if sent and acknowledged < mark.seq:
+        log.warning("the coordinator holds %d records of the %d it had acknowledged; sending all again", acknowledged, mark.seq)
+        return SpoolMark()
+    for item in reversed(sent):
+        if mark.seq < item.record.seq <= acknowledged:
+            return SpoolMark(item.record.seq, item.end)
+    return mark
+
+
+def _records_behind(path: Path, mark: SpoolMark) -> int:
+    mean = mark.offset / mark.seq if mark.seq else _GUESSED_RECORD_BYTES
+    return math.ceil(_bytes_behind(path, mark) / mean)
+
+
+def _bytes_behind(path: Path, mark: SpoolMark) -> int:
+    try:
+        return max(0, path.stat().st_size - mark.offset)
+    except OSError:
+        return 0

@@ -1,0 +1,328 @@
+"""Accounts for a job's time: useful steps over wall time, and a cause for every second of the rest. Pure.
+
+The causes are layers of time, painted one over the other, so each moment has exactly one cause and the parts always add up to the
+wall time, whatever the clocks of the machines say. The wall begins as the job first got its slots. Time in which the job was paused is
+its user's, and is cut out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from paceline.cluster.history.lineage import Line, lineage
+from paceline.cluster.states import JobState
+
+
+class Cause(StrEnum):
+    STEPPING = "stepping"  # the useful part
+    REDONE = "redone"
+    EVALUATING_AND_SAVING = "evaluating_and_saving"
+    STARTING = "starting"
+    WAITING = "waiting"
+    INCIDENT = "incident"
+    RESIZING = "resizing"
+    PAUSING = "pausing"
+    STOPPING = "stopping"
+    UNACCOUNTED = "unaccounted"
+
+
+#: What each of them means, for people.
+WORDS: Mapping[Cause, str] = {
+    Cause.STEPPING: "steps that count",
+    Cause.REDONE: "work thrown away: steps broken off by a fault, and steps that were done again from a checkpoint",
+    Cause.EVALUATING_AND_SAVING: "between steps: evaluations, checkpoints, and the little that a step leaves over",
+    Cause.STARTING: "from the slots to the first step: processes, rendezvous, restoring",
+    Cause.WAITING: "waiting for slots after it had them once",
+    Cause.INCIDENT: "from a fault until the next generation began its first step",
+    Cause.RESIZING: "from one size to another, between steps",
+    Cause.PAUSING: "from the wish to pause until the slots were free, without the steps in it",
+    Cause.STOPPING: "from the last step until its ranks were gone",
+    Cause.UNACCOUNTED: "nothing is known of it",
+}
+
+
+@dataclass(frozen=True)
+class Interval:
+    began: float  # seconds since the epoch
+    ended: float
+    cause: Cause
+    incident: str | None = None
+
+
+@dataclass(frozen=True)
+class StateInterval:
+    """A state of the job, and since when. `pausing`: it stops because its user asked for a pause."""
+
+    since: float
+    state: JobState
+    pausing: bool = False
+
+
+@dataclass(frozen=True)
+class RankInterval:
+    """Steps `first` to `last` of one generation as its rank 0 reported them: `seconds` of the time between `began` and `ended` were in
+    steps."""
+
+    generation: int
+    first: int
+    last: int
+    began: float
+    ended: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RankMembership:
+    """The ranks of one generation. `placed`: they are new processes; else living ones."""
+
+    generation: int
+    start_step: int
+    started: float
+    ended: float | None
+    placed: bool
+    saved: float | None = None  # when its last evaluation or save was done
+    first_step: float | None = None  # when its first step was done, where no record of it tells
+
+
+@dataclass(frozen=True)
+class Fault:
+    incident: str
+    generation: int
+    next_generation: int | None
+    began: float
+    ended: float | None  # None: not over
+
+
+@dataclass(frozen=True)
+class GoodputInputs:
+    began: float  # the job first got slots
+    now: float  # or when it ended
+    stays: Sequence[StateInterval]
+    memberships: Sequence[RankMembership]
+    stretches: Sequence[RankInterval]  # in order within each generation
+    faults: Sequence[Fault]
+    tells_steps: bool = True  # a script does not
+
+
+@dataclass(frozen=True)
+class TimeAccount:
+    wall: float
+    paused: float
+    useful_steps: int
+    redone_steps: int
+    parts: Mapping[Cause, float]  # of every cause; they add up to `wall`
+    by_incident: Mapping[str, float] = field(default_factory=dict)  # of the part `incident`
+
+    @property
+    def goodput(self) -> float | None:
+        return self.parts[Cause.STEPPING] / self.wall if self.wall > 0 and self.useful_steps else None
+
+
+def account(facts: GoodputInputs) -> TimeAccount:
+    """Divide the wall time among its causes, by layers from the bottom up: a later layer hides what lies below it."""
+    lines = lines_of(facts)
+    painted = [Interval(facts.began, facts.now, Cause.UNACCOUNTED)] if facts.now > facts.began else []
+    layers = (endings(facts), states(facts), starts(facts), resizes(facts), tails(facts), broken_off(facts), outages(facts), gaps(facts))
+    for layer in (*layers, steps(facts, lines)):
+        painted = overlay(painted, layer)
+    pauses = spans_of(facts, {JobState.PAUSED: Cause.PAUSING})
+    counted = [span for span in overlay(painted, [replace(pause, incident="paused") for pause in pauses]) if span.incident != "paused"]
+    parts = {cause: math.fsum(span.ended - span.began for span in counted if span.cause is cause) for cause in Cause}
+    wall = math.fsum(parts.values())
+    kept = sum(kept_steps(stretch, lines) for stretch in facts.stretches)
+    return TimeAccount(
+        wall=wall,
+        paused=max(0.0, facts.now - facts.began - wall),
+        useful_steps=useful_steps(lines),
+        redone_steps=sum(stretch.last - stretch.first + 1 for stretch in facts.stretches) - kept,
+        parts=parts,
+        by_incident={
+            fault.incident: math.fsum(span.ended - span.began for span in counted if span.incident == fault.incident)
+            for fault in facts.faults
+        },
+    )
+
+
+def lines_of(facts: GoodputInputs) -> list[Line]:
+    newest: dict[int, int] = {}
+    for stretch in facts.stretches:
+        newest[stretch.generation] = max(newest.get(stretch.generation, 0), stretch.last)
+    return lineage({each.generation: each.start_step for each in facts.memberships}, newest)
+
+
+def useful_steps(lines: Sequence[Line]) -> int:
+    """The number of useful steps from the first to the last: steps between two lines were done too, and the records of them went with a
+    rank."""
+    return lines[-1].last - lines[0].first + 1 if lines else 0
+
+
+def kept_steps(stretch: RankInterval, lines: Sequence[Line]) -> int:
+    return sum(line.overlap(stretch.first, stretch.last) for line in lines if line.generation == stretch.generation)
+
+
+# --- the layers
+
+
+_OF_STATE = {
+    JobState.QUEUED: Cause.WAITING,
+    JobState.STARTING: Cause.STARTING,
+    JobState.RECOVERING: Cause.STARTING,
+    JobState.RESIZING: Cause.RESIZING,
+    JobState.STOPPING: Cause.STOPPING,
+}
+
+
+def endings(facts: GoodputInputs) -> list[Interval]:
+    """The time from the last thing that a generation did until its end was known."""
+    done = _last_done(facts)
+    return disjoint(
+        Interval(done[each.generation], each.ended, Cause.STOPPING)
+        for each in facts.memberships
+        if each.ended is not None and each.generation in done
+    )
+
+
+def states(facts: GoodputInputs) -> list[Interval]:
+    return spans_of(facts, _OF_STATE)
+
+
+def spans_of(facts: GoodputInputs, causes: Mapping[JobState, Cause]) -> list[Interval]:
+    ends = _ends([stay.since for stay in facts.stays], facts.now)
+    return disjoint(
+        Interval(stay.since, end, Cause.PAUSING if stay.pausing else causes[stay.state])
+        for stay, end in zip(facts.stays, ends, strict=True)
+        if stay.state in causes
+    )
+
+
+def starts(facts: GoodputInputs) -> list[Interval]:
+    """The time of new processes until their first step begins, or until their generation ends without one."""
+    if not facts.tells_steps:
+        return []
+    return disjoint(Interval(each.started, _first_began(facts, each), Cause.STARTING) for each in facts.memberships if each.placed)
+
+
+def resizes(facts: GoodputInputs) -> list[Interval]:
+    """The time that changes of size took, without a fault: from the last step before the change to the first one after it."""
+    made_by_faults = {fault.next_generation for fault in facts.faults}
+    chosen = [each for each in facts.memberships if not each.placed and each.generation not in made_by_faults]
+    return disjoint(Interval(_last_ended(facts, each), _first_began(facts, each), Cause.RESIZING) for each in chosen)
+
+
+def outages(facts: GoodputInputs) -> list[Interval]:
+    """The time of each fault until it was overcome. A later fault takes over from one that was not overcome yet."""
+    faults = sorted(facts.faults, key=lambda fault: fault.began)
+    ends = _ends([fault.began for fault in faults], math.inf)
+    ended = [facts.now if fault.ended is None else fault.ended for fault in faults]
+    return disjoint(
+        Interval(fault.began, min(own, following), Cause.INCIDENT, fault.incident)
+        for fault, own, following in zip(faults, ended, ends, strict=True)
+    )
+
+
+def tails(facts: GoodputInputs) -> list[Interval]:
+    """The time after a generation's last step that its evaluation and save took."""
+    last = {stretch.generation: stretch.ended for stretch in facts.stretches}
+    return disjoint(
+        Interval(last[each.generation], each.saved, Cause.EVALUATING_AND_SAVING)
+        for each in facts.memberships
+        if each.saved is not None and each.generation in last
+    )
+
+
+def gaps(facts: GoodputInputs) -> list[Interval]:
+    return disjoint(
+        Interval(one.ended, other.began, Cause.EVALUATING_AND_SAVING)
+        for one, other in pairwise(facts.stretches)
+        if one.generation == other.generation
+    )
+
+
+def broken_off(facts: GoodputInputs) -> list[Interval]:
+    """The time of unfinished work: from the last step, evaluation or save that a generation finished until the fault."""
+    done = _last_done(facts)
+    return disjoint(Interval(done[fault.generation], fault.began, Cause.REDONE) for fault in facts.faults if fault.generation in done)
+
+
+def steps(facts: GoodputInputs, lines: Sequence[Line]) -> list[Interval]:
+    return disjoint(span for stretch in facts.stretches for span in spans_of_steps(stretch, kept_steps(stretch, lines)))
+
+
+def spans_of_steps(stretch: RankInterval, kept: int) -> list[Interval]:
+    """The time between the steps of an interval first, then the steps that count, then those that do not."""
+    length = max(0.0, stretch.ended - stretch.began)
+    stepped = min(length, stretch.seconds)
+    useful = stepped * kept / (stretch.last - stretch.first + 1)
+    marks = [stretch.began, stretch.ended - stepped, stretch.ended - stepped + useful, stretch.ended]
+    causes = (Cause.EVALUATING_AND_SAVING, Cause.STEPPING, Cause.REDONE)
+    return [Interval(began, ended, cause) for (began, ended), cause in zip(pairwise(marks), causes, strict=True)]
+
+
+def _ends(begins: Sequence[float], last: float) -> list[float]:
+    """The end of each span: each ends as the next one begins."""
+    return [*begins[1:], last] if begins else []
+
+
+def _first_began(facts: GoodputInputs, membership: RankMembership) -> float:
+    own = (stretch.began for stretch in facts.stretches if stretch.generation == membership.generation)
+    without = next((moment for moment in (membership.first_step, membership.ended) if moment is not None), facts.now)
+    return next(own, without)
+
+
+def _last_done(facts: GoodputInputs) -> dict[int, float]:
+    """When each generation finished its last step, evaluation or save."""
+    done = {stretch.generation: stretch.ended for stretch in facts.stretches}
+    saved = {each.generation: each.saved for each in facts.memberships if each.saved is not None}
+    return {generation: max(ended, saved.get(generation, ended)) for generation, ended in done.items()}
+
+
+def _last_ended(facts: GoodputInputs, membership: RankMembership) -> float:
+    earlier = [stretch.ended for stretch in facts.stretches if stretch.generation < membership.generation]
+    return max(earlier, default=membership.started)
+
+
+# --- painting
+
+
+def disjoint(spans: Iterable[Interval]) -> list[Interval]:
+    """The spans in order of time, each cut to what the earlier ones leave, without empty ones."""
+    result: list[Interval] = []
+    free = -math.inf
+    for span in sorted(spans, key=lambda span: (span.began, span.ended)):
+        began = max(span.began, free)
+        if span.ended > began:
+            result.append(replace(span, began=began))
+            free = span.ended
+    return result
+
+
+def overlay(below: Sequence[Interval], above: Sequence[Interval]) -> list[Interval]:
+    """Paint `above` over `below`, within the bounds of `below`. Both are in order and disjoint."""
+    result: list[Interval] = []
+    first = 0
+    for span in below:
+        while first < len(above) and above[first].ended <= span.began:
+            first += 1
+        result += _painted(span, above, first)
+    return result
+
+
+def _painted(span: Interval, above: Sequence[Interval], first: int) -> list[Interval]:
+    pieces: list[Interval] = []
+    at = span.began
+    for index in range(first, len(above)):
+        top = above[index]
+        if top.began >= span.ended:
+            break
+        began, ended = max(top.began, at), min(top.ended, span.ended)
+        if began > at:
+            pieces.append(replace(span, began=at, ended=began))
+        pieces.append(replace(top, began=began, ended=ended))
+        at = ended
+    if at < span.ended:
+        pieces.append(replace(span, began=at))
+    return pieces

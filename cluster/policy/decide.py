@@ -1,0 +1,273 @@
+"""The life cycle of a job as one pure decision: from the facts about it to the next state, with the reason.
+
+`decide` never waits and never places: a job that needs slots says so through `wants_slots`, and the scheduler answers with
+a new generation. A generation that has *ended* only has ranks that are being stopped; its reports no longer move the job on.
+The consequences of a fault are decided in `recovery.py`, the ranks that a running gang gains and gives up in `elastic.py`.
+
+Deadlines, by state (in each the job leaves by itself or by the rule named here):
+    queued      none: a job may wait for slots for ever, and `pending` says what is missing
+    starting    START_SECONDS until every rank has joined, then a restart
+    running     none: a step may take as long as it takes; a dead rank, a lost node or a hang (`cluster.policy.hangs`) ends it;
+                BROKEN_SECONDS for a broken group of which every rank lives
+    recovering  their grace and STOP_SECONDS until the old ranks are gone; BACKLOG_SECONDS for their last saves; then none while waiting for slots; then START_SECONDS. A job
+                that closes up skips the first two: its survivors are the next generation
+    resizing    none while its members train on towards the step at which they change; ENTER_SECONDS from then on, after
+                 which they go on without the missing ones
+    stopping    PAUSE_SECONDS for a save, then the ranks are killed; their grace and STOP_SECONDS for everything else. A job that closes up
+                does so in a save too, and pauses afterwards
+    paused      none: the user decides
+A job with a time limit (`cluster.policy.time_limit`) leaves every state in which it holds slots as soon as that is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from paceline.cluster.policy import hangs, recovery, time_limit
+from paceline.cluster.policy.decisions import SAVING, Decision, Regroup, Stop, Transition
+from paceline.cluster.policy.rank_numbers import listed
+from paceline.cluster.policy.views import JobView
+from paceline.cluster.states import EndReason, Intent, JobState, RankState
+from paceline.training.link import FailureReport
+
+START_SECONDS = 120.0
+PAUSE_SECONDS = 120.0
+STOP_SECONDS = 60.0
+_EXIT_CODE_OF_SIGTERM = 128 + 15
+
+
+def decide(view: JobView, now: datetime) -> Decision | None:
+    """The next decision about a job; None: nothing to do yet."""
+    rule = _RULES.get(view.state)
+    return rule(view, now) if rule else None
+
+
+def wants_slots(view: JobView, now: datetime) -> bool:
+    """Whether a new generation of the job may be placed now."""
+    if view.desired is not Intent.RUN:
+        return False
+    if view.state is JobState.QUEUED:
+        return True
+    return view.state is JobState.RECOVERING and view.generation_ended and view.is_finished(now) and view.saves_are_known(now)
+
+
+def _queued(view: JobView, now: datetime) -> Decision | None:
+    if view.desired is Intent.CANCEL:
+        return Transition(JobState.CANCELLED, EndReason.CANCELLED, "cancelled before it was placed")
+    if view.desired is Intent.PAUSE:
+        return Transition(JobState.PAUSED, EndReason.PAUSED, "paused before it was placed")
+    return None
+
+
+def _starting(view: JobView, now: datetime) -> Decision | None:
+    ended = _obey_cancel(view) or _finished(view) or recovery.failed(view)
+    joining = _joined(view) or recovery.broken_group(view, now) or recovery.joiners_overdue(view, now)
+    return ended or joining or _pause_unjoined(view) or time_limit.reached_unjoined(view, now) or _start_overdue(view, now)
+
+
+def _running(view: JobView, now: datetime) -> Decision | None:
+    ended = _obey_cancel(view) or _finished(view) or recovery.failed(view) or recovery.broken_group(view, now)
+    return ended or _obey_pause(view) or time_limit.reached(view, now) or _requeue_for_resize(view)
+
+
+def _resizing(view: JobView, now: datetime) -> Decision | None:
+    """Decide about a job that changes its members, which are at work in the generation before, or on their way. No member is sent back,
+    and a pause comes once they have joined."""
+    stayers = replace(view, ranks=tuple(rank for rank in view.ranks if not rank.newcomer))
+    ended = _obey_cancel(view) or _finished(stayers) or recovery.failed(view)
+    return ended or _joined(view) or recovery.broken_group(view, now) or recovery.joiners_overdue(view, now)
+
+
+def _recovering(view: JobView, now: datetime) -> Decision | None:
+    if not view.generation_ended:
+        return _starting(view, now)
+    ended = _obey_cancel(view) or _obey_pause(view) or recovery.restart_is_futile(view, now)
+    return ended or time_limit.reached_unjoined(view, now) or _old_ranks_overdue(view, now)
+
+
+def _stopping(view: JobView, now: datetime) -> Decision | None:
+    intended = view.end_reason
+    if view.desired is Intent.CANCEL and intended in SAVING:
+        return Stop(EndReason.CANCELLED, "cancelled while it saved")
+    if intended in SAVING and not view.generation_ended:
+        return _saving(view, intended, now)
+    if view.is_finished(now):
+        return _conclude(view, "all its ranks are gone")
+    patience = view.grace_seconds + STOP_SECONDS
+    if view.in_state_longer_than(patience, now):
+        alive = sum(not rank.stopped for rank in view.ranks)
+        return _conclude(
+            view,
+            f"{alive} of {len(view.ranks)} ranks did not confirm their end within {patience:.0f} s; their slots stay taken until they do",
+        )
+    return None
+
+
+def _paused(view: JobView, now: datetime) -> Decision | None:
+    if view.desired is Intent.CANCEL:
+        return Transition(JobState.CANCELLED, EndReason.CANCELLED, "cancelled while paused")
+    if view.desired is Intent.RUN:
+        return Transition(JobState.QUEUED, None, "resumed")
+    return None
+
+
+_RULES: Mapping[JobState, Callable[[JobView, datetime], Decision | None]] = {
+    JobState.QUEUED: _queued,
+    JobState.STARTING: _starting,
+    JobState.RUNNING: _running,
+    JobState.RECOVERING: _recovering,
+    JobState.RESIZING: _resizing,
+    JobState.STOPPING: _stopping,
+    JobState.PAUSED: _paused,
+}
+
+
+def _obey_cancel(view: JobView) -> Decision | None:
+    if view.desired is Intent.CANCEL:
+        return Stop(EndReason.CANCELLED, "cancelled by its user")
+    return None
+
+
+def _obey_pause(view: JobView) -> Decision | None:
+    if view.desired is Intent.PAUSE:
+        why = f"paused by its user: its ranks {view.exit_description}"
+        return Stop(EndReason.PAUSED, why, stops_ranks=view.is_script)
+    return None
+
+
+def _requeue_for_resize(view: JobView) -> Decision | None:
+    """Send a job that cannot change its size while it runs back to the queue for another size, or for other nodes. The world of an
+    elastic script is decided along with all other gangs (`cluster.policy.script_worlds`)."""
+    if view.min_ranks is not None or not view.saves:
+        return None
+    if leaving := [rank for rank in view.ranks if rank.leaving]:
+        why = f"the node of rank {listed(leaving)} drains: its ranks {view.exit_description}, and the job waits for other slots"
+        return Stop(EndReason.PREEMPTED, why, stops_ranks=view.is_script)
+    if not view.is_elastic and view.target not in (None, len(view.ranks)):
+        why = f"it is to have {view.target} ranks, and has {len(view.ranks)}: they save and exit, and the job waits for other slots"
+        return Stop(EndReason.RESIZED, why)
+    return None
+
+
+def _pause_unjoined(view: JobView) -> Decision | None:
+    """Pause a job before every rank has joined: no step was taken, so there is nothing to save, and the ranks may wait for one that
+    never comes. Ranks from an earlier generation do have something to save: they join first."""
+    if view.desired is Intent.PAUSE and not any(rank.carried for rank in view.ranks):
+        return Stop(EndReason.PAUSED, "paused by its user before its first step", stops_ranks=True)
+    return None
+
+
+def _joined(view: JobView) -> Decision | None:
+    if view.ranks and all(rank.state is RankState.RUNNING for rank in view.ranks):
+        return Transition(JobState.RUNNING, None, f"all {len(view.ranks)} ranks of generation {view.generation} have joined")
+    return None
+
+
+def _finished(view: JobView) -> Decision | None:
+    if view.all_exited_with("completed"):
+        return Stop(EndReason.COMPLETED, f"all {len(view.ranks)} ranks have completed")
+    if view.ranks and not view.is_script and all(rank.state is RankState.EXITED and not rank.failed for rank in view.ranks):
+        return Stop(EndReason.PAUSED, "its ranks have saved and exited")
+    return None
+
+
+def _start_overdue(view: JobView, now: datetime) -> Decision | None:
+    if view.generation_since is None or now - view.generation_since < timedelta(seconds=START_SECONDS):
+        return None
+    missing = [rank for rank in view.ranks if rank.state is not RankState.RUNNING]
+    what = f"rank {listed(missing)} did not join within {START_SECONDS:.0f} s"
+    return recovery.restart_or_give_up(view, EndReason.START_TIMEOUT, what)
+
+
+def _old_ranks_overdue(view: JobView, now: datetime) -> Decision | None:
+    ended, patience = view.generation_ended_at, view.grace_seconds + STOP_SECONDS
+    if view.is_finished(now) or ended is None or now - ended < timedelta(seconds=patience):
+        return None
+    alive = [rank for rank in view.ranks if not rank.stopped]
+    why = f"rank {listed(alive)} of generation {view.generation} did not end within {patience:.0f} s"
+    return Stop(EndReason.STOP_TIMEOUT, why)
+
+
+def _saving(view: JobView, intended: EndReason, now: datetime) -> Decision | None:
+    """`intended`: what its ranks save for."""
+    if survivors := _close_up_to_save(view, now):
+        return survivors
+    if any(rank.failed for rank in view.ranks):
+        return _pause_without_saving(view, intended, *recovery.diagnose(view))
+    if found := hangs.verdict(view.ranks, slow_is_hung=view.slow_is_hung):
+        return _pause_without_saving(view, intended, EndReason.HANG, found.what)
+    overdue = view.in_state_longer_than(PAUSE_SECONDS, now)
+    if view.is_finished(now) or (overdue and all(rank.is_finished(now) for rank in view.ranks)):
+        return _saved(view)
+    if overdue:
+        return _pause_without_saving(view, intended, EndReason.STOP_TIMEOUT, f"its ranks did not save within {PAUSE_SECONDS:.0f} s")
+    return None
+
+
+def _close_up_to_save(view: JobView, now: datetime) -> Regroup | None:
+    """Let the survivors save for all ranks, as a running job would close up; the pause follows once they have joined. Not after a rank
+    that has exited well, since that left a whole checkpoint of this very step, and not where the survivors would go back to a checkpoint
+    only to save it again."""
+    if any(rank.outcome in ("paused", "completed") for rank in view.ranks):
+        return None
+    running = replace(view, state=JobState.RUNNING)
+    decision = recovery.failed(running) or recovery.broken_group(running, now)
+    return decision if isinstance(decision, Regroup) and decision.members.whole else None
+
+
+def _saved(view: JobView) -> Transition:
+    if view.all_exited_with("completed"):
+        return Transition(JobState.COMPLETED, EndReason.COMPLETED, "it completed before it could be paused")
+    return _conclude(view, "saved; its slots are free")
+
+
+def _pause_without_saving(view: JobView, intended: EndReason, reason: EndReason, what: str) -> Stop:
+    """Pause after a crash while saving: it costs a restart and the steps since the newest checkpoint, but not the pause. To run again
+    only to save at that checkpoint would end at the same step."""
+    if intended is EndReason.TIME_LIMIT:
+        return time_limit.could_not_save(what)
+    if reason in recovery.PERMANENT_REASONS or view.restarts >= view.max_restarts:
+        return Stop(reason, f"{what} while it was being paused, and no restart is left")
+    why = f"{what} while it was being paused; when resumed it continues from its newest checkpoint"
+    return Stop(intended, why, counts_as_restart=True)
+
+
+def _conclude(view: JobView, why: str) -> Transition:
+    """Keep the end reason set when stopping began, unless it rested on a victim's report alone and a better report has come. A script
+    that was to save may have completed instead."""
+    reason = view.end_reason or EndReason.STOP_TIMEOUT
+    if view.is_script and reason in SAVING:
+        if view.all_exited_with("completed"):
+            return Transition(JobState.COMPLETED, EndReason.COMPLETED, "it completed before its ranks could be stopped")
+        why = _unsaved(view) or why
+    to = _ENDS.get(reason, JobState.FAILED)
+    if reason is EndReason.RANK_CRASHED and any(rank.failed for rank in view.ranks):
+        reason, why = recovery.diagnose(view)
+    return Transition(to, None if to is JobState.QUEUED else reason, why)
+
+
+def _unsaved(view: JobView) -> str:
+    """The ranks of a script that did more than end at SIGTERM, and what that means, as text; empty where all ended plainly. A rank that
+    was dragged down by another rank's end had nothing to save by itself."""
+    found = [rank for rank in view.ranks if rank.failed and rank.failure is not None and not _exited_on_sigterm(rank.failure)]
+    if not found:
+        return ""
+    said = "; ".join(f"rank {rank.rank}: {rank.failure.message}" for rank in found if rank.failure is not None)
+    return f"{said}; what had not been saved may be lost"
+
+
+def _exited_on_sigterm(failure: FailureReport) -> bool:
+    """Whether an exit code stands for the signal: a shell, or another program that starts the script, turns a signal into an exit code."""
+    by_sigterm = failure.signal == "SIGTERM" or failure.exit_code == _EXIT_CODE_OF_SIGTERM
+    return failure.kind == "peer_lost" or (failure.ordered and by_sigterm)
+
+
+_ENDS: Mapping[EndReason, JobState] = {
+    EndReason.COMPLETED: JobState.COMPLETED,
+    EndReason.CANCELLED: JobState.CANCELLED,
+    EndReason.PAUSED: JobState.PAUSED,
+    EndReason.PREEMPTED: JobState.QUEUED,
+    EndReason.RESIZED: JobState.QUEUED,
+}

@@ -1,0 +1,72 @@
+"""Finds the culprit of a failure: the rank that broke, and the ranks that it dragged down."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from paceline.cluster.states import EndReason
+from paceline.training.link import FailureReport
+
+#: Of a rank that ended with exit code 0 and took its part in the others' communication with it.
+LEFT_EARLY = "ended with code 0 while other ranks still communicated with it; all ranks must take the same number of steps"
+#: Of a rank beside the culprit: dragged down by it, of the same failure, or of another one of its own.
+Share = Literal["victim", "same", "also"]
+#: Kinds of failure that no other rank's end brings about.
+_BY_ITSELF = frozenset({"exception", "out_of_memory", "invalid_input", "checkpoint_failed", "loss_not_finite", "loss_spike", "rolled_back"})
+_OF_A_DEVICE = re.compile(r"CUDA|NCCL|cuDNN|device-side|uncorrectable|hardware", re.IGNORECASE)
+_REASONS: Mapping[str, EndReason] = {
+    "out_of_memory": EndReason.OUT_OF_MEMORY,
+    "invalid_input": EndReason.INVALID_INPUT,
+    "checkpoint_failed": EndReason.CHECKPOINT_FAILED,
+    "loss_not_finite": EndReason.LOSS_NOT_FINITE,
+    "loss_spike": EndReason.LOSS_SPIKE,
+    "rolled_back": EndReason.ROLLED_BACK,
+}
+
+
+def root_cause(reports: Sequence[FailureReport]) -> tuple[FailureReport | None, tuple[FailureReport, ...]]:
+    """The culprit and its victims, the victims by rank.
+
+    A rank that only lost a peer, or ended because its agent ordered it, is a victim: no clocks are compared for that, which may
+    differ between machines. Of the others the one that died first is the culprit; a report without a time (0.0: the rank left no
+    report) counts as later than one with a time. Where all are victims the first of them stands for the unknown cause."""
+    if not reports:
+        return None, ()
+    culprit = min(reports, key=_suspicion)
+    victims = sorted((report for report in reports if report is not culprit), key=lambda report: report.rank)
+    return culprit, tuple(victims)
+
+
+def is_victim(report: FailureReport) -> bool:
+    """Whether a rank failed because of another. An exception of its own after the order to end is still its own."""
+    return report.kind == "peer_lost" or (report.ordered and report.kind in ("signal", "exit"))
+
+
+def share_of(report: FailureReport, culprit: FailureReport) -> Share:
+    """The relation of another rank's end to the culprit's."""
+    if is_victim(report) or report.kind not in _BY_ITSELF:
+        return "victim"
+    return "same" if (report.exception, report.message) == (culprit.exception, culprit.message) else "also"
+
+
+def left_early(reports: Sequence[FailureReport], completed: Sequence[int]) -> int | None:
+    """The rank that completed while other ranks still needed it: the first of `completed`, where the failures only say that they lost a
+    peer. None where another rank is the culprit."""
+    only_victims = all(report.kind == "peer_lost" for report in reports)
+    return min(completed) if completed and reports and only_victims else None
+
+
+def would_repeat(culprit: FailureReport) -> bool:
+    """Whether the failure would come again after a restart. An exception of the code itself comes again wherever its micro-batch is
+    computed, since nothing in a step depends on the rank; one that a device or a driver raised does not."""
+    return culprit.kind == "exception" and not _OF_A_DEVICE.search(culprit.message)
+
+
+def end_reason_of(culprit: FailureReport) -> EndReason:
+    return _REASONS.get(culprit.kind, EndReason.RANK_CRASHED)
+
+
+def _suspicion(report: FailureReport) -> tuple[bool, bool, float, int]:
+    return (is_victim(report), report.time <= 0.0, report.time, report.rank)

@@ -1,0 +1,142 @@
+"""The next step of every running gang: the whole queue and all gangs at once, since they share the free slots.
+
+The queue comes first, with the slots that it reserves; then every gang up to its target, with its spares; slots that are left go to gangs
+that may grow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from paceline.cluster.policy.decisions import GangChange
+from paceline.cluster.policy.elastic import RunningGang, SlotAssignment, given_up, kept, missing, next_change, retry_at, superfluous
+from paceline.cluster.policy.extension import Extension, explain, extend
+from paceline.cluster.policy.placement import NodeShare, NodeView, Placement, PlacementReason, Request, Room, place
+from paceline.cluster.policy.rank_numbers import listed
+from paceline.cluster.policy.script_worlds import next_world
+
+
+@dataclass(frozen=True)
+class Step:
+    """The next step of one gang: a new membership, or else the slots that it gets for parked ranks, the parked ranks that are released,
+    and why it has no more."""
+
+    job_id: str
+    change: GangChange | None = None
+    new_slots: tuple[NodeShare, ...] = ()
+    why: str = ""
+    released: tuple[int, ...] = ()
+    lacks: PlacementReason | None = None
+    rests: bool = False  # there is something to do later, without anything else changing
+
+
+def next_steps(
+    gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime, *, restarting: bool = False
+) -> list[Step]:
+    """The next step of each gang, served in the order of `gangs`; elastic scripts last, and one at a time. `restarting`: a script is on
+    its way to another world already."""
+    living = _living_steps([gang for gang in gangs if gang.request is None], waiting, nodes, now)
+    busy = restarting or any(step.new_slots for step in living)
+    return [*living, *_script_steps([gang for gang in gangs if gang.request is not None], waiting, nodes, now, busy=busy)]
+
+
+def _script_steps(
+    gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime, *, busy: bool
+) -> list[Step]:
+    """The steps of elastic scripts. `busy`: another gang is about to take slots, so that free ones may not be free for long."""
+    found: list[Step] = []
+    for gang in gangs:
+        assert gang.request is not None
+        world = next_world(gang, gang.request, waiting, nodes, now)
+        withheld = busy and world.change is not None
+        busy = busy or world.change is not None
+        found.append(Step(gang.job_id, None if withheld else world.change, lacks=world.lacks, rests=world.rests or withheld))
+    return found
+
+
+def _living_steps(gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime) -> list[Step]:
+    """The steps of gangs whose ranks come and go while they run."""
+    yielding = gangs_to_shrink(gangs, waiting, nodes)
+    gangs = [replace(gang, yields=gang.job_id in yielding) for gang in gangs]
+    room = Room(nodes)
+    place(waiting, nodes, room)
+    due = [extend(_extension(gang, gang.target), nodes, room) for gang in gangs]
+    more = [extend(_extension(gang, gang.limit, found), nodes, room) for gang, found in zip(gangs, due, strict=True)]
+    return [_step(gang, found, extra, nodes, now) for gang, found, extra in zip(gangs, due, more, strict=True)]
+
+
+def _extension(gang: RunningGang, size: int, found: Sequence[NodeShare] = ()) -> Extension:
+    held = Counter([process.node_id for process in (*gang.members, *gang.parked)] + [share.node_id for share in found])
+    return Extension(gang.job_id, missing(gang, size) - len(found), gang.slots_per_node, gang.device, held)
+
+
+def _step(gang: RunningGang, due: tuple[NodeShare, ...], more: tuple[NodeShare, ...], nodes: Sequence[NodeView], now: datetime) -> Step:
+    new_slots = () if given_up(gang.join_failures) else (*due, *more)
+    change = next_change(gang, len(new_slots), now)
+    if change is not None:
+        return Step(gang.job_id, change)
+    released = tuple(process.rank for process in superfluous(gang))
+    again = retry_at(gang.join_failures)
+    if again is not None and now < again:
+        return Step(gang.job_id, released=released, lacks=_join_failed(gang, again) if due else _lacks(gang, due, nodes))
+    return Step(gang.job_id, new_slots=new_slots, why=_why(gang), released=released, lacks=_lacks(gang, due, nodes))
+
+
+def _why(gang: RunningGang) -> str:
+    again = (
+        f"; attempt {len(gang.join_failures) + 1}, the last one ended because: {gang.join_failures[-1].why}" if gang.join_failures else ""
+    )
+    return f"{distance_to_target(gang)}{again}"
+
+
+def _lacks(gang: RunningGang, found: Sequence[NodeShare], nodes: Sequence[NodeView]) -> PlacementReason | None:
+    wanted = _extension(gang, gang.target)
+    if wanted.slots <= len(found):
+        return None
+    reason = explain(wanted, nodes, len(found))
+    return replace(reason, text=f"{distance_to_target(gang)}; {reason.text}")
+
+
+def _join_failed(gang: RunningGang, again: datetime) -> PlacementReason:
+    last = gang.join_failures[-1]
+    text = (
+        f"{distance_to_target(gang)}; {len(gang.join_failures)} that were to join ended before they could, the last one because: {last.why}"
+    )
+    when = f"{again.isoformat(timespec='seconds')}"
+    return PlacementReason("cannot_join", text, next_step=f"tried again at {when}; read the logs of the rank that ended")
+
+
+def distance_to_target(gang: RunningGang) -> str:
+    """How far the gang is from what it should be, for a sentence."""
+    if len(gang.members) < gang.target:
+        return f"runs with {len(gang.members)} of {gang.target} ranks"
+    if gang.leaving:
+        return f"the node of rank {listed(gang.leaving)} drains"
+    if missing(gang, gang.target) == 0:
+        return f"runs with {len(gang.members)} of at most {gang.limit} ranks"
+    return f"has {max(0, len(gang.members) + len(gang.pool) - gang.target)} of {gang.spares} spares"
+
+
+def gangs_to_shrink(gangs: Sequence[RunningGang], waiting: Sequence[Request], nodes: Sequence[NodeView]) -> frozenset[str]:
+    """The gangs whose extra ranks keep a waiting job from its slots: the first of them alone if that is enough, else all."""
+    extras = {gang.job_id: found for gang in gangs if (found := _beyond_target(gang))}
+    for job_id, new_slots in extras.items():
+        if _fits_any(waiting, nodes, new_slots):
+            return frozenset({job_id})
+    everything = [process for new_slots in extras.values() for process in new_slots]
+    return frozenset(extras) if everything and _fits_any(waiting, nodes, everything) else frozenset()
+
+
+def _beyond_target(gang: RunningGang) -> list[SlotAssignment]:
+    stay = kept(gang, gang.target)
+    parked = gang.pool[max(0, gang.target + gang.spares - len(stay)) :]
+    return [*(process for process in gang.staying if process not in stay), *parked]
+
+
+def _fits_any(waiting: Sequence[Request], nodes: Sequence[NodeView], freed: Sequence[SlotAssignment]) -> bool:
+    given: Mapping[str, list[int]] = {node.id: [process.slot for process in freed if process.node_id == node.id] for node in nodes}
+    emptier = [NodeView(n.id, n.name, n.device, n.slots, tuple(sorted({*n.free, *given[n.id]})), n.schedulable) for n in nodes]
+    return any(isinstance(verdict, Placement) for verdict in place(waiting, emptier))

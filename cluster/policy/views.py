@@ -1,0 +1,135 @@
+"""The facts about a job, as the pure policies read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from paceline.cluster.policy.hangs import HangVerdict
+from paceline.cluster.states import EndReason, Intent, JobState, RankState
+from paceline.training.link import FailureReport, Outcome, Stalled
+from paceline.training.spec.amounts import written_time
+from paceline.training.spec.strategy import REPLICAS, Parallelism
+
+#: How long an exited rank's last metrics, logs and checkpoint records are waited for before the job moves on without them.
+DRAIN_SECONDS = 10.0
+#: The same before a job starts again, while the rank's node says that it is behind with its reports: a checkpoint may be among them.
+BACKLOG_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class RankView:
+    """The facts about one rank of the job's newest generation."""
+
+    rank: int
+    state: RankState
+    updated_at: datetime
+    outcome: Outcome | None = None
+    failure: FailureReport | None = None
+    drained: bool = False
+    started: bool = True  # a process was forked for it
+    carried: bool = False  # its process comes from an earlier generation
+    newcomer: bool = False  # it was parked until this generation: it has no part in what was trained before
+    reachable: bool = True  # its agent is connected
+    leaving: bool = False  # its node drains
+    suspended: bool = False  # its process is stopped by a signal
+    stall: Stalled | None = None  # what it is at for too long
+    behind: bool = False  # its node has reports that have not been sent
+
+    @property
+    def stopped(self) -> bool:
+        return self.state in (RankState.EXITED, RankState.LOST)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the rank failed. An exit without a report is a failure too: only a rank's own report makes it anything else. A rank
+        that was stopped before it was started has not failed."""
+        if self.state is RankState.EXITED:
+            return self.started and self.outcome not in ("completed", "paused", "released")
+        return self.state is RankState.LOST
+
+    @property
+    def broken(self) -> bool:
+        """Whether the rank is alive, has lost its peers and waits for a place in the next generation."""
+        return not self.stopped and self.failure is not None
+
+    def is_finished(self, now: datetime) -> bool:
+        """Whether the rank is stopped, and all it left behind is stored or has been waited for long enough."""
+        if self.state is RankState.EXITED:
+            return self.drained or now - self.updated_at >= timedelta(seconds=DRAIN_SECONDS)
+        return self.stopped
+
+    def saves_are_known(self, now: datetime) -> bool:
+        """Whether all saves of the rank are known, or have been waited for long enough."""
+        waits = self.state is RankState.EXITED and not self.drained and self.behind and self.reachable
+        return not waits or now - self.updated_at >= timedelta(seconds=BACKLOG_SECONDS)
+
+
+@dataclass(frozen=True)
+class PolicyStop:
+    """Why its user's policy ends a job."""
+
+    reason: EndReason
+    what: str
+    step: int
+
+
+@dataclass(frozen=True)
+class JobView:
+    state: JobState
+    desired: Intent
+    end_reason: EndReason | None
+    state_since: datetime
+    generation: int
+    generation_since: datetime | None  # when it was placed
+    generation_ended_at: datetime | None  # since then its ranks are to stop: the job stops, or a newer generation follows
+    restarts: int
+    max_restarts: int
+    ranks: tuple[RankView, ...] = ()  # the members of `generation`
+    parked: tuple[RankView, ...] = ()  # its ranks without a place: no part of what it does, but they hold slots
+    min_ranks: int | None = None  # the fewest survivors that go on by themselves; None: the job does not close up
+    plan: Parallelism = REPLICAS  # how its world is cut: which sizes it may have, and which rank holds what
+    target: int | None = None  # how many members it should have; None: as many as it has
+    silence: HangVerdict | None = None  # why a script that has fallen quiet is to end
+    slow_is_hung: bool = False  # the user has said how long a step may take
+    is_elastic: bool = False  # a script that is started again with another world when nodes are lost or come back
+    is_script: bool = False  # its ranks are told to end by SIGTERM alone
+    stop: PolicyStop | None = None  # by its user's policy, whatever its ranks say
+    saves: bool = True  # its ranks save when they are told to end, and can be started again; not those of a script that does not say so
+    grace_seconds: float = 0.0  # how long its ranks may take to end once they are told to
+    time_limit: float | None = None  # seconds that it may hold slots
+    ran_before: float = 0.0  # seconds that the generations before the one under way held slots
+
+    @property
+    def generation_ended(self) -> bool:
+        return self.generation_ended_at is not None
+
+    @property
+    def size(self) -> int:
+        """How many members the job should have."""
+        return self.target or len(self.ranks)
+
+    @property
+    def exit_description(self) -> str:
+        """The actions of its ranks when they are to end, for a sentence."""
+        if not self.is_script:
+            return "save and exit"
+        return f"get SIGTERM, and {written_time(self.grace_seconds)} to save and exit"
+
+    def ran_seconds(self, now: datetime) -> float:
+        """How long the job has held slots, over all generations."""
+        if self.generation_since is None or self.generation_ended:
+            return self.ran_before
+        return self.ran_before + max(0.0, (now - self.generation_since).total_seconds())
+
+    def is_finished(self, now: datetime) -> bool:
+        return all(rank.is_finished(now) for rank in (*self.ranks, *self.parked))
+
+    def saves_are_known(self, now: datetime) -> bool:
+        return all(rank.saves_are_known(now) for rank in self.ranks)
+
+    def all_exited_with(self, outcome: Outcome) -> bool:
+        return bool(self.ranks) and all(rank.state is RankState.EXITED and rank.outcome == outcome for rank in self.ranks)
+
+    def in_state_longer_than(self, seconds: float, now: datetime) -> bool:
+        return now - self.state_since >= timedelta(seconds=seconds)

@@ -1,0 +1,117 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useMemo } from "react";
+import { Panel } from "@/components/ui/Panel";
+import { ArtifactsPanel } from "@/features/artifacts/components/ArtifactsPanel";
+import { CheckpointsPanel } from "@/features/checkpoints/components/CheckpointsPanel";
+import { Timeline } from "@/features/events/components/Timeline";
+import { GoodputPanel } from "@/features/goodput/components/GoodputPanel";
+import { IncidentsPanel } from "@/features/incidents/components/IncidentsPanel";
+import { GenerationsTable, RanksTable } from "@/features/jobs/components/RanksTable";
+import { SpecView } from "@/features/jobs/components/SpecView";
+import type { LogFilter } from "@/features/logs/api/logs";
+import { LogPanel } from "@/features/logs/components/LogPanel";
+import { lossUnitOf } from "@/features/metrics/catalog";
+import { Charts } from "@/features/metrics/components/Charts";
+import type { MetricsFeed } from "@/features/metrics/useMetricsFeed";
+import { PerformancePanel } from "@/features/performance/components/PerformancePanel";
+import { SamplesPanel } from "@/features/samples/components/SamplesPanel";
+import { StacksPanel } from "@/features/stacks/components/StacksPanel";
+import type { Incident, Job } from "@/lib/types";
+import type { JobSearch, Tab } from "../search";
+import { marksOf } from "./jobMarks";
+
+const PRINTED =
+  "Read from printed lines, because the script reports no numbers through paceline.log or event files. Only steps that its log shows are here.";
+
+interface ContentProps {
+  tab: Tab;
+  job: Job;
+  incidents: readonly Incident[];
+  feed: MetricsFeed;
+  search: JobSearch;
+  change(part: Partial<JobSearch>): void;
+  live: boolean;
+}
+
+/** What the chosen tab of a job shows. */
+export function JobTabContent({ tab, job, incidents, feed, search, change, live }: ContentProps) {
+  const navigate = useNavigate();
+  const marks = useMemo(() => marksOf(job, incidents), [job, incidents]);
+  switch (tab) {
+    case "curves":
+      return (
+        <Charts
+          feed={feed}
+          view={search}
+          world={job.world_size}
+          lossUnit={lossUnitOf(job)}
+          marking={{ marks, onOpen: ({ kind }) => change({ tab: kind === "incident" ? "incidents" : "ranks" }) }}
+          live={live}
+          waitingFor={waitingFor(job, live)}
+          note={job.printed_curves ? PRINTED : undefined}
+          onView={change}
+        />
+      );
+    case "performance":
+      return (
+        <div className="stack">
+          <PerformancePanel job={job} />
+          <ArtifactsPanel job={job} />
+        </div>
+      );
+    case "incidents":
+      return (
+        <div className="stack">
+          <IncidentsPanel job={job} />
+          <GoodputPanel job={job} />
+          <SamplesPanel job={job} />
+        </div>
+      );
+    case "logs":
+      return (
+        <LogPanel
+          jobId={job.id}
+          world={job.world_size}
+          live={live}
+          filter={{ rank: search.logRank, level: search.level, q: search.q, line: search.line }}
+          onFilter={(filter) => change(logSearch(filter))}
+        />
+      );
+    case "ranks":
+      return (
+        <div className="stack">
+          <Panel title="Ranks" flush>
+            <RanksTable ranks={job.ranks ?? []} live={live} script={job.spec?.script != null} />
+          </Panel>
+          <StacksPanel job={job} />
+          <Panel title="Generations" flush>
+            <GenerationsTable generations={job.generations ?? []} live={live} />
+          </Panel>
+        </div>
+      );
+    case "checkpoints":
+      return (
+        <CheckpointsPanel
+          job={job}
+          onRestored={(jobId) => void navigate({ to: "/jobs/$jobId", params: { jobId }, search: {} })}
+        />
+      );
+    case "timeline":
+      return <Timeline jobId={job.id} />;
+    case "spec":
+      return <SpecView job={job} />;
+  }
+}
+
+function waitingFor({ data_removal: removal, spec }: Job, live: boolean): string {
+  if (removal) return "The points and curves of this job were deleted.";
+  if (spec?.script != null)
+    return `The script ${live ? "has reported" : "reported"} no steps. Call paceline.log(step, loss=...) in it to get live curves.`;
+  return live ? "Curves appear after the first step." : "The job ended before its first step.";
+}
+
+/** The charts and the logs each have a rank: in the URL they need two names. */
+function logSearch(filter: Partial<LogFilter>): Partial<JobSearch> {
+  const { rank, ...rest } = filter;
+  return "rank" in filter ? { ...rest, logRank: rank } : rest;
+}

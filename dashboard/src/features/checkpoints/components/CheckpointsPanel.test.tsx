@@ -1,0 +1,58 @@
+import { screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import { checkpoint, page } from "@/testing/fixtures";
+import { mockApi, ok } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+describe("the checkpoints of a job", () => {
+  it("names what depends on a checkpoint before deleting it, and confirms it", async () => {
+    const seen = mockApi({
+      "GET /api/v1/checkpoints/jobs/job1": () =>
+        ok(page([checkpoint({ used_by: [{ job_id: "job9", job_name: "gpt-again" }] })])),
+      "DELETE /api/v1/checkpoints/c1": () => ok(checkpoint({ state: "deleting" }), 202),
+    });
+    renderApp("/jobs/job1?tab=checkpoints");
+    await userEvent.click(await screen.findByRole("button", { name: "Delete the checkpoint of step 100" }));
+    const dialog = await screen.findByRole("dialog");
+    expect(dialog).toHaveTextContent("1 unfinished job started from it: gpt-again");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Delete checkpoint" }));
+    await waitFor(() =>
+      expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("confirm")).toBe("true"),
+    );
+  });
+
+  it("says what a save cost the steps around it, and nothing where it is unknown", async () => {
+    mockApi({
+      "GET /api/v1/checkpoints/jobs/job1": () =>
+        ok(
+          page([
+            checkpoint(),
+            checkpoint({ id: "c0", step: 50, stall_seconds: null, write_seconds: null, slowdown: null }),
+          ]),
+        ),
+    });
+    renderApp("/jobs/job1?tab=checkpoints");
+    const told = (await screen.findByRole("button", { name: "Delete the checkpoint of step 100" })).closest("tr")!;
+    expect(told).toHaveTextContent("12 ms");
+    expect(told).toHaveTextContent("0.41 s, steps 1.07× as long");
+    expect(
+      screen.getByRole("button", { name: "Delete the checkpoint of step 50" }).closest("tr"),
+    ).not.toHaveTextContent("×");
+  });
+
+  it("confirms what the dialog said of a pinned checkpoint, which the coordinator would otherwise refuse for ever", async () => {
+    const seen = mockApi({
+      "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint({ pinned: true, latest: false })])),
+      "DELETE /api/v1/checkpoints/c1": () => ok(checkpoint({ state: "deleting" }), 202),
+    });
+    renderApp("/jobs/job1?tab=checkpoints");
+    await userEvent.click(await screen.findByRole("button", { name: "Delete the checkpoint of step 100" }));
+    const dialog = await screen.findByRole("dialog");
+    expect(dialog).toHaveTextContent("It is pinned.");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Delete checkpoint" }));
+    await waitFor(() =>
+      expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("confirm")).toBe("true"),
+    );
+  });
+});

@@ -1,0 +1,29 @@
+import { describe, expect, it } from "vitest";
+import { jobSummary } from "@/testing/fixtures";
+import { percentDone, shareOfBar } from "./jobs";
+
+describe("a progress bar", () => {
+  const { progress } = jobSummary();
+  it.each([
+    ["running", 100, 25, 0.25],
+    ["completed", 100, 100, 1],
+    ["completed", null, 25, 1],
+    ["running", null, 25, null],
+    ["failed", null, 25, null],
+  ] as const)("of a %s job of %s steps, %d of them done", (state, total_steps, step, expected) => {
+    expect(shareOfBar({ state, progress: { ...progress, step, total_steps } })).toBe(expected);
+  });
+});
+
+describe("the share done in words", () => {
+  const { progress } = jobSummary();
+  it.each([
+    [250_000, 249_490, "99%"],
+    [250_000, 250_000, "100%"],
+    [100, 29, "29%"],
+    [3, 1, "33%"],
+    [null, 25, undefined],
+  ] as const)("of %s steps, %d of them done, is rounded down", (total_steps, step, expected) => {
+    expect(percentDone({ ...progress, step, total_steps })).toBe(expected);
+  });
+});

@@ -1,0 +1,129 @@
+"""What a training script imports to be seen, and to train on many ranks.
+
+import paceline
+
+print(paceline.world().rank)
+paceline.log(step, loss=loss.item())
+trainer = paceline.Trainer(model, strategy="fsdp")  # a loop of one's own
+
+def make_task(spec):  # or a loop of Paceline's, for an entrypoint
+    return paceline.Task(model=model, train=dataset, loss=loss)
+
+run = paceline.init(project="digits", config={"lr": 0.1})  # for scripts that were written for wandb
+paceline.log({"train/loss": loss.item()})
+paceline.finish()
+
+Works in a job, under torchrun, and as a world of one where nothing says otherwise. `paceline.integrations` has callbacks for frameworks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from paceline.distributed.env import Position
+    from paceline.parallelism.pipelines.chain import Unit
+    from paceline.tracking import Fields, Run, finish, init
+    from paceline.training.own_loop.trainer import Trainer
+    from paceline.training.spec.job import JobSpec
+    from paceline.training.task import Batch, Dataset, Loss, Stream, Task
+
+    run: Run | None
+    config: Fields
+    summary: Fields
+
+#: Where each name is made. Imported when it is first used: the command line and the coordinator import this package too, and neither needs torch.
+_HOMES = {
+    "paceline.distributed.env": ("Position",),
+    "paceline.parallelism.pipelines.chain": ("Unit",),
+    "paceline.tracking": ("Run", "finish", "init"),
+    "paceline.training.own_loop.trainer": ("Trainer",),
+    "paceline.training.spec.job": ("JobSpec",),
+    "paceline.training.task": ("Batch", "Dataset", "Loss", "Stream", "Task"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_OF_THE_RUN = frozenset({"config", "run", "summary"})
+
+__all__ = [
+    "Batch",
+    "Dataset",
+    "JobSpec",
+    "Loss",
+    "Position",
+    "Run",
+    "Stream",
+    "Task",
+    "Trainer",
+    "Unit",
+    "finish",
+    "init",
+    "log",
+    "world",
+]
+
+
+@overload
+def log(step: int, /, **values: float) -> None: ...
+
+
+@overload
+def log(data: Mapping[str, Any], /, step: int | None = None, commit: bool | None = None) -> None: ...
+
+
+def log(*place: Any, **values: Any) -> None:
+    """Record values as measured at a step; they become live curves of the job. Never blocks. Call it from the rank's own process.
+
+    `log(step, loss=0.5)`: `step` is an integer from 0 up; integers of numpy and torch count. Values are single numbers: float, int, or a
+    numpy or torch scalar (reading one that is on a GPU waits for the GPU). NaN and the infinities are kept. Raises TypeError or ValueError for
+    anything else, and for names that the trainer records itself. Names over `monitoring.points.MAX_NAMES` are dropped and told once.
+
+    `log({"train/loss": 0.5}, step=None, commit=None)`: as `wandb.log`, see `paceline.tracking.Run.log`.
+
+    Outside a job the values are printed.
+    """
+    given = place[0] if place else values.get("data")
+    if isinstance(given, Mapping):
+        _log_data(*place, **values)
+    else:
+        _log_step(*place, **values)
+
+
+def _log_data(data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **ignored: Any) -> None:
+    from paceline.tracking import current
+
+    current.get_or_begin().log(data, step, commit, **ignored)
+
+
+def _log_step(*place: Any, **values: Any) -> None:
+    from paceline.recording import record
+
+    if len(place) > 1 or (place and "step" in values) or not (place or "step" in values):
+        raise TypeError("paceline.log takes one step and named values, log(step, loss=0.5), or a mapping, log({'loss': 0.5}, step=step)")
+    record(place[0] if place else values.pop("step"), values)
+
+
+def world() -> Position:
+    """Return this rank's position: rank, world size and so on; a world of one outside a job."""
+    from paceline.distributed.env import position
+
+    return position()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        found = globals()[name] = getattr(import_module(_HOME[name]), name)
+        return found
+    if name in _OF_THE_RUN:  # of the one that was begun last
+        from paceline.tracking import current
+
+        return current.run if name == "run" else getattr(current.get_or_begin(), name)
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}: of wandb it has init, log, finish, run, config and summary; images, tables and "
+        "artifacts have no place here"
+    )
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_OF_THE_RUN})

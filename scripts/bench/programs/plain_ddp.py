@@ -1,0 +1,64 @@
+"""A plain DDP program, for `scripts.bench.scripts`: the same file under Paceline and under torchrun. Knows nothing of Paceline.
+
+    plain_ddp.py STEPS [FAULT]
+
+Rank 0 prints `first step at T` (seconds since the epoch) and `STEPS steps in S s`. FAULT strikes rank 1 after five steps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+WARM_UP, FAULT_AFTER = 5, 5
+
+
+def fail(fault: str) -> None:
+    match fault:
+        case "exception":
+            raise ValueError("labels out of range: got 12, expected < 10")
+        case "early":
+            sys.exit(0)
+        case "exit":
+            os._exit(3)
+        case "segfault":
+            ctypes.string_at(0)
+        case "memory":
+            torch.empty(1 << 50)
+        case "killed" if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+            print(f"killed at {time.time()}", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(steps: int, fault: str) -> None:
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs, leads = torch.randn(64, 512), dist.get_rank() == 0
+    began = 0.0
+    for step in range(WARM_UP + steps):
+        optimizer.zero_grad()
+        model(inputs).pow(2).mean().backward()
+        optimizer.step()
+        if step == 0 and leads:
+            print(f"first step at {time.time()}", flush=True)
+        if step == WARM_UP - 1:
+            began = time.monotonic()
+        if step == FAULT_AFTER and dist.get_rank() == 1:
+            fail(fault)
+    if leads:
+        print(f"{steps} steps in {time.monotonic() - began} s", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")

@@ -1,0 +1,174 @@
+"""Write cli/api_types.py: what the command line reads of the API's answers, as msgspec Structs, from dashboard/openapi.json.
+
+    .venv/bin/python -m scripts.generate_cli_types      (a part of `make generate`)
+
+The document says what today's coordinator sends. A command line also talks to older and newer ones, so its types ask for less: a field that is
+not in READ may be missing and is then empty, a field that they do not have is ignored, and words of an enumeration are plain strings.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from scripts.steps import ROOT
+
+DOCUMENT = ROOT / "dashboard" / "openapi.json"
+BIN = Path(sys.executable).parent
+TYPES = ROOT / "cli" / "api_types.py"
+
+Schema = dict[str, Any]
+
+#: The schemas that the command line reads, each with the fields without which it cannot do. What it does not read is `Any`.
+READ = {
+    "Artifact": "id rank generation first_step last_step state bytes created_at",
+    "AxisTraffic": "axis rank bytes_per_step",
+    "BadLoss": "what done",
+    "Bubble": "formula text",
+    "Checkpoint": "id step state bytes best latest pinned created_at",
+    "Comparison": "text same_run",
+    "ComparisonReport": "items",
+    "DataRemoval": "state asked_by",
+    "DiskState": "free_bytes total_bytes low_bytes low",
+    "Failure": "kind rank node_name message",
+    "Generation": "generation world_size started_at",
+    "Goodput": "text wall_seconds",
+    "HangNotice": "since message",
+    "Incident": "id outcome what why done step fault_at age_seconds",
+    "Job": "id name state desired progress world_size generation restarts created_at strategy",
+    "JobProgress": "",
+    "JobStacks": "summary ranks",
+    "LogEntry": "seq rank time level text",
+    "LogPage": "items next_after",
+    "MemoryEstimate": "total",
+    "MetricComparison": "name compared equal",
+    "Node": "id name state device slots address",
+    "PeakMemory": "rank bytes",
+    "Performance": "steps mfu",
+    "Phase": "name seconds",
+    "Plan": "plan_hash world_size strategy",
+    "PlanChoice": "asked why assumed budget_bytes chosen",
+    "PlanOption": "name memory_bytes step_seconds",
+    "PlannedStage": "place layers",
+    "ProfileRequest": "id ranks state",
+    "Rank": "rank node_name slot state",
+    "RankPlacement": "rank node_name slot",
+    "RankStacks": "rank node_name state differs summary",
+    "Reason": "code text",
+    "SampleAudit": "text",
+    "SampleRange": "generation first_step last_step first_sample samples",
+    "SavedFile": "path bytes time",
+    "SlotUse": "index",
+    "SpecDifference": "text changes_numbers",
+    "StackFrame": "function file line",
+    "StackProcess": "pid",
+    "StackThread": "name",
+    "StepTime": "name seconds share",
+    "Storage": "stored_bytes limit_bytes database_bytes free_in_database_bytes disk kinds largest_jobs policy hint",
+    "StoredJob": "job_id name state bytes ended",
+    "StoredKind": "kind rows bytes",
+    "TimePart": "cause seconds share",
+    "Utilization": "text",
+}
+
+#: What is empty, by type.
+EMPTY: dict[str, Any] = {"array": [], "object": {}, "string": "", "integer": 0, "number": 0.0, "boolean": False}
+
+OPTIONS = (
+    *("--input-file-type", "openapi"),
+    *("--output-model-type", "msgspec.Struct"),
+    *("--extra-template-data", '{"#all#": {"base_class_kwargs": {"frozen": true, "kw_only": true}}}'),
+    *("--target-python-version", "3.11"),
+    *("--output-datetime-class", "datetime"),
+    *("--custom-file-header", "# Generated from dashboard/openapi.json by scripts/generate_cli_types.py: do not edit."),
+    "--no-formatters",
+    "--no-use-annotated",
+    "--use-default",
+    "--use-schema-description",
+    "--use-field-description",
+    "--use-single-line-docstring",
+    "--use-double-quotes",
+    "--disable-timestamp",
+    "--ignore-pyproject",
+)
+
+
+def main() -> int:
+    TYPES.write_text(generated(json.loads(DOCUMENT.read_text())))
+    return 0
+
+
+def generated(document: Schema) -> str:
+    """Return the text of cli/api_types.py for this OpenAPI document. Raises KeyError where it lacks a schema or a field of READ."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "openapi.json"), Path(folder, TYPES.name)
+        source.write_text(json.dumps(tolerant(document)))
+        command = [str(BIN / "datamodel-codegen"), "--input", str(source), "--output", str(target), *OPTIONS]
+        subprocess.run(command, cwd=ROOT, check=True)
+        return _formatted(target.read_text())
+
+
+def _formatted(text: str) -> str:
+    """Return the module as `scripts/check` wants it: by the configuration of the place where it will lie."""
+    for command in (("check", "--quiet", "--fix-only"), ("format", "--quiet")):
+        done = subprocess.run(
+            [BIN / "ruff", *command, "--stdin-filename", TYPES, "-"], input=text, capture_output=True, text=True, check=True
+        )
+        text = done.stdout
+    return text
+
+
+def tolerant(document: Schema) -> Schema:
+    """Return the document with the schemas of READ alone, as the command line reads them."""
+    schemas = document["components"]["schemas"]
+    read = {name: _answer(schemas[name], required.split(), schemas) for name, required in READ.items()}
+    return {"openapi": document["openapi"], "info": document["info"], "paths": {}, "components": {"schemas": read}}
+
+
+def _answer(schema: Schema, required: list[str], schemas: Schema) -> Schema:
+    """Return the schema of one answer. All fields are in its `required`, or the generator would add msgspec's UNSET: what may be missing has a default."""
+    given: Schema = schema["properties"]
+    names = [*required, *(name for name in given if name not in required)]
+    fields = {name: _type(given[name], schemas) for name in names}
+    fields |= {name: _optional(fields[name], given[name]) for name in names[len(required) :]}
+    described = {name: fields[name] | _description(given[name]) for name in names}
+    return {"type": "object", "required": names, "properties": described} | _description(schema)
+
+
+def _optional(kind: Schema, given: Schema) -> Schema:
+    """Return `kind` with a default: what an older coordinator does not send is empty, or null where nothing is empty, as of times and of answers."""
+    if "default" in given:
+        return kind | {"default": given["default"]}
+    if kind.get("type") in EMPTY and "format" not in kind:
+        return kind | {"default": EMPTY[kind["type"]]}
+    return {"anyOf": [kind, {"type": "null"}], "default": None} if kind else {"default": None}
+
+
+def _type(schema: Schema, schemas: Schema) -> Schema:
+    """Return what a field is, without bounds, patterns and enumerations. A schema that is not in READ is anything."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return schema if name in READ else _type(schemas[name], schemas)
+    if "anyOf" in schema:
+        kinds = [_type(part, schemas) for part in schema["anyOf"]]
+        return {"anyOf": kinds} if all(kinds) else {}
+    match schema:
+        case {"type": "array", "items": items}:
+            return {"type": "array", "items": _type(items, schemas)}
+        case {"type": "object", "additionalProperties": dict(values)}:
+            return {"type": "object", "additionalProperties": _type(values, schemas)}
+        case {"type": "object"}:
+            return {}
+    return {name: schema[name] for name in ("type", "format") if name in schema}
+
+
+def _description(schema: Schema) -> Schema:
+    return {"description": schema["description"]} if "description" in schema else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""When a generation took its first step, told by its own first record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import httpx
+import msgspec
+
+from paceline.api.core.context import Services
+from paceline.api.loops import scheduler
+from paceline.api.services.ingest.progress import ProgressKeeper
+from paceline.cluster.states import RankState
+from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.db.repositories import jobs as job_rows
+from paceline.monitoring.points import MetricRecord, RankBatch
+from paceline.training.link import FailureReport
+from paceline.training.spec.job import JobSpec
+from tests import factories
+
+
+async def first_step_of(services: Services, job_id: str) -> datetime | None:
+    async with services.control.read() as session:
+        return (await session.get_one(GenerationRow, (job_id, 1))).first_step_at
+
+
+async def test_the_earliest_record_tells_even_after_a_restart(services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node)
+    began = services.now().timestamp() - 60
+    for first_step, age in ((1, 0.0), (30, 30.0)):  # the second keeper is that of a coordinator started again
+        keeper = ProgressKeeper(services)
+        record = MetricRecord(seq=1, step=first_step, time=began + age, values={})
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=[record]))
+        await keeper.flush()
+        found = await first_step_of(services, job.id)
+        assert found is not None
+        assert abs(found.timestamp() - began) < 0.01
+
+
+async def test_late_news_of_an_older_generation_counts_up_to_where_the_newest_went_on(services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node)
+        session.add(GenerationRow(job_id=job.id, generation=2, world_size=1, started_at=services.now(), start_step=52, store_token="t"))
+        (await session.get_one(JobRow, job.id)).generation = 2
+    keeper = ProgressKeeper(services)
+    for step, told in ((31, 31), (52, 52), (53, 52)):  # the last one was never committed by who goes on
+        record = MetricRecord(seq=step, step=step, time=services.now().timestamp(), values={})
+        keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=[record]))
+        await keeper.flush()
+        async with services.control.read() as session:
+            progress = (await session.get_one(JobRow, job.id)).progress
+            assert progress is not None
+            assert progress["step"] == told
+
+
+SCRIPT = {"name": "digits", "script": {"path": "train.py"}}
+
+
+async def running(services: Services, spec: dict[str, Any] | None = None, **columns: Any) -> JobRow:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        return await factories.create_running_job(session, node, spec=JobSpec.model_validate(spec or SCRIPT), **columns)
+
+
+async def tell(keeper: ProgressKeeper, job: JobRow, losses: Iterable[tuple[int, Any]], generation: int = 1) -> None:
+    """Each in a transaction of its own."""
+    for step, loss in losses:
+        record = MetricRecord(seq=step, step=step, time=keeper.services.now().timestamp(), values={"loss": loss})
+        keeper.note(RankBatch(job_id=job.id, generation=generation, rank=0, metrics=[record]))
+        await keeper.flush()
+
+
+async def told(client: httpx.AsyncClient, job: JobRow) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(the job's progress, its events about losses)."""
+    found = (await client.get(f"/api/v1/training/jobs/{job.id}")).json()
+    events = (await client.get(f"/api/v1/training/jobs/{job.id}/events?limit=200")).json()["items"]
+    return found["progress"], [event for event in events if event["type"].startswith("job.loss_")]
+
+
+async def test_a_loss_that_is_not_finite_is_told_once_with_its_first_step(services: Services, client: httpx.AsyncClient) -> None:
+    """A job of NaN completed without a word."""
+    job = await running(services)
+    await tell(ProgressKeeper(services), job, [(10, 1.0), (11, "NaN"), (12, "Infinity")])
+    await tell(ProgressKeeper(services), job, [(13, "NaN"), (14, 1.0)])  # that of a coordinator started again
+    progress, events = await told(client, job)
+    assert (progress["step"], progress["not_finite_step"]) == (14, 11)
+    assert progress["bad_loss"]["what"] == "the loss of step 11 is NaN"
+    assert [(event["type"], event["data"]["step"], event["data"]["act"]) for event in events] == [("job.loss_not_finite", 11, "warn")]
+
+
+async def test_a_spike_of_a_script_is_an_event_once_for_an_episode_and_a_notice_for_a_while(
+    services: Services, client: httpx.AsyncClient
+) -> None:
+    job = await running(services)
+    keeper = ProgressKeeper(services)
+    records = [MetricRecord(seq=step, step=step, time=services.now().timestamp(), values={"loss": 1.0}) for step in range(1, 50)]
+    keeper.note(RankBatch(job_id=job.id, generation=1, rank=0, metrics=records))
+    await tell(keeper, job, [(50, 9.0), (51, 9.5), (52, 1.0)])
+    progress, events = await told(client, job)
+    assert [(event["type"], event["data"]["step"]) for event in events] == [("job.loss_spike", 50)]
+    assert progress["bad_loss"]["what"] == "the loss of step 50 is a spike: 9, above the limit of 1.2"
+    assert progress["bad_loss"]["done"] == "training goes on"
+    assert progress["not_finite_step"] is None
+    await tell(keeper, job, [(551, 1.0)])
+    assert (await told(client, job))[0]["bad_loss"] is None
+
+
+async def test_what_a_trainer_of_ours_tells_of_itself_is_not_told_again(services: Services, client: httpx.AsyncClient) -> None:
+    job = await running(services, factories.job_spec().model_dump(mode="json"))
+    await tell(ProgressKeeper(services), job, [(10, 1.0), (11, "NaN")])
+    progress, events = await told(client, job)
+    assert (progress["not_finite_step"], events) == (11, [])
+
+
+async def test_a_state_whose_bad_steps_are_left_out_stays_finite(services: Services, client: httpx.AsyncClient) -> None:
+    spec = factories.job_spec(fault_tolerance={"on_nan": "skip_update"}).model_dump(mode="json")
+    job = await running(services, spec)
+    await tell(ProgressKeeper(services), job, [(10, 1.0), (11, "NaN"), (12, 1.0)])
+    assert (await told(client, job))[0]["not_finite_step"] is None
+
+
+async def test_a_generation_that_goes_on_with_a_spoilt_state_remembers_since_when(services: Services, client: httpx.AsyncClient) -> None:
+    """Or retention would take a checkpoint from after the first bad step for a sound one."""
+    job = await running(services, generation=2, progress={"step": 20, "not_finite": {"step": 11, "generation": 1}})
+    async with services.write() as session:
+        (await session.get_one(GenerationRow, (job.id, 2))).start_step = 20
+    await tell(ProgressKeeper(services), job, [(21, "NaN")], generation=2)
+    assert (await told(client, job))[0]["not_finite_step"] == 11
+
+
+async def test_a_new_generation_begins_with_a_clean_slate(services: Services, client: httpx.AsyncClient) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        gone = {"step": 20, "not_finite": {"step": 11, "generation": 1}}
+        job = await factories.create_running_job(session, node, progress=gone)
+        (await session.get_one(JobRow, job.id)).generation = 2
+    assert (await client.get(f"/api/v1/training/jobs/{job.id}")).json()["progress"]["not_finite_step"] is None
+
+
+async def test_a_script_that_is_to_stop_at_nan_fails_as_soon_as_it_is_heard_of(services: Services, client: httpx.AsyncClient) -> None:
+    """Its ranks end by the signal; the failure stays the loss."""
+    job = await running(services, SCRIPT | {"fault_tolerance": {"on_nan": "stop", "on_spike": "warn"}})
+    now = services.now()
+    await scheduler.step_once(services, now)
+    assert (await client.get(f"/api/v1/training/jobs/{job.id}")).json()["state"] == "running"
+    await tell(ProgressKeeper(services), job, [(10, 1.0), (11, "NaN")])
+    await scheduler.step_once(services, now)
+    assert (await client.get(f"/api/v1/training/jobs/{job.id}")).json()["state"] == "stopping"
+    async with services.write() as session:
+        for rank in (await job_rows.ranks(session, [(job.id, 1)]))[job.id, 1]:
+            report = FailureReport(kind="signal", rank=rank.rank, message="SIGTERM", signal="SIGTERM", ordered=True, time=now.timestamp())
+            rank.state, rank.outcome, rank.drained, rank.failure = RankState.EXITED, "failed", True, msgspec.to_builtins(report)
+    await scheduler.step_once(services, now)
+    found = (await client.get(f"/api/v1/training/jobs/{job.id}")).json()
+    assert (found["state"], found["end_reason"], found["failure"]["kind"]) == ("failed", "loss_not_finite", "loss_not_finite")
+    assert found["failure"]["message"] == "the loss of step 11 is NaN; it is stopped, as its fault_tolerance asks"
+    assert found["progress"]["bad_loss"]["done"] == "the job is stopped"

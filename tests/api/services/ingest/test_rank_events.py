@@ -1,0 +1,222 @@
+"""What ranks tell exactly once, and where it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline.api.core.context import Services
+from paceline.api.schemas.checkpoints import RestoreRequest
+from paceline.api.services.checkpoints import checkpoints
+from paceline.api.services.ingest import rank_events
+from paceline.api.services.jobs import jobs
+from paceline.api.services.scheduling.assignments import restore_candidates
+from paceline.cluster.states import CheckpointState
+from paceline.db.models.checkpoints import CheckpointRow
+from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import checkpoints as checkpoint_rows
+from paceline.db.repositories import events as event_rows
+from paceline.db.repositories import jobs as job_rows
+from paceline.monitoring.points import RankBatch, RankEvent
+from tests import factories
+
+SAVED = {"directory": "/c/10", "step": 10, "bytes": 5, "manifest_sha256": "a", "metrics": {"eval_loss": "NaN"}}
+
+
+@dataclass
+class Story:
+    services: Services
+    node: NodeRow
+    job: JobRow
+    told: int = field(default=0)
+
+    async def tell(self, kind: Any, data: dict[str, Any], *, generation: int = 2, rank: int = 0) -> None:
+        self.told += 1
+        event = RankEvent(seq=self.told, time=1_795_000_000.0, kind=kind, data=data)
+        async with self.services.write() as session:
+            await rank_events.apply(session, self.node, RankBatch(job_id=self.job.id, generation=generation, rank=rank), event)
+
+    async def events(self) -> list[tuple[str, str]]:
+        async with self.services.control.read() as session:
+            return [(row.type, row.cause) for row in await event_rows.after(session, 0, limit=100)]
+
+    async def checkpoint(self) -> CheckpointRow:
+        async with self.services.control.read() as session:
+            row = await checkpoint_rows.by_directory(session, "/c/10")
+            assert row is not None
+            return row
+
+
+@pytest.fixture
+async def story(services: Services) -> Story:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, generation=2)
+    return Story(services, node, job)
+
+
+async def test_a_checkpoint_is_recorded_and_shows_in_the_progress(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED)
+    row = await story.checkpoint()
+    assert (row.state, row.step, row.metrics["eval_loss"]) == (CheckpointState.COMMITTED, 10, "NaN")
+    assert await story.events() == [("checkpoint.committed", "rank 0 saved step 10")]
+    async with story.services.control.read() as session:
+        job = await session.get_one(JobRow, story.job.id)
+    assert job.progress == {"last_checkpoint_step": 10}
+
+
+async def test_what_a_save_cost_is_with_its_checkpoint_where_it_was_told(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED | {"stall_seconds": 0.01, "write_seconds": 0.4, "slowdown": None})
+    row = await story.checkpoint()
+    assert (row.stall_seconds, row.write_seconds, row.slowdown) == (0.01, 0.4, None)
+
+
+async def test_a_checkpoint_that_is_heard_of_too_late_is_kept(story: Story) -> None:
+    """Its generation was fenced off while its news was on the way, and the job began again before it."""
+    await story.tell("checkpoint_committed", SAVED, generation=1)
+    row = await story.checkpoint()
+    assert row.state is CheckpointState.SUPERSEDED
+    ((type, cause),) = await story.events()
+    assert type == "checkpoint.superseded"
+    assert "went on from step 0 before this was heard of: it is kept" in cause
+    async with story.services.control.read() as session:
+        assert await restore_candidates(session, await session.get_one(JobRow, story.job.id), 3) == [], "its job goes on as it is"
+        spec = await checkpoints.restored_spec(session, row, RestoreRequest(name="again", steps=200))
+    assert spec.name == "again"
+    await story.tell("checkpoint_damaged", {"directory": "/c/10", "reason": "hash of model.pt differs"})
+    assert (await story.checkpoint()).state is CheckpointState.DAMAGED
+
+
+async def test_a_fenced_off_generation_leaves_debris_behind_what_was_restored(story: Story) -> None:
+    async with story.services.write() as session:
+        (await session.get_one(GenerationRow, (story.job.id, 2))).start_step = 10
+    await story.tell("checkpoint_committed", SAVED, generation=1)
+    assert (await story.checkpoint()).state is CheckpointState.DELETING
+    async with story.services.control.read() as session:
+        assert (await session.get_one(NodeRow, story.node.id)).desired_revision == 1, "its node is told to delete it"
+
+
+async def test_a_damaged_checkpoint_is_marked_with_the_reason(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED)
+    for _ in range(2):
+        await story.tell("checkpoint_damaged", {"directory": "/c/10", "reason": "hash of model.pt differs"})
+    row = await story.checkpoint()
+    assert (row.state, row.damage) == (CheckpointState.DAMAGED, "hash of model.pt differs")
+
+
+async def test_a_restore_is_noted_with_its_generation(story: Story) -> None:
+    await story.tell("checkpoint_committed", SAVED)
+    await story.tell("checkpoint_restored", {"directory": "/c/10", "step": 10})
+    await story.tell("checkpoint_restored", {"directory": "/c/10", "step": 10}, rank=1)
+    async with story.services.control.read() as session:
+        generation = await session.get_one(GenerationRow, (story.job.id, 2))
+    assert (generation.start_step, generation.restored_checkpoint_id) == (10, (await story.checkpoint()).id)
+    assert [type for type, _ in await story.events()].count("checkpoint.restored") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("checkpoint_failed", {"step": 3, "reason": "disk full"}, ("checkpoint.failed", "disk full")),
+        ("evaluated", {"step": 3, "metrics": {"eval_loss": 1.0}}, ("job.evaluated", "rank 0")),
+        ("sample", {"step": 3, "text": "def f():"}, ("job.sample", "rank 0")),
+    ],
+)
+async def test_the_rest_goes_into_the_history(story: Story, kind: str, data: dict[str, Any], expected: tuple[str, str]) -> None:
+    await story.tell(kind, data)
+    assert await story.events() == [expected]
+
+
+async def test_an_unreadable_event_is_noted_and_holds_up_nothing(story: Story) -> None:
+    await story.tell("checkpoint_committed", {"directory": "/c/10"})
+    ((type, cause),) = await story.events()
+    assert type == "rank.event_unreadable"
+    assert "step" in cause
+
+
+FOUND = {"size": 4, "peak_bytes": 7 * 2**20, "limit_bytes": 9 * 2**20, "tried": {"1": 2**20, "4": 7 * 2**20}}
+
+
+async def stored_micro_batch(story: Story) -> Any:
+    async with story.services.control.read() as session:
+        job = await job_rows.get(session, story.job.id)
+        assert job is not None
+        return job.spec.document["training"]["micro_batch_size"]
+
+
+async def test_the_micro_batch_that_was_found_stands_in_the_spec_from_then_on(services: Services) -> None:
+    length = {"steps": 100, "global_batch_size": 8, "micro_batch_size": "auto"}
+    async with services.write() as session:
+        node, _ = await factories.create_node(session)
+        job = await factories.create_running_job(session, node, spec=factories.job_spec(training=length))
+    story = Story(services, node, job)
+    await story.tell("micro_batch_found", FOUND, generation=1)
+    assert await stored_micro_batch(story) == 4
+    await story.tell("micro_batch_found", FOUND | {"size": 8}, generation=1)  # by a generation that had not heard of it
+    assert await stored_micro_batch(story) == 4
+    assert await story.events() == [("job.micro_batch", "training.micro_batch_size: auto")]
+
+
+async def test_what_a_run_is_trained_with_goes_into_the_history_and_is_cut(story: Story) -> None:
+    config = {"lr": 0.1, "name": "x" * 1_000, "none": None} | {f"entry_{number}": number for number in range(500)}
+    await story.tell("run_configured", {"name": "night", "project": "digits", "config": config})
+    await story.tell("run_configured", {"name": "", "project": "", "config": {"lr": 0.1, "seed": 3}})
+    async with story.services.control.read() as session:
+        first, second = [row for row in await event_rows.after(session, 0, limit=100) if row.type == "job.configured"]
+    assert (second.cause, second.message) == ("rank 0", "trains with lr=0.1, seed=3")
+    assert (first.cause, first.message[:30], len(first.message)) == ("run night of digits", "trains with lr=0.1, name=xxxxx", 513)
+    assert len(first.data["config"]) == 200
+    assert (first.data["config"]["lr"], first.data["config"]["name"], first.data["config"]["none"]) == (0.1, "x" * 200, None)
+
+
+async def test_what_a_ranks_code_lost_is_told_and_its_texts_are_cut(story: Story) -> None:
+    data = {"what": "metric names", "count": 7, "reason": "over 1000 distinct names", "example": "x" * 100_000}
+    await story.tell("data_dropped", data, rank=3)
+    assert await story.events() == [("rank.data_dropped", "over 1000 distinct names")]
+    async with story.services.control.read() as session:
+        (row,) = await event_rows.after(session, 0, limit=100)
+    assert row.message.startswith("metric names of rank 3 are dropped, for example xxx")
+    assert len(row.message) < 1_000
+
+
+async def test_a_scripts_newest_file_is_in_its_progress_and_told_once(story: Story) -> None:
+    data = {"path": "/srv/run/checkpoint-40", "bytes": 2048, "step": 40, "time": 1_795_000_000.0}
+    for _ in range(2):
+        await story.tell("file_saved", data)
+    assert await story.events() == [("job.file_saved", "rank 0")]
+    async with story.services.control.read() as session:
+        job = await job_rows.get(session, story.job.id)
+        assert job is not None
+        saved = jobs.summarize(job).progress.saved_file
+    assert saved is not None
+    assert (saved.path, saved.bytes, saved.step) == ("/srv/run/checkpoint-40", 2048, 40)
+
+
+BAD = {"step": 61, "what": "not_finite", "act": "skip_update", "again": False, "loss": "NaN", "gradient_norm": "NaN", "limit": None}
+
+
+async def test_a_bad_loss_is_an_event_with_its_samples_and_a_notice(story: Story, client: httpx.AsyncClient) -> None:
+    await story.tell("bad_loss", BAD | {"micro_batches": [3], "sample_ids": list(range(16)), "samples": 16})
+    (event,) = (await client.get(f"/api/v1/training/jobs/{story.job.id}/events")).json()["items"]
+    assert (event["type"], event["message"]) == ("job.loss_not_finite", "the loss of step 61 is NaN: the update was skipped")
+    assert (event["data"]["sample_ids"], event["data"]["loss"]) == (list(range(16)), "NaN")
+    shown = (await client.get(f"/api/v1/training/jobs/{story.job.id}")).json()["progress"]["bad_loss"]
+    assert shown == {
+        "step": 61,
+        "kind": "not_finite",
+        "act": "skip_update",
+        "what": "the loss of step 61 is NaN",
+        "done": "the update was skipped",
+        "sample_ids": list(range(8)),
+        "samples": 16,
+    }
+
+
+@pytest.mark.parametrize("wrong", [{"step": -1}, {"act": "shrug"}, {"sample_ids": [0] * 257}, {"loss": "much"}])
+async def test_a_bad_loss_that_cannot_be_read_is_noted_as_such(story: Story, wrong: dict[str, Any]) -> None:
+    await story.tell("bad_loss", BAD | wrong)
+    assert [type for type, _ in await story.events()] == ["rank.event_unreadable"]

@@ -1,0 +1,120 @@
+"""What is known of the folders of nodes decides whether a job that needs one on all of its nodes is refused, warned or neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline.api.core.context import Services
+from paceline.api.errors import ProblemError
+from paceline.api.services.nodes.shared_folder import refuse_apart, warning
+from paceline.cluster.states import NodeState
+from paceline.db.models.nodes import NodeRow
+from tests import factories
+
+ON_TWO = {"parallelism": {"strategy": "ddp"}, "resources": {"nodes": 2}, "training": {"steps": 10, "global_batch_size": 8}}
+SCRIPT = {"script": {"path": "train.py"}, "model": None, "data": None, "training": None}
+
+
+def nodes(*disks: str | None, device: str = "cpu", slots: int = 1, state: NodeState = NodeState.READY) -> list[NodeRow]:
+    """One for each disk; None: an agent that does not say."""
+    return [
+        NodeRow(name=f"node-{number}", device=device, slots=slots, state=state, inventory={"checkpoint_disk": disk} if disk else {})
+        for number, disk in enumerate(disks, start=1)
+    ]
+
+
+def job(**changes: Any) -> Any:
+    return factories.job_spec(**(ON_TWO | changes))
+
+
+def elastic(least: int) -> Any:
+    return job(resources={"nodes": 2, "min_nodes": least}, fault_tolerance={"recovery": "close_up"})
+
+
+def test_nodes_on_disks_of_different_machines_are_refused_with_the_way_out() -> None:
+    with pytest.raises(ProblemError) as refused:
+        refuse_apart(job(), nodes("a", "b"))
+    assert refused.value.code == "no_shared_folder"
+    assert "2 nodes have to see the same checkpoints" in refused.value.detail
+    assert "(node-1, node-2)" in refused.value.detail
+    assert "set checkpoint.directory to a path on a file system that all of them mount" in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        nodes("a", "a", "b"),  # two of them share it
+        nodes("a", None),  # an older agent, or a network file system
+        nodes("a"),  # others may yet join
+        nodes(),
+        nodes("a", "b", slots=0),  # of no use to the job
+        nodes("a", "b", state=NodeState.LOST),
+    ],
+    ids=["shared", "unknown", "too-few", "none", "no-slots", "lost"],
+)
+def test_what_may_work_is_not_refused(found: list[NodeRow]) -> None:
+    refuse_apart(job(), found)
+    assert warning(job(), found)
+
+
+def test_nodes_that_all_share_one_folder_need_no_warning() -> None:
+    assert warning(job(), nodes("a", "a")) is None
+    assert warning(job(), [*nodes("a", "a"), *nodes("b", slots=0)]) is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        job(checkpoint={"directory": "/mnt/shared/run"}),
+        job(resources={"nodes": 1}),
+        job(**SCRIPT),
+    ],
+    ids=["directory", "one-node", "script"],
+)
+def test_what_needs_no_default_folder_is_neither_refused_nor_warned(spec: Any) -> None:
+    refuse_apart(spec, nodes("a", "b"))
+    assert warning(spec, nodes("a", "b")) is None
+
+
+def test_a_job_that_may_start_on_one_node_is_only_warned() -> None:
+    refuse_apart(elastic(1), nodes("a", "b"))
+    assert "checkpoint.directory is not set" in str(warning(elastic(1), nodes("a", "b")))
+    with pytest.raises(ProblemError):
+        refuse_apart(elastic(2), nodes("a", "b"))
+
+
+def test_a_gang_has_nodes_of_one_device() -> None:
+    refuse_apart(job(), [*nodes("a", "b", device="cuda"), *nodes("c", "c")])
+    with pytest.raises(ProblemError):
+        refuse_apart(job(), [*nodes("a", "b", device="cuda"), *nodes("a")])
+
+
+async def test_a_plan_warns_of_the_very_nodes_that_it_would_take(client: httpx.AsyncClient, services: Services) -> None:
+    """It is not refused: when the busy one is free again, two nodes share a folder."""
+    async with services.write() as session:
+        for name, disk in (("busy", "a"), ("free", "a"), ("far", "b")):
+            node, _ = await factories.create_node(session, name=name, slots=1, inventory={"checkpoint_disk": disk})
+            if name == "busy":
+                await factories.create_running_job(session, node)
+    answer = await client.post("/api/v1/training/plan", json=job().model_dump(mode="json"))
+    assert answer.status_code == 200, answer.text
+    (told,) = [words for words in answer.json()["warnings"] if "default folder" in words]
+    assert told.startswith("it would run on far, free, which do not share their default folder for checkpoints")
+
+
+async def test_it_is_refused_where_it_is_submitted_and_where_it_is_planned(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        for name in ("a", "b"):
+            await factories.create_node(session, name=name, inventory={"checkpoint_disk": name})
+    body = job().model_dump(mode="json")
+    for path in ("/api/v1/training/jobs", "/api/v1/training/plan"):
+        answer = await client.post(path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "no_shared_folder"), answer.text
+        (error,) = answer.json()["errors"]
+        assert error["pointer"] == "/checkpoint/directory"
+        assert "checkpoint.directory" in error["hint"]
+    body["checkpoint"]["directory"] = "/mnt/shared/run"
+    assert (await client.post("/api/v1/training/jobs", json=body)).status_code == 201

@@ -1,0 +1,100 @@
+"""What `paceline show` says of one job: what is known, in words that hold for its kind and state."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
+
+ID = job()["id"]
+ONE = f"/training/jobs/{ID}"
+
+
+def test_failure_names_the_exception(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    failure = {"kind": "exception", "exception": "KeyError", "rank": 1, "node_name": "b", "message": "'y'"}
+    coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
+    assert "KeyError: rank 1 on b: 'y'" in paceline("show", ID).stdout
+
+
+def test_a_rank_that_ended_without_an_exception_is_the_subject_of_its_sentence(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def told(kind: str, message: str) -> tuple[str, str]:
+        failure = {"kind": kind, "rank": 1, "node_name": "b", "message": message}
+        coordinator.on("GET", ONE, Answer(200, job(state="failed", failure=failure)))
+        return paceline("wait", ID).stdout, " ".join(paceline("show", ID).stdout.split())
+
+    ending, shown = told("exit", "exited with code 3")
+    assert ending == "gpt failed: rank 1 (b) exited with code 3\n"
+    assert "failure rank 1 on b exited with code 3" in shown
+    ending, shown = told("signal", "killed by SIGKILL")
+    assert ending == "gpt failed: rank 1 (b) was killed by SIGKILL\n"
+    assert "failure rank 1 on b was killed by SIGKILL" in shown
+
+
+def test_show_says_what_is_wanted_and_why_only_where_the_state_does_not(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def said(**changes: Any) -> str:
+        coordinator.on("GET", ONE, Answer(200, job(**changes)))
+        lines = paceline("show", ID).stdout.splitlines()
+        return next(line.removeprefix("state").strip() for line in lines if line.startswith("state"))
+
+    assert said(state="completed", end_reason="completed") == "completed"
+    assert said(state="failed", end_reason="rank_crashed") == "failed, reason: rank_crashed"
+    assert said(state="running", desired="pause") == "running, wanted: pause"
+    assert said(state="paused", desired="pause", end_reason="paused") == "paused"
+
+
+def test_ended_job_lacks_nothing_that_may_still_come(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(state="cancelled", generations=[], restarts=1, world_size=1)))
+    shown = paceline("show", ID).stdout
+    assert "yet" not in shown
+    assert re.search(r"^first step +none$", shown, re.MULTILINE)
+    assert re.search(r"^world +1 rank, ddp, generation 1, 1 restart$", shown, re.MULTILINE)
+
+
+def test_queued_job_has_no_time_to_its_first_step(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(state="queued", generations=[])))
+    assert re.search(r"^first step +none yet$", paceline("show", ID).stdout, re.MULTILINE)
+
+
+def test_a_scripts_newest_file_stands_for_its_checkpoint(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def said_of(**progress: Any) -> str:
+        coordinator.on("GET", ONE, Answer(200, job(strategy="script", progress={"step": 50, **progress})))
+        return next(line for line in paceline("show", ID).stdout.splitlines() if line.startswith("saved"))
+
+    assert said_of() == "saved       no checkpoint was seen below the working directory; the script may have saved elsewhere"
+    saved = {"path": "/w/checkpoint-40", "bytes": 12_300_000, "step": 40, "time": "2026-11-20T09:00:00Z"}
+    assert "/w/checkpoint-40: step 40 by its name, 12.3 MB, " in said_of(saved_file=saved)
+    assert "/w/checkpoint-40: 12.3 MB, " in said_of(saved_file=saved | {"step": None})
+
+
+def test_show_says_what_became_of_a_bad_loss_and_which_samples_it_was_of(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    bad = {"step": 61, "what": "the loss of step 61 is NaN", "done": "the update was skipped", "sample_ids": [12, 55], "samples": 16}
+    coordinator.on("GET", ONE, Answer(200, job(progress={"step": 70, "loss": 1.5, "bad_loss": bad})))
+    shown = paceline("show", ID).stdout
+    assert re.search(
+        r"^bad loss +the loss of step 61 is NaN: the update was skipped\n +its samples: 12, 55 and 14 more$", shown, re.MULTILINE
+    )
+    coordinator.on("GET", ONE, Answer(200, job(progress={"step": 70, "loss": 1.5, "not_finite_step": 61, "bad_loss": bad})))
+    shown = paceline("show", ID).stdout
+    assert re.search(r"^loss +1\.500: not finite since step 61; .* is kept\n +its samples: 12, 55 and 14 more$", shown, re.MULTILINE)
+
+
+def test_ranks_stand_in_a_mesh_where_it_has_more_than_replicas(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def header_of(*places: dict[str, int]) -> str:
+        ranks = [{"rank": rank, "node_name": "a", "slot": rank, "state": "running", "place": place} for rank, place in enumerate(places)]
+        coordinator.on("GET", ONE, Answer(200, job(ranks=ranks)))
+        return " ".join(next(line for line in paceline("show", ID).stdout.splitlines() if line.startswith("RANK")).split())
+
+    assert header_of({"replicate": 0}, {"replicate": 1}).startswith("RANK NODE")
+    assert header_of({"shard": 0, "tensor": 0}, {"shard": 0, "tensor": 1}).startswith("RANK SHARD TENSOR NODE")
+
+
+def test_show_says_that_a_job_is_smaller_than_it_should_be_and_why(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    pending = {"code": "no_room_to_grow", "text": "runs with 1 of 2 ranks; 1 more slot wanted; none is free", "next_step": "add a node"}
+    parked = {"rank": 1, "node_name": "b", "slot": 0, "state": "parked", "parked": True}
+    coordinator.on("GET", ONE, Answer(200, job(actual_world_size=1, pending=pending, ranks=[parked])))
+    shown = " ".join(paceline("show", ID).stdout.split())
+    assert "runs with 1 of 2 ranks, 1 more parked, ddp, generation 1" in shown
+    assert "lacks runs with 1 of 2 ranks; 1 more slot wanted; none is free" in shown
+    assert "next step add a node" in shown

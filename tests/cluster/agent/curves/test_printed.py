@@ -1,0 +1,124 @@
+"""Lines of the usual loggers, and those that only look like them."""
+
+from __future__ import annotations
+
+import math
+import random
+import string
+import time
+
+import pytest
+
+from paceline.cluster.agent.curves.printed import LONGEST_LINE, read_line
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "values"),
+    [
+        ("step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("step=120 loss=2.31", 120, {"loss": 2.31}),
+        ("step: 120, loss: 2.31, lr: 1e-4", 120, {"loss": 2.31, "lr": 1e-4}),
+        ("iter 120: loss 2.3101, time 12.34ms, mfu 3.21%", 120, {"loss": 2.3101}),  # nanoGPT
+        ("iter 120: loss 2.31, time 12 ms", 120, {"loss": 2.31}),
+        ("step 250: train loss 2.4967, val loss 2.4957", 250, {"eval/train_loss": 2.4967, "val_loss": 2.4957}),  # nanoGPT's evaluation
+        (
+            "step    19 | loss: 3.217 | lr 6.0e-04 | norm: 0.29 | dt: 300.25ms | tok/sec: 170000.0",
+            19,
+            {"loss": 3.217, "lr": 6e-4, "norm": 0.29, "tok/sec": 1.7e5},
+        ),
+        ("step 19/74 | train loss 5.33 | norm 2.1 | lr 3e-4 | (123.45 ms | 4567 tok/s)", 19, {"train_loss": 5.33, "norm": 2.1, "lr": 3e-4}),
+        ("Epoch 3 Step 20 Loss 0.5", 20, {"Loss": 0.5}),
+        ("epoch: 1.5 | global_step: 300 | loss: .5", 300, {"loss": 0.5}),
+        ("[step 120] loss: 2.31", 120, {"loss": 2.31}),
+        ("Iteration 7 - loss = -1.5e+2", 7, {"loss": -150.0}),
+        ("step 5 loss nan", 5, {"loss": math.nan}),
+        ("step 5 loss inf", 5, {"loss": math.inf}),
+        ("step 5 loss 2.0 eta 1:02:03", 5, {"loss": 2.0}),
+        (
+            "{'step': 10, 'loss': 0.53, 'grad_norm': 1.2, 'learning_rate': 4e-05, 'epoch': 0.02}",
+            10,
+            {"loss": 0.53, "grad_norm": 1.2, "learning_rate": 4e-5},
+        ),
+        ("{'step': '10', 'loss': '0.53'}", 10, {"loss": 0.53}),  # transformers 5 writes its numbers so
+        ('{"step": 10, "train/loss": 0.53, "time": 1.5}', 10, {"train/loss": 0.53}),
+        ("2026-11-24 05:43:09,123 - train - INFO - step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("[2026-11-24 05:43:09] step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("INFO:root:step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("[rank0]: step 120 loss 2.31", 120, {"loss": 2.31}),
+        ("  step 120 loss 2.31\r", 120, {"loss": 2.31}),
+    ],
+)
+def test_true_friends(line: str, step: int, values: dict[str, float]) -> None:
+    found = read_line(line)
+    assert found is not None
+    assert found.step == step
+    assert dict(found.values) == pytest.approx(values, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "loss: nan",  # of which step?
+        "loss 2.31",
+        "{'loss': 0.53, 'grad_norm': 1.2, 'learning_rate': 4e-05, 'epoch': 0.02}",  # transformers: an epoch is no step
+        "{'train_runtime': 12.3, 'train_loss': 0.4, 'epoch': 3.0}",
+        "{'step': 10, 'loss': [1, 2]}",
+        "{'step': 10, 'loss': 0.5, 'step': 11}",
+        "{'step': 10, 'global_step': 10, 'loss': 0.5}",
+        "{'step': 10.5, 'loss': 0.5}",
+        "{'step': -1, 'loss': 0.5}",
+        "{'step': 10, 'loss': 0.5} done",
+        "  3%|3         | 120/4000 [00:12<06:30,  9.9it/s, loss=2.31]",
+        "Epoch 1:  30%|###       | 30/100 [00:03<00:07,  9.90it/s, v_num=0, train_loss=0.512]",
+        "Epoch 3 loss 0.5",
+        "Epoch 3/10, loss: 0.5",
+        "step 120 of 1000 loss 2.31",
+        "step 12% loss 2.31",
+        "step 1.5 loss 2.31",
+        "step 120 loss 2.31%",
+        "step 120 loss 12ms",
+        "step 120 loss 1:23",
+        "Validation: step 20 loss 0.5",
+        "val step 20 loss 0.5",
+        "eval step 20: loss 0.5",
+        "[rank1]: step 120 loss 2.31",
+        "loss 2.31 step 120",  # another one's step, perhaps
+        "step 120 loss 2.31 step 121 loss 2.30",
+        "step 120 loss 2.31 loss 2.30",
+        "step 120 loss went up to 2.31",
+        "step 120: loss is 2.31",
+        "step 120 workers 8",
+        "step 120 loss 2.31 saved to /srv/loss-2.31.pt",
+        "resumed at step 120, best loss 2.31",
+        "WARNING step 120 loss scale 65536",
+        "step 120 loss 2.31.4",
+        "step 120 loss 2.31e",
+        "step 120x loss 2.31",
+        "step 99999999999999999999999 loss 1",
+        "stepper 3 loss 2",
+        "step 3 loss 2 " + "x" * LONGEST_LINE,
+    ],
+)
+def test_false_friends(line: str) -> None:
+    assert read_line(line) is None
+
+
+def test_no_line_takes_long_or_raises() -> None:
+    """A script prints what it likes."""
+    chance = random.Random(0)
+    alphabet = "step loss0123456789.:=,|-+eE/%{}'\"[]() \t\0" + string.ascii_lowercase
+    lines = ["".join(chance.choice(alphabet) for _ in range(LONGEST_LINE)) + "loss" for _ in range(300)]
+    lines += [
+        f"step 1 loss {'1' * 400}",
+        "step 1 loss " + "1." * 200,
+        "step 1 " + "loss " * 90,
+        "step 1 loss 1" + " - " * 150,
+        "{" + "'loss':" * 60,
+    ]
+    lines += ["step 1 loss 1 " + "a." * 200, "[" * 400 + "loss", "2026-11-24 05:43:09" + " - a" * 100 + " loss", "train " * 80 + "loss"]
+    began = time.process_time()
+    for line in lines:
+        read_line(line)
+        read_line(line[:LONGEST_LINE])
+    assert time.process_time() - began < 1.0

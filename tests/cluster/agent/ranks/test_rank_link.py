@@ -1,0 +1,68 @@
+"""What a rank may say to its agent, and what ends only its own connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from paceline.cluster.agent.ranks.rank_link import LINE_LIMIT_BYTES, RankLink, Said
+from paceline.cluster.protocol import RankKey
+from paceline.training.link import Birth, Broken, FailureReport, RankHello
+from tests.waiting import until
+
+TIMEOUT_SECONDS = 10.0
+
+
+class Heard:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.messages: list[tuple[RankKey, Said]] = []
+        self.link = RankLink(path, lambda key, message: self.messages.append((key, message)))
+
+    async def connect(self, job_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_unix_connection(self.path)
+        writer.write(msgspec.json.encode(RankHello(job_id=job_id, generation=1, rank=0, pid=1, birth=Birth(1, 0))) + b"\n")
+        return reader, writer
+
+    def kinds(self, job_id: str) -> list[str]:
+        return [type(message).__name__ for key, message in self.messages if key.job_id == job_id]
+
+
+@pytest.fixture
+async def heard(tmp_path: Path) -> AsyncIterator[Heard]:
+    heard = Heard(tmp_path / "agent.sock")
+    await heard.link.start()
+    yield heard
+    await heard.link.close()
+
+
+async def test_a_failure_with_a_long_traceback_is_heard(heard: Heard) -> None:
+    _, writer = await heard.connect("job")
+    failure = FailureReport(kind="exception", rank=0, message="no", traceback="\x01" * 64_000)
+    writer.write(msgspec.json.encode(Broken(step=3, failure=failure)) + b"\n")
+    await until(lambda: heard.kinds("job") == ["RankHello", "Broken"], "the failure")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"type":"progress","step":-1}', b'{"type":"progress","step":18446744073709551615}', b"nonsense", b"x" * (2 * LINE_LIMIT_BYTES)],
+    ids=["negative", "huge", "nonsense", "endless"],
+)
+async def test_a_rank_that_says_nonsense_loses_its_own_connection_only(heard: Heard, line: bytes) -> None:
+    _, healthy = await heard.connect("healthy")
+    reader, writer = await heard.connect("job")
+    writer.write(line + b"\n")
+    with contextlib.suppress(ConnectionError):  # reset, where it had not read everything
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            assert await reader.read() == b""
+    healthy.write(b'{"type":"progress","step":7}\n')
+    await until(lambda: heard.kinds("healthy") == ["RankHello", "Progress"], "the healthy rank's progress")
+    assert heard.kinds("job") == ["RankHello"]
+    healthy.close()
+    writer.close()

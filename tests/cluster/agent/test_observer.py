@@ -1,0 +1,66 @@
+"""What an agent sees of its ranks from outside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.cluster.agent.observer import CPU_WINDOW_SECONDS, CpuMeter, program_of, quiet_since
+from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
+from paceline.training.link import RankFolder, RankOrder
+from tests.cluster.agent.conftest import training_job, world
+
+NOW = 1_000_000.0
+SCRIPT: dict[str, Any] = {"name": "job", "script": {"path": "train.py", "args": ["--lr", "1"]}}
+
+
+def rank(folder: Path, ages: dict[str, float], spec: dict[str, Any] = SCRIPT, **changes: Any) -> RankRecord:
+    """One whose files were changed so many seconds before NOW."""
+    for name, age in ages.items():
+        path: Path = getattr(RankFolder.at(folder), name)
+        path.write_text("")
+        os.utime(path, (NOW - age, NOW - age))
+    order = RankOrder(spec=spec, world=world("job"), folder=str(folder), agent_socket="/socket")
+    return RankRecord(order=order, phase=RankPhase.ALIVE, pid=7, **changes)
+
+
+def test_the_newest_of_output_steps_and_events_counts(tmp_path: Path) -> None:
+    assert quiet_since(rank(tmp_path, {"order": 900, "output": 400}), 300.0, NOW) == NOW - 400
+    assert quiet_since(rank(tmp_path, {"metrics": 200}), 300.0, NOW) is None  # a step, without output
+    assert quiet_since(rank(tmp_path, {"metrics": 350, "events": 20}), 300.0, NOW) is None
+    assert quiet_since(rank(tmp_path, {"events": 350}), 300.0, NOW) == NOW - 350
+
+
+def test_the_spec_wins_over_the_agents_patience(tmp_path: Path) -> None:
+    quiet = rank(tmp_path, {"output": 20}, SCRIPT | {"fault_tolerance": {"hang_seconds": 8}})
+    assert quiet_since(quiet, 300.0, NOW) == NOW - 20
+
+
+def test_our_own_trainer_and_ranks_that_are_told_to_end_are_never_quiet(tmp_path: Path) -> None:
+    assert quiet_since(rank(tmp_path, {"output": 900}, training_job()), 300.0, NOW) is None
+    assert quiet_since(rank(tmp_path, {"output": 900}, stopping=True), 300.0, NOW) is None
+    assert quiet_since(rank(tmp_path / "gone", {}), 300.0, NOW) is None
+
+
+def test_cpu_time_is_that_of_the_last_seconds() -> None:
+    meter = CpuMeter()
+    assert meter.cores(7) is None
+    for second in range(31):
+        meter.note({7: float(min(second, 15)), 8: 0.0}, float(second))  # busy for 15 s, then idle
+        if second == 15:
+            assert meter.cores(7) == 1.0
+    assert (meter.cores(7), meter.cores(8)) == (0.0, 0.0)
+    meter.note({7: 15.0}, 31.0)
+    assert meter.cores(8) is None
+    assert CPU_WINDOW_SECONDS < 15
+
+
+@pytest.mark.parametrize(
+    ("spec", "program"),
+    [(SCRIPT, "train.py --lr 1"), ({"script": {"command": ["bash", "run.sh"]}}, "bash run.sh"), (training_job(), "")],
+)
+def test_a_forked_rank_is_told_by_its_program(spec: dict[str, Any], program: str) -> None:
+    assert program_of(spec) == program

@@ -1,0 +1,142 @@
+"""Who gets the slots that the queue has left, who gives some back, and what is said of those who get none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.cluster.policy.decisions import ResizeGang
+from paceline.cluster.policy.elastic import MOST_FAILURES, JoinFailure, RunningGang, SlotAssignment
+from paceline.cluster.policy.extension import Extension, extend
+from paceline.cluster.policy.growth import Step, gangs_to_shrink, next_steps
+from paceline.cluster.policy.placement import NodeView, Placement, Request, Room, place
+from tests.cluster.policy.test_elastic import NOW, cold, gang, member, warm
+from tests.cluster.policy.test_placement import NODES, QUEUES, node, request
+
+
+def new_slots(step: Step) -> list[str]:
+    return [share.node_id for share in step.new_slots]
+
+
+def code(step: Step) -> str | None:
+    return step.lacks.code if step.lacks else None
+
+
+def one(known: RunningGang, nodes: list[NodeView], *queue: Request) -> Step:
+    (step,) = next_steps([known], queue, nodes, NOW)
+    return step
+
+
+def wanted(slots: int, per_node: int = 2, **held: int) -> Extension:
+    return Extension("job", slots, per_node, "cpu", held)
+
+
+def test_nodes_of_the_gang_are_refilled_before_others_are_opened() -> None:
+    nodes = [node("a", 2, free=1), node("b", 2, free=1), node("c", 4)]
+    assert [share.node_id for share in extend(wanted(3, a=1, b=1), nodes, Room(nodes))] == ["a", "b", "c"]
+
+
+def test_no_node_gets_more_than_the_job_takes_of_one() -> None:
+    nodes = [node("a", 8), node("b", 8)]
+    assert [share.node_id for share in extend(wanted(9, a=1), nodes, Room(nodes))] == ["a", "b", "b"]
+
+
+def test_ranks_of_a_gang_are_on_one_kind_of_device() -> None:
+    nodes = [node("a", 2, device="cuda"), node("b", 2, schedulable=False)]
+    assert extend(wanted(1), nodes, Room(nodes)) == ()
+
+
+def test_what_is_set_aside_for_a_job_that_waits_is_not_for_growing() -> None:
+    nodes = [node("a", 1, free=0), node("b", 1, free=1), node("n0", 1, free=0)]
+    step = one(gang(member(0)), nodes, request("wide", 3))
+    assert (new_slots(step), code(step)) == ([], "no_room_to_grow")
+    assert step.lacks is not None
+    assert step.lacks.text == "runs with 1 of 2 ranks; 1 more slot wanted; the free ones are kept for a job that waits"
+
+
+def test_everybody_gets_to_its_target_before_anybody_grows() -> None:
+    greedy = replace(gang(member(0, "a"), target=1, most=4), job_id="greedy")
+    lame = replace(gang(member(0, "b"), target=2), job_id="lame")
+    nodes = [node("a", 1, free=0), node("b", 1, free=0), node("c", 1), node("d", 1)]
+    steps = next_steps([greedy, lame], [], nodes, NOW)
+    assert {step.job_id: new_slots(step) for step in steps} == {"greedy": ["d"], "lame": ["c"]}
+
+
+def test_why_a_gang_is_smaller_than_it_should_be() -> None:
+    (full,) = next_steps([gang(member(0, "a"))], [], [node("a", 1, free=0)], NOW)
+    assert full.lacks is not None
+    assert full.lacks.text == "runs with 1 of 2 ranks; 1 more slot wanted; none is free"
+    (narrow,) = next_steps([gang(member(0, "a"))], [], [node("a", 2, free=1)], NOW)
+    assert narrow.lacks is not None
+    assert narrow.lacks.text == "runs with 1 of 2 ranks; 1 more slot wanted; a has 1 of its ranks already (resources.slots_per_node)"
+    (bare,) = next_steps([gang(member(0, "a"), target=1, spares=1)], [], [node("a", 1, free=0)], NOW)
+    assert bare.lacks is not None
+    assert bare.lacks.text == "has 0 of 1 spares; 1 more slot wanted; none is free"
+    assert one(gang(member(0, "a"), parked=(cold(1),)), [node("a", 1, free=0)]).lacks is None  # it is on its way
+
+
+def test_a_rank_that_failed_to_start_is_tried_again_later_and_it_is_said_why() -> None:
+    nodes = [node("n0", 1, free=0), node("b", 1)]
+    fresh = gang(member(0), join_failures=(JoinFailure(NOW, "no such device"),))
+    assert (new_slots(one(fresh, nodes)), code(one(fresh, nodes))) == ([], "cannot_join")
+    later = replace(fresh, join_failures=(JoinFailure(NOW - timedelta(seconds=2), "no such device"),))
+    assert new_slots(one(later, nodes)) == ["b"]
+    assert one(later, nodes).why == "runs with 1 of 2 ranks; attempt 2, the last one ended because: no such device"
+    exhausted = replace(
+        fresh, join_failures=tuple(JoinFailure(NOW - timedelta(seconds=100), "no such device") for _ in range(MOST_FAILURES))
+    )
+    assert (new_slots(one(exhausted, nodes)), code(one(exhausted, nodes))) == ([], "cannot_join")
+
+
+def test_a_rank_on_a_draining_node_does_not_wait_for_a_rank_that_cannot_start() -> None:
+    nodes = [node("b", 1)]
+    leaving = gang(member(0, leaving=True), member(1))
+    assert (one(leaving, nodes).change, new_slots(one(leaving, nodes))) == (None, ["b"])
+    exhausted = replace(leaving, join_failures=tuple(JoinFailure(NOW, "boom") for _ in range(MOST_FAILURES)))
+    change = one(exhausted, nodes).change
+    assert isinstance(change, ResizeGang)
+    assert (change.members.survivors, change.members.joining) == ((1,), ())
+
+
+def test_only_gangs_in_the_way_give_slots_back() -> None:
+    small = replace(gang(member(0, "a"), member(1, "b"), target=1, most=2), job_id="small")
+    other = replace(gang(SlotAssignment(0, "c", 0), SlotAssignment(1, "d", 0), target=1, most=2), job_id="other")
+    nodes = [node(name, 1, free=0) for name in "abcd"]
+    assert gangs_to_shrink([small, other], [request("one")], nodes) == {"small"}
+    assert gangs_to_shrink([small, other], [request("two", 2)], nodes) == {"small", "other"}
+    assert gangs_to_shrink([small, other], [request("three", 3)], nodes) == frozenset()  # it would not help
+    assert gangs_to_shrink([gang(member(0, "a"), target=1)], [request("one")], nodes) == frozenset()
+
+
+def test_parked_ranks_that_are_there_to_grow_are_given_back_too() -> None:
+    growing = gang(member(0, "a"), parked=(warm(1),), target=1, most=2)
+    nodes = [node("a", 1, free=0), node("n1", 1, free=0)]
+    step = one(growing, nodes, request("one"))
+    assert (step.change, step.released) == (None, (1,))
+    assert one(replace(growing, spares=1), nodes, request("one")).released == ()  # a spare was asked for
+
+
+@given(QUEUES, NODES, st.integers(0, 6), st.integers(1, 3))
+def test_the_queue_loses_nothing_to_a_gang_that_grows(queue: list[Request], nodes: list[NodeView], slots: int, per_node: int) -> None:
+    """Whatever is given to gangs is free, and no job that was placed, or waits with slots set aside, has less room for it."""
+    room = Room(nodes)
+    placed = {
+        (share.node_id, slot)
+        for each in place(queue, nodes, room)
+        if isinstance(each, Placement)
+        for share in each.shares
+        for slot in share.slots
+    }
+    aside = {node_id: left.aside for node_id, left in room.nodes.items()}
+    given_away = {(share.node_id, slot) for share in extend(wanted(slots, per_node), nodes, room) for slot in share.slots}
+    by_id = {each.id: each for each in nodes}
+    assert not given_away & placed
+    assert all(slot in by_id[name].free and by_id[name].schedulable for name, slot in given_away)
+    assert all(
+        len(room.nodes[each.id].free) >= min(aside[each.id], len(set(each.free) - {s for n, s in placed if n == each.id}))
+        for each in nodes
+        if each.schedulable
+    )

@@ -1,0 +1,124 @@
+"""One rank's share of a checkpoint in progress: snapshotted by all ranks together, then written by any thread alone."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from torch import Tensor
+from torch.distributed.checkpoint.storage import WriteResult
+
+from paceline.distributed.process_group import Group
+from paceline.monitoring.sealed import File, describe
+from paceline.monitoring.sinks import on_the_wire
+from paceline.training.errors import CheckpointSaveError
+from paceline.training.saving import fingerprint
+from paceline.training.saving import manifest as manifests
+from paceline.training.saving.assembly import whole_tensors
+from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.saving.collective_work import run_on_each_rank
+from paceline.training.saving.manifest import CommittedCheckpoint, Manifest
+from paceline.training.saving.parts import RankPart, SavePlanner, explaining_errors
+from paceline.training.saving.shards import Tensors, tensors_of
+from paceline.training.saving.writers import Values
+from paceline.training.state import TrainState, training_of
+
+
+class Written(NamedTuple):
+    """Result of one rank's write."""
+
+    results: list[WriteResult]
+    files: dict[str, File]
+    parameters: dict[str, str]  # hashes by name, of its share
+
+
+class SavedPart(NamedTuple):
+    """`Written`, serialized. Only rank 0 decodes it, to keep the work off the other ranks' training threads."""
+
+    written: bytes
+    seconds: float  # that it took
+
+
+@dataclass(frozen=True)
+class UncommittedCheckpoint:
+    rank: int
+    final: Path
+    scratch: Path
+    manifest: Manifest  # but for what is known only when all ranks have written
+    part: RankPart
+    share: Mapping[str, Tensor]  # parameters and buffers that this rank hashes, whole
+
+    def write(self) -> SavedPart:
+        """Write this rank's files, fsynced and hashed. Raises CheckpointSaveError, or an OSError."""
+        started = time.monotonic()
+        results = self.part.write()
+        files = {path.name: describe(path) for path in sorted(self.scratch.glob(f"__{self.rank}_*"))}
+        parameters = {name: fingerprint.hash_tensor(tensor) for name, tensor in self.share.items()}
+        return SavedPart(pickle.dumps(Written(results, files, parameters)), time.monotonic() - started)
+
+    def publish(self, receipts: Sequence[SavedPart]) -> CommittedCheckpoint:
+        """Write, on rank 0, the index and the manifest, and rename, when every rank has written. Raises as `write` does."""
+        written: list[Written] = [pickle.loads(receipt.written) for receipt in receipts]
+        index = self.part.write_index([each.results for each in written])
+        files = {name: file for each in written for name, file in each.files.items()}
+        parameters = fingerprint.combine_hashes(each.parameters for each in written)
+        files[index.name] = describe(index)
+        manifest = msgspec.structs.replace(self.manifest, files=files, parameters_sha256=parameters)
+        return CommittedCheckpoint(self.final, manifest, manifests.publish(self.scratch, self.final, manifest))
+
+    def withdraw(self) -> None:
+        """Delete the files of a failed save, once no rank writes any more."""
+        if self.rank == 0:
+            manifests.withdraw(self.scratch, self.final)
+
+
+def draft(
+    checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float], snapshot: Callable[[Values], Values]
+) -> UncommittedCheckpoint:
+    """Snapshot the state of a job for a checkpoint; see `draft_of`."""
+    final = checkpoints.directory / manifests.directory_name(state.step, checkpoints.generation)
+    return draft_of(checkpoints.group, checkpoints.planner, final, tensors_of(state), describe_state(checkpoints, state, metrics), snapshot)
+
+
+def draft_of(
+    group: Group, planner: SavePlanner, final: Path, tensors: Tensors, manifest: Manifest, snapshot: Callable[[Values], Values]
+) -> UncommittedCheckpoint:
+    """Plan and snapshot a checkpoint. Collective.
+
+    `snapshot` keeps the values until they are written. `manifest` lacks only what the write produces. Raises CheckpointSaveError on every
+    rank if it fails on any.
+    """
+    scratch = final.with_name(f"{final.name}{manifests.SCRATCH}")
+    try:
+        part = planner.part(group, tensors, scratch)
+        share = whole_tensors(tensors["model"], planner.owners, group)
+        snapshots = run_on_each_rank(group, explaining_errors(scratch)(lambda: snapshot({**part.data, **share})), CheckpointSaveError)
+    except CheckpointSaveError:
+        if group.rank == 0:
+            manifests.withdraw(scratch, final)
+        raise
+    part = replace(part, data={index: snapshots[index] for index in part.data})
+    return UncommittedCheckpoint(group.rank, final, scratch, manifest, part, {name: snapshots[name] for name in share})
+
+
+def describe_state(checkpoints: CheckpointDirectory, state: TrainState, metrics: dict[str, float]) -> Manifest:
+    return Manifest(
+        job_id=checkpoints.job_id,
+        step=state.step,
+        generation=checkpoints.generation,
+        world_size=checkpoints.group.world_size,
+        seed=training_of(checkpoints.spec).seed,
+        spec_sha256=hashlib.sha256(checkpoints.spec.model_dump_json().encode()).hexdigest(),
+        created=time.time(),
+        best=state.best,
+        loss_scale=state.scale.saved,
+        loss_guard=state.guard,
+        metrics={name: on_the_wire(value) for name, value in metrics.items()},
+        files={},
+    )

@@ -1,0 +1,32 @@
+"""What the training thread is at, for its watchdog to look at."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from paceline.training.timing.pace import Pace, Phase
+
+
+class Doing(NamedTuple):
+    phase: Phase
+    step: int
+    since: float  # monotonic
+
+
+class Activity:
+    """Present activity of the training thread. A single attribute, so that no lock is needed. Entering the next one ends the last, whose
+    time is noted."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.doing = Doing("rest", 0, time.monotonic())
+
+    def enter(self, phase: Phase, step: int, now: float | None = None) -> None:
+        before, moment = self.doing, time.monotonic() if now is None else now
+        self.pace.note(before.phase, moment - before.since)
+        self.doing = Doing(phase, step, moment)
+
+    def abandon(self) -> None:
+        """Drop the present activity without noting its time: it broke off."""
+        self.doing = Doing("rest", self.doing.step, time.monotonic())
