@@ -93,6 +93,7 @@ class Fault:
     incident: str
     generation: int
     next_generation: int | None
+    step: int  # the newest that any rank of the generation had finished
     began: float
     ended: float | None  # None: not over
 
@@ -124,7 +125,8 @@ class TimeAccount:
 
 def account(facts: GoodputInputs) -> TimeAccount:
     """Divide the wall time among its causes, by layers from the bottom up: a later layer hides what lies below it."""
-    lines = lines_of(facts)
+    newest = newest_steps(facts)
+    lines = lineage({each.generation: each.start_step for each in facts.memberships}, newest)
     painted = [Interval(facts.began, facts.now, Cause.UNACCOUNTED)] if facts.now > facts.began else []
     layers = (endings(facts), states(facts), starts(facts), resizes(facts), tails(facts), broken_off(facts), outages(facts), gaps(facts))
     for layer in (*layers, steps(facts, lines)):
@@ -133,12 +135,11 @@ def account(facts: GoodputInputs) -> TimeAccount:
     counted = [span for span in overlay(painted, [replace(pause, incident="paused") for pause in pauses]) if span.incident != "paused"]
     parts = {cause: math.fsum(span.ended - span.began for span in counted if span.cause is cause) for cause in Cause}
     wall = math.fsum(parts.values())
-    kept = sum(kept_steps(stretch, lines) for stretch in facts.stretches)
     return TimeAccount(
         wall=wall,
         paused=max(0.0, facts.now - facts.began - wall),
         useful_steps=useful_steps(lines),
-        redone_steps=sum(stretch.last - stretch.first + 1 for stretch in facts.stretches) - kept,
+        redone_steps=finished_steps(facts.memberships, newest) - sum(line.steps for line in lines),
         parts=parts,
         by_incident={
             fault.incident: math.fsum(span.ended - span.began for span in counted if span.incident == fault.incident)
@@ -147,11 +148,22 @@ def account(facts: GoodputInputs) -> TimeAccount:
     )
 
 
-def lines_of(facts: GoodputInputs) -> list[Line]:
+def newest_steps(facts: GoodputInputs) -> dict[int, int]:
+    """The last step that each generation finished, also where the rank that would have reported it was killed first. A generation that
+    reported none has none: its start is a guess."""
     newest: dict[int, int] = {}
     for stretch in facts.stretches:
         newest[stretch.generation] = max(newest.get(stretch.generation, 0), stretch.last)
-    return lineage({each.generation: each.start_step for each in facts.memberships}, newest)
+    for fault in facts.faults:
+        if fault.generation in newest:
+            newest[fault.generation] = max(newest[fault.generation], fault.step)
+    return newest
+
+
+def finished_steps(memberships: Sequence[RankMembership], newest: Mapping[int, int]) -> int:
+    """The number of steps that all generations together finished: a step that two of them finished counts twice."""
+    starts = {each.generation: each.start_step for each in memberships}
+    return sum(max(0, last - starts.get(generation, 0)) for generation, last in newest.items())
 
 
 def useful_steps(lines: Sequence[Line]) -> int:

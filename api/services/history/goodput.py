@@ -92,7 +92,9 @@ def _memberships(generations: Sequence[GenerationRow], history: Sequence[EventRo
 
 def _fault(story: IncidentContext) -> Fault:
     row, over_at = story.row, story.over_at
-    return Fault(row.id, row.generation, row.next_generation, row.fault_at.timestamp(), over_at.timestamp() if over_at else None)
+    return Fault(
+        row.id, row.generation, row.next_generation, story.step, row.fault_at.timestamp(), over_at.timestamp() if over_at else None
+    )
 
 
 # --- steps

@@ -68,7 +68,7 @@ def test_steps_done_again_after_a_restart_count_once() -> None:
         ],
         memberships=[RankMembership(1, 0, 0.0, 7.0, placed=True), RankMembership(2, 1, 9.0, None, placed=True)],
         stretches=[*QUIET.stretches, *(stretch(2, step, 10.0 + step, 11.0 + step) for step in (2, 3))],
-        faults=[Fault("a", 1, 2, began=6.75, ended=13.0)],
+        faults=[Fault("a", 1, 2, step=3, began=6.75, ended=13.0)],
     )
     result = account(facts)
     assert (result.useful_steps, result.redone_steps) == (3, 2)
@@ -84,10 +84,22 @@ def test_a_step_whose_record_died_with_its_rank_is_a_step_nevertheless() -> None
         QUIET,
         memberships=[RankMembership(1, 0, 0.0, 7.0, placed=True), RankMembership(2, 4, 7.0, None, placed=False)],
         stretches=[*QUIET.stretches, stretch(2, 5, 7.0, 7.5)],
-        faults=[Fault("a", 1, 2, began=6.75, ended=7.5)],
+        faults=[Fault("a", 1, 2, step=4, began=6.75, ended=7.5)],
     )
     result = account(facts)
     assert (result.useful_steps, result.redone_steps) == (5, 0)
+
+
+def test_a_step_whose_record_died_with_its_rank_and_that_was_done_again_is_counted() -> None:
+    """The newest save is of step 1. The killed rank 0 had reported two steps of the three that all ranks finished."""
+    facts = replace(
+        QUIET,
+        memberships=[RankMembership(1, 0, 0.0, 7.0, placed=True), RankMembership(2, 1, 7.0, None, placed=False)],
+        stretches=[*QUIET.stretches[:2], *(stretch(2, step, 5.0 + step, 6.0 + step) for step in (2, 3, 4))],
+        faults=[Fault("a", 1, 2, step=3, began=6.75, ended=8.0)],
+    )
+    result = account(facts)
+    assert (result.useful_steps, result.redone_steps) == (4, 2)
 
 
 def test_paused_time_is_its_users() -> None:
@@ -103,7 +115,7 @@ def test_paused_time_is_its_users() -> None:
 
 
 def test_an_outage_belongs_to_the_newest_fault() -> None:
-    two = [Fault("a", 1, 2, began=5.2, ended=None), Fault("b", 2, 3, began=6.2, ended=7.0)]
+    two = [Fault("a", 1, 2, step=2, began=5.2, ended=None), Fault("b", 2, 3, step=2, began=6.2, ended=7.0)]
     result = account(replace(QUIET, faults=two, stretches=QUIET.stretches[:2], memberships=[RankMembership(1, 0, 0.0, 5.25, placed=True)]))
     assert result.by_incident == {"a": pytest.approx(1.0), "b": pytest.approx(0.8)}
     assert result.parts[Cause.REDONE] == pytest.approx(0.2)
@@ -161,7 +173,8 @@ def any_facts(rng: random.Random) -> GoodputInputs:
             stretches.append(RankInterval(number, step + 1, step + count, at, at + length, rng.uniform(0, 5)))
             step, at = step + count, at + length
     faults = [
-        Fault(f"f{n}", rng.randint(1, 6), rng.choice([None, n]), moment(), rng.choice([None, moment()])) for n in range(rng.randint(0, 5))
+        Fault(f"f{n}", rng.randint(1, 6), rng.choice([None, n]), rng.randint(0, 40), moment(), rng.choice([None, moment()]))
+        for n in range(rng.randint(0, 5))
     ]
     return GoodputInputs(began=0.0, now=rng.uniform(0, 100), stays=stays, memberships=memberships, stretches=stretches, faults=faults)
 
