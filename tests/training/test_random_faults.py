@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import faulty_job, states
 from tests.training.conftest import MakeJob
-from tests.training.ordeal import ALONE, Ordeal, Possible
+from tests.training.random_faults import ALONE, Ordeal, Possible
 
 FAULTS = int(os.environ.get("PACELINE_TEST_FAULTS", "20"))
 SECONDS_A_FAULT = 30  # on a machine that is busy with other things
