@@ -1,4 +1,4 @@
-"""A job's ordeal: kills, stops, pauses and resizes drawn from a seed, each at a (rank, step, moment), and what the job made of them.
+"""A job's faults: kills, stops, pauses and resizes drawn from a seed, each at a (rank, step, moment), and what the job made of them.
 
 What follows is drawn as far as the next pause, since processes read their faults as they start; a pause is agreed on a step or
 two later than it was asked for, and whatever follows is planned from the step that it came to.
@@ -105,7 +105,7 @@ def until_a_pause(draw: Random, roster: Roster, committed: int, count: int, poss
 
 
 @dataclass
-class Ordeal:
+class RandomFaults:
     """Drives a job whose code is in `code` through `count` events."""
 
     job: Job

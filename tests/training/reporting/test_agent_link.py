@@ -110,7 +110,7 @@ def order(generation: int, *, at_boundary: bool = False) -> RankOrder:
     return RankOrder(spec={}, world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket="")
 
 
-def fence_that_is_left() -> GroupAborter:
+def aborter_that_is_left() -> GroupAborter:
     """So that nobody waits for this rank to come out of its generation."""
     aborter = GroupAborter()
     aborter.exited.set()
@@ -118,8 +118,8 @@ def fence_that_is_left() -> GroupAborter:
     return aborter
 
 
-def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
-    aborter = fence_that_is_left()
+def test_an_order_to_move_runs_the_aborter_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
+    aborter = aborter_that_is_left()
     link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
@@ -147,7 +147,7 @@ def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Pa
 
 
 def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path: Path, link: AgentLink) -> None:
-    aborter = fence_that_is_left()
+    aborter = aborter_that_is_left()
     link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
