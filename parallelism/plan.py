@@ -94,7 +94,7 @@ class Coordinates:
         return self.rank // math.prod(map(self.degrees.along, inner)) % self.degrees.along(axis)
 
     @property
-    def places(self) -> dict[Axis, int]:
+    def by_axis(self) -> dict[Axis, int]:
         """The coordinate along each axis of more than one rank."""
         return {axis: self.along(axis) for axis in self.degrees.sizes}
 
@@ -125,7 +125,9 @@ class Coordinates:
     @property
     def state_shard(self) -> StateShard:
         """The shard of the state that this rank holds. It is equal for ranks that are replicas of each other."""
-        return tuple((axis, place, self.degrees.along(axis)) for axis, place in self.places.items() if axis in STATE_SHARDING_AXES)
+        return tuple(
+            (axis, coordinate, self.degrees.along(axis)) for axis, coordinate in self.by_axis.items() if axis in STATE_SHARDING_AXES
+        )
 
 
 def state_shards(degrees: Degrees) -> tuple[StateShard, ...]:

@@ -1,4 +1,4 @@
-"""The tests of a module are found by its path: `<room>/<module>.py` has them in `tests/<room>/test_<module>.py`, or in what is listed here."""
+"""Tests are found by the path of their module: those of `<room>/<module>.py` are in `tests/<room>/test_<module>.py`, or are listed here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = TESTS.parent
 ROOMS = ("api", "cli", "cluster", "db", "distributed", "monitoring", "paceline", "parallelism", "training")
 #: Modules with fewer lines, or without a public function, need no tests of their own.
 MIN_LINES = 60
-#: Tests that are named after what they show, since it is the work of many modules; the tables in README.md and parallelism/parity.md say what.
+#: Tests that are named after what they show, since it is the work of many modules; the table in README.md says what.
 NAMED_AFTER_WHAT_THEY_SHOW = ("training/test_*.py", "*/test_parity*.py")
 #: Where the tests of modules are that have no test module of their own: what they do is shown by the tests of another.
 COVERS = {
@@ -86,7 +86,7 @@ COVERS = {
     "distributed/test_store_server.py": "distributed/store_wire",
     "e2e/test_run.py": "cli/local/private",
     "e2e/test_script_hangs.py": "cli/commands/stacks",
-    "integration/test_at_once.py": "api/services/scheduling/assignments api/services/scheduling/known_jobs",
+    "integration/test_at_once.py": "api/services/scheduling/assignments api/services/scheduling/job_snapshots",
     "integration/test_checkpoints.py": "api/loops/retention",
     "integration/test_close_up.py": "api/services/lifecycle/gang_lifecycle api/services/lifecycle/gang_rows",
     "integration/test_elastic.py": "api/loops/elasticity",
@@ -137,7 +137,7 @@ OWN_TESTS = sorted(str(path.relative_to(TESTS)) for room in ROOMS for path in (T
 
 
 def module_of(test: str) -> str | None:
-    """Return the module that a test module is of: `test_decide_close_up.py` is of `decide_close_up.py` if there is one, else of `decide.py`.
+    """Return the module that a test module is of: `test_decide_close_up.py` is of `decide_close_up.py` if it exists, else of `decide.py`.
 
     A resource of the REST API has its tests beside those of `api` itself.
     """

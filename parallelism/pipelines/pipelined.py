@@ -97,7 +97,7 @@ class PipelineForward(nn.Module):
     def _spread(self, found: Tensor | None, source: int) -> Tensor:
         """Send `found` from rank `source` to all ranks of the pipeline and return it; it is None on all other ranks."""
         group = self._link.group
-        shape, dtype = group.gather(None if found is None else (tuple(found.shape), found.dtype))[source]
+        shape, dtype = group.all_gather_object(None if found is None else (tuple(found.shape), found.dtype))[source]
         if found is None:
             found = torch.empty(shape, dtype=dtype, device=self._link.device)
             group.receive(found, source)
@@ -287,7 +287,7 @@ def pipeline(
     inputs = inputs_of(work, 0, work.batch(0))
     boundaries, counted = trace(model, units, inputs, work.autocast())
     if measured:
-        costs = position.group.gather(measure(model, units, inputs, work.autocast))[0]
+        costs = position.group.all_gather_object(measure(model, units, inputs, work.autocast))[0]
     costs = counted if costs is None else costs
     ranges = partition_units(costs, schedule.stages)
     cuts = [units[each.start : each.stop] for each in ranges]

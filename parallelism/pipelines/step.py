@@ -1,4 +1,4 @@
-"""One step of one rank's pipeline program: micro-batches are fetched, stages computed, activations and gradients sent to and received from neighbours.
+"""One step of one rank's pipeline program: micro-batches are fetched, stages computed, activations and gradients sent and received.
 
 With each activation goes the state of the random numbers, so that the next stage continues drawing where this one stopped: dropout in a
 pipeline is the one that a single process draws.

@@ -128,7 +128,7 @@ def test_coordinates_are_those_of_the_mesh(sizes: Degrees) -> None:
     mesh = rank_grid(sizes)
     for rank in range(sizes.world_size):
         found = Coordinates(sizes, rank)
-        assert mesh[tuple(found.places.values())] == rank
+        assert mesh[tuple(found.by_axis.values())] == rank
 
 
 @given(SIZES, st.integers(0, 20))

@@ -68,7 +68,7 @@ class OwnCheckpointDirectory:
     def save(self, training: TrainingObjects, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Path:
         """Save the training state, and return its folder. Raises CheckpointSaveError on every rank if any of them failed."""
         final = self.directory / manifests.directory_name(step, self.generation)
-        if any(self.group.gather(final.exists())):
+        if any(self.group.all_gather_object(final.exists())):
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
         made = draft_of(
             self.group, self._planner, final, training.tensors(), self._describe(step, scale, metrics), BlockingWriter().snapshot

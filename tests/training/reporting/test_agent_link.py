@@ -13,7 +13,18 @@ import msgspec
 import pytest
 
 from paceline.distributed.abort import GroupAborter
-from paceline.training.link import Birth, CheckpointRequest, Joined, Parked, PauseRequest, RankFolder, RankOrder, Reform, Release, ToRank
+from paceline.training.link import (
+    CheckpointRequest,
+    Joined,
+    Parked,
+    PauseRequest,
+    ProcessIdentity,
+    RankFolder,
+    RankOrder,
+    Reform,
+    Release,
+    ToRank,
+)
 from paceline.training.reporting.agent_link import AgentLink
 from tests.ranks import make_world
 from tests.waiting import wait_until
@@ -106,7 +117,7 @@ def test_without_an_agent_everything_is_quiet(link: AgentLink) -> None:
 
 
 def order(generation: int, *, at_boundary: bool = False) -> RankOrder:
-    place = make_world(0, 1, 0, Path("/checkpoints"), generation=generation, birth=Birth(3, 1), at_boundary=at_boundary)
+    place = make_world(0, 1, 0, Path("/checkpoints"), generation=generation, birth=ProcessIdentity(3, 1), at_boundary=at_boundary)
     return RankOrder(spec={}, world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket="")
 
 
