@@ -156,7 +156,8 @@ def degrees(
     pipeline: int = 1,
     context: int = 1,
 ) -> Degrees:
-    """Return the sizes of all axes for a strategy and a world size. Raises `WorldSizeMismatchError`.
+    """Return the sizes of all axes for a strategy and a world size. Raises `WorldSizeMismatchError` if the world is not their product, and
+    for the strategy `auto`, which is not a plan yet.
 
     `single` is a world of one. Otherwise `tensor`, `pipeline` and `context` say how many ranks compute one micro-batch, and the rest of
     the world are data ranks: for `ddp` each is a replica; `fsdp` has `replicate` replicas (default: one) of `shard` shards each. Of those
@@ -184,7 +185,7 @@ def degrees(
 
 
 def data_ranks(world_size: int, sharded: Degrees) -> int:
-    """Return the number of data ranks beside the axes of `sharded`. Raises `WorldSizeMismatchError`."""
+    """Return the number of data ranks beside the axes of `sharded`. Raises `WorldSizeMismatchError` if those do not divide the world."""
     if world_size % sharded.ranks_per_micro_batch:
         sizes = " or ".join(map(str, nearest(world_size, sharded.ranks_per_micro_batch)))
         raise WorldSizeMismatchError(

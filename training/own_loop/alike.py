@@ -40,6 +40,7 @@ def signature(tensors: dict[str, Tensor]) -> Signature:
 
 
 def require_same(signatures: list[Signature]) -> None:
+    """Raise InvalidInputError unless all signatures, one of each rank, are equal."""
     first = signatures[0]
     for rank, other in enumerate(signatures):
         name = next((name for name in [*first, *other] if first.get(name) != other.get(name)), None)
