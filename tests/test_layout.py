@@ -57,12 +57,10 @@ COVERS = {
     "api/test_storage.py": "api/core/disk api/services/storage/storage db/repositories/storage",
     "api/websocket/test_streams.py": "api/websocket/sources",
     "cli/commands/test_jobs.py": "cli/commands/plan cli/commands/submit",
-    "cli/local/test_stack.py": "cli/commands/demo cli/commands/stack cli/local/layout",
+    "cli/local/test_stack.py": "cli/commands/demo cli/commands/stack cli/live cli/local/layout",
     "cli/test_attached.py": "cli/client",
     "cli/test_details.py": "cli/formats",
-    "cli/test_follow.py": "cli/live",
-    "cli/test_launch_place.py": "cli/session",
-    "cli/test_main.py": "cli/errors",
+    "cli/test_main.py": "cli/errors cli/session",
     "cluster/agent/curves/test_reader.py": (
         "cluster/agent/curves/event_files cluster/agent/curves/recorded_steps cluster/agent/curves/trainer_state"
     ),
