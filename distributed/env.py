@@ -156,7 +156,10 @@ class Position:
 
 
 def position() -> Position:
-    """Read this process's position from the environment. Variables that are not set mean a world of one."""
+    """Read this process's position from the environment. Variables that are not set mean a world of one.
+
+    Raises ValueError if one of them is not a number.
+    """
     read = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")}
     return Position(
         rank=int(read["RANK"] or 0),

@@ -1,7 +1,7 @@
 """The process group of one generation, behind the `Group` protocol, so that training code never asks how large its world is.
 
-`WorldGroup` uses gloo, and NCCL for CUDA tensors; `SoloGroup` is a world of one rank. `gather` unpickles what other ranks sent: all ranks
-of a job are one trust domain.
+`WorldGroup` uses gloo, and NCCL for CUDA tensors; `SoloGroup` is a world of one rank. `all_gather_object` unpickles what other ranks
+sent: all ranks of a job are one trust domain.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Group(Protocol):
         """Start to sum `values` over all ranks, in place, and return a function that waits for the result and returns it. Collective."""
         ...
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """Return the `value` of every rank, in the order of the ranks, on every rank. Collective. Values are pickled: small objects of
         our own.
         """
@@ -149,7 +149,7 @@ class SoloGroup:
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
         return lambda: values
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         return [value]
 
     def send(self, tensor: Tensor, target: int) -> None:
@@ -244,7 +244,7 @@ class WorldGroup:
         if devices and self._aborter.aborted.is_set():
             raise GenerationOverError(ABORTED)
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         content = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
         lengths = [int(length) for length in self._gather(torch.tensor([len(content)]))]
         padded = torch.zeros(max(lengths), dtype=torch.uint8)
@@ -318,7 +318,7 @@ class GenerationGroup(WorldGroup):
         store = PrefixStore(f"g{membership.generation}", self._store)
         super().__init__(membership.rank, membership.world_size, device, store, aborter, axes)
         self._host_probe_port = HostProbePort(self._store.local_host)
-        endpoints = self.gather((self._host_probe_port.endpoint, aborter.process_probe_port.at(self._store.local_host)))
+        endpoints = self.all_gather_object((self._host_probe_port.endpoint, aborter.process_probe_port.at(self._store.local_host)))
         others = {rank: each for rank, each in enumerate(endpoints) if rank != self.rank}
         aborter.host_probes = {rank: host for rank, (host, _) in others.items()}
         aborter.process_probes = {rank: process for rank, (_, process) in others.items()}

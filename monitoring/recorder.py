@@ -72,11 +72,14 @@ class Recorder:
         self._reserved |= names
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """Keep `values` as measured at `step`."""
+        """Keep `values` as measured at `step`. Raises TypeError or ValueError for an invalid step, name or value."""
         self._put(Measurement(checked_step(step), time.time(), checked_values(values, self._names)), self._capacity)
 
     def record_own(self, step: Any, values: Mapping[str, Any]) -> None:
-        """Keep what a user's own code has measured, however much at once. Names over MAX_NAMES are dropped, counted and told once."""
+        """Keep what a user's own code has measured, however much at once. Names over MAX_NAMES are dropped, counted and told once.
+
+        Raises TypeError or ValueError for an invalid step, name or value, and for a name that the trainer records.
+        """
         step = checked_step(step)
         if not self._reserved.isdisjoint(values):
             self._refuse_reserved(values)

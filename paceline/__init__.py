@@ -79,7 +79,7 @@ def log(*place: Any, **values: Any) -> None:
     numpy or torch scalar (reading one that is on a GPU waits for the GPU). NaN and the infinities are kept. Raises TypeError or ValueError for
     anything else, and for names that the trainer records itself. Names over `monitoring.points.MAX_NAMES` are dropped and told once.
 
-    `log({"train/loss": 0.5}, step=None, commit=None)`: as `wandb.log`, see `paceline.tracking.Run.log`.
+    `log({"train/loss": 0.5}, step=None, commit=None)`: as `wandb.log`; see `paceline.tracking.Run.log`, also for what it raises.
 
     Outside a job the values are printed.
     """
@@ -105,7 +105,10 @@ def _log_step(*place: Any, **values: Any) -> None:
 
 
 def world() -> Position:
-    """Return this rank's position: rank, world size and so on; a world of one outside a job."""
+    """Return this rank's position: rank, world size and so on; a world of one outside a job.
+
+    Raises ValueError if a variable of torchrun's is not a number.
+    """
     from paceline.distributed.env import position
 
     return position()

@@ -21,7 +21,10 @@ Plain = str | float | int | bool | None
 
 
 def record_config(config: Any, name: str = "", project: str = "") -> None:
-    """Write rank 0's configuration into the job's history and into the output; other ranks' is the same, and nothing is said of it."""
+    """Write rank 0's configuration into the job's history and into the output; other ranks' is the same, and nothing is said of it.
+
+    Raises TypeError if `config` is neither a mapping nor an object with attributes.
+    """
     if position().rank != 0:
         return
     entries = plain(as_mapping(config))

@@ -31,7 +31,10 @@ class Fields(dict[str, Any]):
         self[name] = value
 
     def update(self, values: Any = None, /, allow_val_change: bool | None = None, **more: Any) -> None:
-        """Set entries from a mapping, or from an object with attributes such as `argparse.Namespace`; any entry may be set again."""
+        """Set entries from a mapping, or from an object with attributes such as `argparse.Namespace`; any entry may be set again.
+
+        Raises TypeError for anything else.
+        """
         super().update(as_mapping(values), **more)
 
 
@@ -70,7 +73,8 @@ class Run:
 
         Without `step` they belong to the run's own step, which starts at 0 and is one higher after each call, or stays with `commit=False`. With
         `step` the run goes to that step, and stays there unless `commit=True`; a step before the run's is dropped and told once. Each call
-        is recorded at once. Raises RuntimeError on a run that is finished.
+        is recorded at once. Raises RuntimeError on a run that is finished, TypeError if `data` is not a mapping, and TypeError or ValueError
+        if `step` is not an integer from 0 up.
         """
         if self.finished:
             raise RuntimeError(f"run {self.name} is finished: log before finish(), or begin another run with paceline.init()")
@@ -133,7 +137,7 @@ def init(project: str | None = None, name: str | None = None, config: Any = None
     """Begin a run, as `wandb.init` does; where one has begun and is not finished, return that one with `config` added.
 
     `config`: a mapping, or an object with attributes such as `argparse.Namespace`; it is written into the job's history. Other arguments
-    of `wandb.init` are ignored, with a word.
+    of `wandb.init` are ignored, with a word. Raises TypeError for any other `config`.
     """
     if ignored and position().rank == 0:
         print(f"paceline.init: {', '.join(ignored)} mean nothing here and are ignored", flush=True)

@@ -34,7 +34,8 @@ def parallelize(
     """Shard, wrap and move `model` for its world, and return what is to be called for training.
 
     `group`: the world that `degrees` describe, joined with its axis groups. `shard`: how this model is sharded over the tensor and the
-    context axis. Where parameters are sharded they are replaced by others, so the optimizer is made afterwards.
+    context axis. Where parameters are sharded they are replaced by others, so the optimizer is made afterwards. Raises
+    `CannotShardError` if `shard` is None but needed, or cannot shard this model over so many ranks.
     """
     mesh = sharding_mesh(degrees, group, device)
     sharding = shard_model(model, shard, degrees, mesh, group) if mesh and degrees.tensor * degrees.context > 1 else None
@@ -65,7 +66,8 @@ def parallelize_stages(
 ) -> ModelSharding:
     """Shard the `stages` of a pipeline that this rank has, over the other axes, and move them to `device`.
 
-    `model` is what is left of the whole model: those stages. Returns how the stages are to be called.
+    `model` is what is left of the whole model: those stages. Returns how the stages are to be called. Raises
+    `CannotShardError` as `parallelize` does.
     """
     mesh = sharding_mesh(degrees, group, device)
     sharding = shard_model(model, shard, degrees, mesh, group) if mesh and degrees.tensor * degrees.context > 1 else ModelSharding()

@@ -94,7 +94,7 @@ class Coordinates:
         return self.rank // math.prod(map(self.degrees.along, inner)) % self.degrees.along(axis)
 
     @property
-    def places(self) -> dict[Axis, int]:
+    def by_axis(self) -> dict[Axis, int]:
         """The coordinate along each axis of more than one rank."""
         return {axis: self.along(axis) for axis in self.degrees.sizes}
 
@@ -125,7 +125,9 @@ class Coordinates:
     @property
     def state_shard(self) -> StateShard:
         """The shard of the state that this rank holds. It is equal for ranks that are replicas of each other."""
-        return tuple((axis, place, self.degrees.along(axis)) for axis, place in self.places.items() if axis in STATE_SHARDING_AXES)
+        return tuple(
+            (axis, coordinate, self.degrees.along(axis)) for axis, coordinate in self.by_axis.items() if axis in STATE_SHARDING_AXES
+        )
 
 
 def state_shards(degrees: Degrees) -> tuple[StateShard, ...]:
@@ -154,7 +156,8 @@ def degrees(
     pipeline: int = 1,
     context: int = 1,
 ) -> Degrees:
-    """Return the sizes of all axes for a strategy and a world size. Raises `WorldSizeMismatchError`.
+    """Return the sizes of all axes for a strategy and a world size. Raises `WorldSizeMismatchError` if the world is not their product, and
+    for the strategy `auto`, which is not a plan yet.
 
     `single` is a world of one. Otherwise `tensor`, `pipeline` and `context` say how many ranks compute one micro-batch, and the rest of
     the world are data ranks: for `ddp` each is a replica; `fsdp` has `replicate` replicas (default: one) of `shard` shards each. Of those
@@ -182,7 +185,7 @@ def degrees(
 
 
 def data_ranks(world_size: int, sharded: Degrees) -> int:
-    """Return the number of data ranks beside the axes of `sharded`. Raises `WorldSizeMismatchError`."""
+    """Return the number of data ranks beside the axes of `sharded`. Raises `WorldSizeMismatchError` if those do not divide the world."""
     if world_size % sharded.ranks_per_micro_batch:
         sizes = " or ".join(map(str, nearest(world_size, sharded.ranks_per_micro_batch)))
         raise WorldSizeMismatchError(

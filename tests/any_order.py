@@ -58,7 +58,7 @@ class Agent:
         for key, (action, world) in wanted.items():
             if key not in self.ranks and (action == "run" or world.birth is not None):
                 self.ranks[key] = self._arrival(world, on_arrival)
-                self.births[key] = (world.born.generation, world.born.rank)
+                self.births[key] = (world.process.generation, world.process.rank)
             elif key in self.ranks and action != "run" and self.ranks[key].state is not RankState.EXITED:
                 outcome: Any = {"pause": "paused", "release": "released"}.get(action, "failed")
                 self.ranks[key] = msgspec.structs.replace(

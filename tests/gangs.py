@@ -14,7 +14,7 @@ import msgspec
 
 from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import Birth, Joined, RankFolder, RankOrder, Release, Result
+from paceline.training.link import Joined, ProcessIdentity, RankFolder, RankOrder, Release, Result
 from paceline.training.spec.job import JobSpec
 from tests.faults import state_of
 from tests.linked_agent import LinkedAgent
@@ -89,7 +89,7 @@ class RunningGang:
         self.store.admit(job.generation)
         self.agent = LinkedAgent(job.folder / f"a{job.generation}.sock", pause=pause, patience=job.patience)
         self.world_size = self.places = world_size  # of the present generation; `places`: with those parked
-        self.births: list[Birth] = []
+        self.births: list[ProcessIdentity] = []
         self.folders: list[RankFolder] = []
         self.processes: list[Any] = []
         self.orders: dict[int, RankOrder] = {}  # the newest of each process
@@ -108,7 +108,7 @@ class RunningGang:
         process = PROCESSES.Process(target=become_rank, args=(order,))
         process.start()
         self.processes.append(process)
-        self.births.append(Birth(self.job.generation, rank))
+        self.births.append(ProcessIdentity(self.job.generation, rank))
         self.folders.append(RankFolder.at(Path(order.folder)))
         return len(self.processes) - 1
 

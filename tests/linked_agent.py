@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.training.link import Birth, FromRank, Joined, PauseRequest, RankHello, RankOrder, Reform, ToRank
+from paceline.training.link import FromRank, Joined, PauseRequest, ProcessIdentity, RankHello, RankOrder, Reform, ToRank
 from tests.ranks import RANK_TIMEOUT_SECONDS
 
 
@@ -23,7 +23,7 @@ class LinkedAgent:
         self.heard: dict[tuple[int, int], list[Any]] = {}  # (generation, rank) -> messages
         self._pause = pause
         self._places: dict[socket.socket, tuple[int, int]] = {}
-        self._connections: dict[Birth, socket.socket] = {}
+        self._connections: dict[ProcessIdentity, socket.socket] = {}
         self._news = threading.Condition()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -55,10 +55,10 @@ class LinkedAgent:
             connection.sendall(msgspec.json.encode(PauseRequest()) + b"\n")
 
     def order(self, order: RankOrder) -> None:
-        """Tell the process that was born as `order.world.born` to take this place."""
-        self.ask(order.world.born, Reform(order=order))
+        """Tell the process that was born as `order.world.process` to take this place."""
+        self.ask(order.world.process, Reform(order=order))
 
-    def ask(self, birth: Birth, request: ToRank) -> None:
+    def ask(self, birth: ProcessIdentity, request: ToRank) -> None:
         with self._news:
             assert self._news.wait_for(lambda: birth in self._connections, RANK_TIMEOUT_SECONDS), "the rank does not call"
             self._connections[birth].sendall(msgspec.json.encode(request) + b"\n")

@@ -303,7 +303,7 @@ class SimulatedAgent:
     def _move(self, wanted: dict[Place, tuple[DesiredAssignment, World]]) -> None:
         """Living processes take the places that were meant for them."""
         for place, (_, world) in wanted.items():
-            mine = [rank for rank in self.ranks.values() if rank.world.job_id == world.job_id and rank.world.born == world.born]
+            mine = [rank for rank in self.ranks.values() if rank.world.job_id == world.job_id and rank.world.process == world.process]
             if world.birth is not None and place not in self.ranks and mine:
                 self.ranks[place] = replace(
                     mine[-1], world=world, failure=None, stall=None, events=0, state=self._state_on_arrival(mine[-1], world)

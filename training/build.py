@@ -68,7 +68,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     group = join(world, aborter, mesh.axis_group_ranks(sizes))
     joined_at = time.time()
     checkpoints = CheckpointDirectory(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
-    summaries = group.gather(elastic.summarize_state(state, was_leader=telemetry.was_leader))
+    summaries = group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
     agreement = elastic.agree(summaries, state_shards(sizes))
     if agreement is None or agreement.newcomers:
         open_directory(checkpoints, agreement.newcomers if agreement else ())  # the others have seen it
@@ -145,7 +145,7 @@ def newest_first(
     ours = sorted(
         (each for each in unreported if each.manifest.generation == newest_generation), key=lambda each: each.manifest.step, reverse=True
     )
-    return [*checkpoints.group.gather([each.directory for each in ours])[0], *map(Path, world.restore_from)]
+    return [*checkpoints.group.all_gather_object([each.directory for each in ours])[0], *map(Path, world.restore_from)]
 
 
 def restore(

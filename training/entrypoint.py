@@ -30,7 +30,10 @@ STREAM = "one whose shards can be read again from a given sample (paceline.Strea
 
 
 def load_entrypoint(spec: JobSpec) -> Task:
-    """Import `module:function` with the working directory first on the path, and call it with the spec."""
+    """Import `module:function` with the working directory first on the path, and call it with the spec.
+
+    Raises InvalidInputError if it cannot be imported or called, or if what it returns is no task.
+    """
     assert spec.entrypoint is not None
     task: object = find(spec)(spec)
     problem = next(problems(task), None)
@@ -41,6 +44,7 @@ def load_entrypoint(spec: JobSpec) -> Task:
 
 
 def find(spec: JobSpec) -> MakeTask:
+    """Import the function that `entrypoint` names. Raises InvalidInputError if there is none, or if it cannot be called with a spec."""
     assert spec.entrypoint is not None
     prefer(spec.environment.working_directory)
     if clash := why_ours_wins(spec.environment.working_directory):

@@ -20,7 +20,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 Outcome = Literal["completed", "paused", "released", "failed"]
 
 
-class Birth(msgspec.Struct, frozen=True):
+class ProcessIdentity(msgspec.Struct, frozen=True):
     """Generation and rank that a process was started as: its identity while its place changes."""
 
     generation: int
@@ -46,14 +46,14 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_directory: str  # of this job; every node sees it
     restore_from: tuple[str, ...] = ()  # checkpoint folders, best candidate first; empty: start at step 0
     restore_required: bool = False  # fail rather than start over when none of them verifies
-    birth: Birth | None = None  # a living process takes this place; None: a new one does
+    birth: ProcessIdentity | None = None  # a living process takes this place; None: a new one does
     parked: bool = False  # no place yet: build everything, then wait for one. `rank` counts on from world_size
     restarts: int = 0  # of the job after a fault, before this generation: torchrun's TORCHELASTIC_RESTART_COUNT
     at_boundary: bool = False  # its ranks come from a generation that is well: they leave that one after a step they agree on
 
     @property
-    def born(self) -> Birth:
-        return self.birth or Birth(self.generation, self.rank)
+    def process(self) -> ProcessIdentity:
+        return self.birth or ProcessIdentity(self.generation, self.rank)
 
 
 class RankHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -61,7 +61,7 @@ class RankHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     generation: int
     rank: int
     pid: int
-    birth: Birth
+    birth: ProcessIdentity
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):

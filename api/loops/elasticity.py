@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import gang_lifecycle, job_lifecycle
-from paceline.api.services.scheduling.known_jobs import JobSnapshot, load, lock_ranks, still_free, subject_of
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load, lock_ranks, still_free, subject_of
 from paceline.api.services.specs.job_views import gang_view, join_failures_of, node_views, request_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.policy.decisions import GangChange, Members, ResizeGang, Stop

@@ -15,7 +15,7 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.scheduling import stacks
-from paceline.api.services.scheduling.known_jobs import JobSnapshot, load_locked, load_quiet
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load_locked, load_quiet
 from paceline.api.services.specs.job_views import suspicion_of
 from paceline.cluster.policy import quiet
 from paceline.cluster.policy.quiet import PATIENCE_SECONDS, KeepReading, ReportHang, RequestStacks, StackReading, Suspicion, WithdrawReport

@@ -17,7 +17,7 @@ from paceline.api.core.context import Services
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import gang_lifecycle, incidents, job_lifecycle
 from paceline.api.services.scheduling.assignments import restore_candidates
-from paceline.api.services.scheduling.known_jobs import load_locked, load_recovering, still_free, subject_of
+from paceline.api.services.scheduling.job_snapshots import load_locked, load_recovering, still_free, subject_of
 from paceline.api.services.specs.job_views import node_views, request_of
 from paceline.api.services.specs.stored_specs import why_unreadable
 from paceline.cluster.policy.placement import NodeView, Placement, PlacementReason, QueuedGang, Request, place

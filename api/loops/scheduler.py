@@ -19,7 +19,7 @@ from paceline.api.loops.placing import Placing
 from paceline.api.services.history import culprits
 from paceline.api.services.lifecycle import gang_lifecycle, incidents
 from paceline.api.services.scheduling.assignments import restore_candidates
-from paceline.api.services.scheduling.known_jobs import JobSnapshot, load, load_locked, still_free
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load, load_locked, still_free
 from paceline.api.services.specs.job_views import suspicion_of
 from paceline.cluster.policy.decisions import Decision, Regroup, Restart, Stop, Transition
 from paceline.cluster.policy.placement import NodeShare

@@ -20,7 +20,7 @@ def key_of(world: World) -> RankKey:
 
 def birth_of(world: World) -> RankKey:
     """The key that the process was started with: the same in every generation it lives through."""
-    return RankKey(world.job_id, world.born.generation, world.born.rank)
+    return RankKey(world.job_id, world.process.generation, world.process.rank)
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):

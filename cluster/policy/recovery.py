@@ -16,7 +16,7 @@ from paceline.cluster.policy.members import regroup
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import EndReason, JobState, RankState
-from paceline.training.reporting.telltales import first_line
+from paceline.training.reporting.failure_kinds import first_line
 
 #: How long the present ranks wait for a parked rank that was given a place among them; START_SECONDS for a new process.
 ENTER_SECONDS = 20.0

@@ -22,18 +22,16 @@ from paceline.parallelism.data_parallel import Sums
 from paceline.parallelism.gradients import clip_by_norm, global_norm, gradients_of
 from paceline.parallelism.mesh import local_tensor
 from paceline.parallelism.pipelines import order
-from paceline.parallelism.pipelines.accumulator import InPlaceAccumulation, TreeAccumulation
 from paceline.parallelism.pipelines.chain import Chain, Unit, keep_only_units, measure, move_buffers, require_complete_units, trace
 from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad
 from paceline.parallelism.pipelines.order import Program
-from paceline.parallelism.pipelines.pipeline_forward import PipelineForward
 from paceline.parallelism.pipelines.schedules import SCHEDULES, PipelineSchedule, ScheduleName
-from paceline.parallelism.pipelines.stage import Stage
+from paceline.parallelism.pipelines.stage import InPlaceAccumulation, Stage, TreeAccumulation
 from paceline.parallelism.pipelines.stages import partition_units
-from paceline.parallelism.pipelines.step import PipelineStep, StageLink, StepTimings
-from paceline.parallelism.pipelines.work import StageOutput, Work, inputs_of
+from paceline.parallelism.pipelines.step import PipelineStep, StageLink, StageOutput, StepTimings, Work, inputs_of
 from paceline.parallelism.plan import MicroBatchAssignment
 from paceline.parallelism.tensor_context.shard_model import ModelSharding, loss_context
+from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,41 @@ class BubbleTime:
 
     formula: float  # of the schedule, if all stages and passes took equally long
     measured: float  # the share of time from the step's start to the end of its exchange in which a rank computed nothing
+
+
+class PipelineForward(nn.Module):
+    """A forward pass through all stages, without gradients. One stage computes at a time: for sample texts, not for training.
+
+    All ranks of the world call it together, those of one pipeline with the same tensor, of any shape.
+    """
+
+    def __init__(self, model: nn.Module, link: StageLink, holders: Sequence[int], padding: SequencePadding | None) -> None:
+        """`holders`: by stage, the index of its rank in the pipeline. `padding`: pads sequences that are sharded; None: they are whole."""
+        super().__init__()
+        self.model = model  # a submodule, so that parameters and evaluation mode are those of the model
+        self._link, self._holders, self._padding = link, tuple(holders), padding
+
+    @torch.no_grad()
+    def forward(self, inputs: Tensor) -> Tensor:
+        passed = self._padding.pad(inputs) if self._padding else inputs
+        for number, holder in enumerate(self._holders):
+            stage = self._link.stages.get(number)
+            passed = self._spread(None if stage is None else stage.outputs(passed), self._link.ranks[holder])
+        return self._padding.trim(passed) if self._padding else passed
+
+    def _spread(self, found: Tensor | None, source: int) -> Tensor:
+        """Send `found` from rank `source` to all ranks of the pipeline and return it; it is None on all other ranks."""
+        group = self._link.group
+        shape, dtype = group.all_gather_object(None if found is None else (tuple(found.shape), found.dtype))[source]
+        if found is None:
+            found = torch.empty(shape, dtype=dtype, device=self._link.device)
+            group.receive(found, source)
+            return found
+        found = found.contiguous()
+        for rank in self._link.ranks:
+            if rank != source:
+                group.send(found, rank)
+        return found
 
 
 class Pipelined:
@@ -254,7 +287,7 @@ def pipeline(
     inputs = inputs_of(work, 0, work.batch(0))
     boundaries, counted = trace(model, units, inputs, work.autocast())
     if measured:
-        costs = position.group.gather(measure(model, units, inputs, work.autocast))[0]
+        costs = position.group.all_gather_object(measure(model, units, inputs, work.autocast))[0]
     costs = counted if costs is None else costs
     ranges = partition_units(costs, schedule.stages)
     cuts = [units[each.start : each.stop] for each in ranges]

@@ -1,18 +1,46 @@
-"""One stage of a pipeline: its forward and backward passes over micro-batches, in any order that a schedule asks for."""
+"""One stage of a pipeline: its forward and backward passes over micro-batches in any order, and how their gradients are added up.
+
+Gradients are summed, and running statistics updated, in place or in the fixed tree. In place, a gradient is added to the parameter's, pass
+by pass, in the order of the rank's schedule, and then summed once over the replicas. In the tree each micro-batch's gradients are kept
+apart until its backward is done, and are then added in the tree, so that the sums have the same bits on any number of replicas, whichever
+of them computed a micro-batch.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from paceline.parallelism.pipelines.accumulator import GradientAccumulator
+from paceline.distributed.process_group import Group
+from paceline.parallelism.gradients import AxisGroups, reduce_partial_gradients, sum_gradients
 from paceline.parallelism.pipelines.chain import Chain
 from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad, Product
 from paceline.parallelism.plan import MicroBatchAssignment
+from paceline.parallelism.reproducible import or_zeros, trainable
+from paceline.parallelism.running_statistics import RunningStatistics
+from paceline.parallelism.tree_exchange import TreeExchange
+
+
+class GradientAccumulator:
+    """Accumulates the gradients of one stage. This base class leaves them in the parameters, where backward adds them up."""
+
+    def begin_step(self, assignment: MicroBatchAssignment) -> None:
+        """Begin a step. `assignment`: of the pipeline's micro-batches, which `index` counts below."""
+
+    def forward(self, index: int) -> contextlib.AbstractContextManager[None]:
+        """Return the context for a forward pass whose backward will follow."""
+        return contextlib.nullcontext()
+
+    def backward(self, index: int) -> contextlib.AbstractContextManager[None]:
+        """Return the context for each part of a micro-batch's backward."""
+        return contextlib.nullcontext()
+
+    def done(self, index: int) -> None:
+        """Finish a micro-batch, whose backward is complete."""
 
 
 @dataclass
@@ -93,3 +121,87 @@ class Stage:
         if outputs is not None and outputs.requires_grad:
             with self._deferred.collecting(in_flight.deferred):
                 torch.autograd.backward(outputs, gradient)
+
+
+class InPlaceAccumulation:
+    """Sums a rank's gradients over all mesh axes after the last backward."""
+
+    def __init__(self, chains: Mapping[int, Chain], axis_groups: AxisGroups) -> None:
+        """`chains`: the rank's stages by number. `axis_groups`: of the world."""
+        self.accumulators = {stage: GradientAccumulator() for stage in chains}
+        self._chains, self._axis_groups = tuple(chains.values()), axis_groups
+        self._trainable = [each for each in nn.ModuleList(chains.values()).parameters() if each.requires_grad]
+
+    def finish_step(self) -> None:
+        """Sum every gradient over the replicas, and over the ranks that have used the parameter on different positions. Collective."""
+        for parameter in self._trainable:
+            parameter.grad = or_zeros(parameter.grad, parameter)
+        if "tensor" in self._axis_groups and "shard" not in self._axis_groups:  # FSDP has reduced the gradients that it shards
+            reduce_partial_gradients(self._trainable, self._axis_groups["tensor"])
+        sum_gradients(self._trainable, self._axis_groups)
+
+    @torch.no_grad()
+    def sync_buffers(self) -> None:
+        """Replace running statistics by their mean over the ranks with the same stages, as plain data parallelism does. Collective."""
+        buffers = [buffer for chain in self._chains for buffer in chain.buffers()]
+        for axis, axis_group in self._axis_groups.items():
+            for buffer in buffers:
+                if axis != "pipeline" and buffer.is_floating_point():
+                    axis_group.sum(buffer).div_(axis_group.size)
+
+
+class TreeAccumulation:
+    """Sums a rank's gradients in the fixed binary tree, for reproducible jobs whose only axis beside the pipeline is `replicate`."""
+
+    def __init__(self, chains: Mapping[int, Chain], group: Group) -> None:
+        self.accumulators = {stage: TreeAccumulator(chain, group) for stage, chain in chains.items()}
+
+    def finish_step(self) -> None:
+        """Sum the gradients of every stage over the replicas. Collective."""
+        for accumulator in self.accumulators.values():
+            accumulator.finish_step()
+
+    def sync_buffers(self) -> None:
+        """Do nothing: every replica applies the same changes to its buffers."""
+
+
+class TreeAccumulator(GradientAccumulator):
+    """Accumulates the gradients of one stage in the fixed tree, whose leaves are the micro-batches."""
+
+    def __init__(self, chain: Chain, group: Group) -> None:
+        self._parameters, self._statistics = trainable(chain.parameters()), RunningStatistics(chain)
+        self._tree = TreeExchange(group)
+        self._found: dict[int, list[Tensor | None]] = {}  # by micro-batch whose backward has begun: its gradients
+        self._changes: dict[int, list[Tensor]] = {}  # by micro-batch that is not done: its changes of running statistics
+
+    def begin_step(self, assignment: MicroBatchAssignment) -> None:
+        self._found.clear()
+        self._changes.clear()
+        self._assignment = assignment
+        self._tree.begin_step(assignment, lambda: [*self._parameters, *self._statistics.changes(1)], {})
+        self._statistics.begin_step()
+
+    @contextlib.contextmanager
+    def forward(self, index: int) -> Iterator[None]:
+        yield
+        self._changes[index] = self._statistics.changes(self._tree.leaves)
+        self._statistics.rewind_into_copies()
+
+    @contextlib.contextmanager
+    def backward(self, index: int) -> Iterator[None]:
+        for parameter, gradient in zip(self._parameters, self._found.pop(index, ()), strict=False):
+            parameter.grad = gradient
+        yield
+        self._found[index] = [parameter.grad for parameter in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def done(self, index: int) -> None:
+        gradients = map(or_zeros, self._found.pop(index), self._parameters)
+        self._tree.put(self._assignment.own[index], [*gradients, *self._changes.pop(index)])
+
+    def finish_step(self) -> None:
+        sums = self._tree.finish_step()
+        for parameter, sum_ in zip(self._parameters, sums, strict=False):
+            parameter.grad = sum_ if parameter.grad is None else parameter.grad + sum_  # a parameter may be in two stages of this rank
+        self._statistics.apply(sums[len(self._parameters) :], self._tree.leaves)

@@ -1,4 +1,4 @@
-"""One step of one rank's pipeline program: stages are computed, activations and gradients sent to and received from neighbours.
+"""One step of one rank's pipeline program: micro-batches are fetched, stages computed, activations and gradients sent and received.
 
 With each activation goes the state of the random numbers, so that the next stage continues drawing where this one stopped: dropout in a
 pipeline is the one that a single process draws.
@@ -11,18 +11,17 @@ import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from paceline.distributed.process_group import Group, PointToPoint
-from paceline.parallelism.pipelines.chain import Boundary
+from paceline.parallelism.pipelines.chain import Boundary, UnsplittableModelError
 from paceline.parallelism.pipelines.order import Program, Receive, Send
 from paceline.parallelism.pipelines.schedules import Action, OperationKind
 from paceline.parallelism.pipelines.stage import Stage
-from paceline.parallelism.pipelines.work import StageOutput, Work, inputs_of
 from paceline.parallelism.precision import scaled
 from paceline.parallelism.tensor_context.sequence import SequenceShard
 
@@ -32,6 +31,68 @@ MOST_SENDS = 8
 
 class BoundaryMismatchError(RuntimeError):
     """A stage gives a tensor of another shape or type than the next stage expects."""
+
+
+class Work(Protocol):
+    """The micro-batches of a step, by index. Methods are called in the order in which a stage computes the micro-batches."""
+
+    @property
+    def scale(self) -> float:
+        """The factor, a power of two, that losses are multiplied by before backward."""
+        ...
+
+    def rows(self, index: int) -> int:
+        """Return the number of samples of a micro-batch."""
+        ...
+
+    def batch(self, index: int) -> Any:
+        """Seed all randomness for a micro-batch and fetch it. Called on the ranks of the first and the last stage."""
+        ...
+
+    def loss(self, model: nn.Module, index: int, batch: Any) -> Tensor:
+        """Return the micro-batch's part of the mean loss over the global batch.
+
+        Calls `model` exactly once, with one tensor, and draws no random numbers before that.
+        """
+        ...
+
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context for the forward pass."""
+        ...
+
+
+class StageInput(nn.Module):
+    """Stands in for the model, to find out what the loss calls it with."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise _Entered(inputs)
+
+
+class _Entered(Exception):
+    def __init__(self, inputs: Tensor) -> None:
+        self.inputs = inputs
+
+
+def inputs_of(work: Work, index: int, batch: Any) -> Tensor:
+    """Return the tensor that the loss of a micro-batch calls the model with. Raises `UnsplittableModelError` if it does not call the
+    model.
+    """
+    try:
+        work.loss(StageInput(), index, batch)
+    except _Entered as entered:
+        return entered.inputs
+    raise UnsplittableModelError("the loss does not call the model that it is given; in a pipeline it must call it once, with one tensor")
+
+
+class StageOutput(nn.Module):
+    """Stands in for the model, and returns the outputs of the last stage."""
+
+    def __init__(self, outputs: Tensor) -> None:
+        super().__init__()
+        self._outputs = outputs
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self._outputs
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class CannotShardError(ValueError):
 
 
 def shard_model(model: nn.Module, shard: ShardFunction | None, degrees: Degrees, mesh: DeviceMesh, group: Group) -> ModelSharding:
-    """Shard `model` in place. Raises `CannotShardError`.
+    """Shard `model` in place. Raises `CannotShardError` if `shard` is None, and where `shard` does.
 
     `mesh` is the mesh of the whole world: other axes that shard the model must be part of the same mesh.
     """

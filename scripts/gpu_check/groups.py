@@ -37,7 +37,7 @@ def talk_alone(world: World) -> str:
     device = enter(world)
     group = GenerationGroup(world, GroupAborter(), {})
     require_equal(group.start_sum(torch.full((100,), 2.0, device=device))(), 2.0)
-    if group.gather("word") != ["word"]:
+    if group.all_gather_object("word") != ["word"]:
         raise RowFailedError("a gather over one rank gave something else than it was given")
     backend = str(dist.get_backend_config())
     group.close()
@@ -57,7 +57,7 @@ def talk_together(world: World, elements: int) -> tuple[float, int]:
     group = join(world, GroupAborter(), {"shard": [list(range(ranks))]})
     total = float(sum(range(ranks)))
     require_equal(group.start_sum(torch.full((100,), float(group.rank), device=device))(), total)
-    if group.gather(group.rank) != list(range(ranks)):
+    if group.all_gather_object(group.rank) != list(range(ranks)):
         raise RowFailedError("a gather does not give every rank's value by rank")
     axis_group = group.axis_groups["shard"]
     whole, part = torch.empty(ranks * 3, device=device), torch.full((3,), float(group.rank), device=device)

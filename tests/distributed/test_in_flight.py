@@ -50,7 +50,7 @@ def parted(world: World) -> list[bool]:
     axis_group = group.axis_groups["shard"]
     for _ in range(ENDS):
         group.sum(torch.ones(4)).wait()
-        group.gather(world.rank)
+        group.all_gather_object(world.rank)
         axis_group.all_gather(torch.empty(2 * world.world_size), torch.ones(2))
         axis_group.reduce_scatter(torch.empty(2), torch.ones(2 * world.world_size))
         axis_group.sum(torch.ones(2))

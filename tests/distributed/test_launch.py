@@ -17,7 +17,7 @@ def meet() -> tuple[list[int], list[int], str]:
     """The ranks that this one meets, the sum over its shard axis, and the error of a second group."""
     place = position()
     group = join_launched(place, torch.device("cpu"), AXES)
-    heard = group.gather(place.rank)
+    heard = group.all_gather_object(place.rank)
     line = group.axis_groups["shard"].sum(torch.tensor([float(10**place.rank)])).item()
     along = [rank for rank in range(place.world_size) if f"{line:04.0f}"[-1 - rank] == "1"]
     try:

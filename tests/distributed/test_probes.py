@@ -145,7 +145,7 @@ def numbers_of(world: World) -> tuple[list[str], set[int]]:
     aborter = GroupAborter()
     group = join(world, aborter)
     group.start_sum(torch.ones(2))()
-    group.gather(world.rank)
+    group.all_gather_object(world.rank)
     return [str(call) for call in aborter.calls.recent], set(aborter.host_probes)
 
 

@@ -110,7 +110,7 @@ def test_a_prefix_keeps_keys_apart(store: RendezvousStore) -> None:
 def sum_and_gather(world: World) -> tuple[list[float], list[str]]:
     group = join(world, GroupAborter())
     total = group.start_sum(torch.tensor([float(world.rank), 1.0]))().tolist()
-    names = group.gather(f"rank {world.rank}")
+    names = group.all_gather_object(f"rank {world.rank}")
     group.close()
     return total, names
 

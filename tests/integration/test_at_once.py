@@ -9,8 +9,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.loops import scheduler
-from paceline.api.services.scheduling import known_jobs
-from paceline.api.services.scheduling.known_jobs import JobSnapshot
+from paceline.api.services.scheduling import job_snapshots
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from tests.integration.conftest import POLL_SECONDS, UNTIL_SECONDS, Cluster
@@ -34,7 +34,7 @@ async def test_ranks_that_end_one_after_the_other_while_it_is_decided_are_one_in
     await until_heard(cluster, job_id, 1)
 
     async def look_while_another_ends(session: AsyncSession) -> list[JobSnapshot]:
-        seen = await known_jobs.load(session)
+        seen = await job_snapshots.load(session)
         monkeypatch.undo()
         await agents["c"].crash(job_id, 2, kind="signal", message="killed by SIGKILL")
         await until_heard(cluster, job_id, 2)

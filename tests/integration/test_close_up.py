@@ -34,7 +34,7 @@ async def test_survivors_become_the_next_generation_in_the_same_processes(cluste
     assert [(rank["rank"], rank["node_name"], rank["pid"]) for rank in members(job)] == [(0, "a", pids["a"]), (1, "c", pids["c"])]
     assert [generation["world_size"] for generation in job["generations"]] == [3, 2]
     (world,) = agents["c"].worlds(job_id)
-    assert (world.generation, world.rank, world.node_rank, world.world_size, world.born.rank) == (2, 1, 1, 2, 2)
+    assert (world.generation, world.rank, world.node_rank, world.world_size, world.process.rank) == (2, 1, 1, 2, 2)
     assert world.store_token != ""
     slots = {name: [slot["job_id"] for slot in node["slots"]] for name, node in (await cluster.nodes()).items()}
     assert slots == {"a": [job_id], "b": [job_id], "c": [job_id]}  # b's is free again, and a replacement starts in it
@@ -81,7 +81,7 @@ async def test_a_second_fault_and_the_birth_stays(cluster: Cluster) -> None:
     await agents["b"].crash(job_id, 0, kind="signal")
     await cluster.until_job(job_id, "running", generation=3, restarts=0)
     (world,) = agents["c"].worlds(job_id)
-    assert (world.rank, world.world_size, world.born.generation, world.born.rank) == (0, 1, 1, 2)
+    assert (world.rank, world.world_size, world.process.generation, world.process.rank) == (0, 1, 1, 2)
     await agents["c"].complete(job_id)
     await cluster.until_job(job_id, "completed")
     await cluster.until(lambda: not any(agent.ranks for agent in agents.values()), "nothing is left on any node")

@@ -59,7 +59,7 @@ async def test_the_survivors_go_back_to_the_newest_checkpoint_in_their_processes
     assert pids(job) == without(pids(before), "b")
     assert [each["start_step"] for each in job["generations"]] == [0, 20]
     (world,) = agents["c"].worlds(job_id)
-    assert (world.rank, world.world_size, world.born.rank, world.restore_required) == (1, 2, 2, True)
+    assert (world.rank, world.world_size, world.process.rank, world.restore_required) == (1, 2, 2, True)
     assert world.restore_from == (f"/checkpoints/{job_id}/step-20.g1",)
     await tell_of_recovery(cluster, agents["a"], job_id, step=20, fell_back=True)
     (incident,) = await incidents(cluster, job_id)
@@ -88,7 +88,7 @@ async def test_a_job_of_fixed_size_waits_in_place_for_a_new_process_in_the_old_s
     assert without(pids(before), "a").items() <= pids(job).items()
     assert pids(job).keys() == {"a", "b"}
     ((old,), (new,)) = agents["b"].worlds(job_id), agents["a"].worlds(job_id)
-    assert (old.rank, old.born.generation, old.born.rank) == (0, 1, 1)
+    assert (old.rank, old.process.generation, old.process.rank) == (0, 1, 1)
     assert (new.rank, new.birth, new.world_size) == (1, None, 2)
     assert new.restore_from == old.restore_from == (f"/checkpoints/{job_id}/step-20.g1",)
     await agents["b"].crash(job_id, 0, kind="signal")
@@ -114,7 +114,7 @@ async def test_a_lost_shard_group_goes_and_is_made_up_anew(cluster: Cluster) -> 
     job = await cluster.until_job(job_id, "running", generation=2, restarts=0)
     assert pids(job) == without(pids(before), "a", "b")
     (waiting,) = agents["a"].worlds(job_id)
-    assert (waiting.parked, waiting.born.rank) == (True, 0)
+    assert (waiting.parked, waiting.process.rank) == (True, 0)
     await tell_of_recovery(cluster, agents["c"], job_id, step=25, fell_back=False)
     await agents["a"].warm_up(job_id)
     await cluster.until_seen(lambda: cluster.job(job_id), lambda job: warm(job) == ["a"])  # who is ready first has the first place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.parallelism.mesh import rank_grid
@@ -56,6 +56,7 @@ def test_where_nothing_is_kept_the_deal_is_the_even_one(micro_batches: int, rank
     assert assign_evenly(micro_batches, ranks).shares == tuple(tuple(partition(micro_batches, rank, ranks)) for rank in range(ranks))
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 9))
 def test_the_largest_share_is_that_of_the_deal(micro_batches: int, replicate: int, shard: int) -> None:
     world = Degrees(replicate=replicate, shard=shard)
@@ -128,7 +129,7 @@ def test_coordinates_are_those_of_the_mesh(sizes: Degrees) -> None:
     mesh = rank_grid(sizes)
     for rank in range(sizes.world_size):
         found = Coordinates(sizes, rank)
-        assert mesh[tuple(found.places.values())] == rank
+        assert mesh[tuple(found.by_axis.values())] == rank
 
 
 @given(SIZES, st.integers(0, 20))

@@ -163,7 +163,7 @@ def recover(world: World, cache: Path) -> tuple[int, dict[str, bytes]]:
     if world.rank > 0:
         steps(state, 1 + world.rank)
     group = join(world, GroupAborter())
-    agreement = agree(group.gather(elastic.summarize_state(state, was_leader=False)))
+    agreement = agree(group.all_gather_object(elastic.summarize_state(state, was_leader=False)))
     assert agreement is not None
     elastic.apply_agreement(state, group, agreement)
     tensors = tensors_of(state)

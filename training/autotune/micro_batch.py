@@ -100,7 +100,7 @@ def resolve_micro_batch(
     """Return the spec with the micro-batch size that all ranks use from now on. A rank that joins a gang takes over the size that the
     gang has found."""
     spec = checkpoints.spec
-    known = [each for each in checkpoints.group.gather(None if spec.searches else spec.micro_batch_size) if each is not None]
+    known = [each for each in checkpoints.group.all_gather_object(None if spec.searches else spec.micro_batch_size) if each is not None]
     found = (
         known[0]
         if known
@@ -118,7 +118,7 @@ def budget_of(spec: JobSpec, world: World, state: TrainState, group: Group) -> i
     own: int | None = spec.resources.memory_per_slot
     if own is None and state.device.type == "cuda":
         own = torch.cuda.get_device_properties(state.device).total_memory
-    least: int = min(group.gather(own or psutil.virtual_memory().total // world.local_world_size))
+    least: int = min(group.all_gather_object(own or psutil.virtual_memory().total // world.local_world_size))
     return least
 
 
@@ -179,7 +179,7 @@ class Trials:
         """Return the sizes to try: those below the size whose attempt ended an earlier process."""
         spec = self.checkpoints.spec
         most = max(spec.data_ranks(spec.resources.most_ranks), self.coordinates.degrees.data)
-        deadly = self.checkpoints.group.gather(read_attempt(self._attempt))[0]
+        deadly = self.checkpoints.group.all_gather_object(read_attempt(self._attempt))[0]
         every = sizes_to_try(training_of(spec).global_batch_size, most)
         return [size for size in every if deadly is None or size < deadly]
 
@@ -193,7 +193,7 @@ class Trials:
         peak = peak_of(
             self.state, lambda: self._step(step_runner), step_runner.wrapped.exchange_buffer_bytes(step_runner.assignment.max_per_rank)
         )
-        peaks = self.checkpoints.group.gather(peak if self._worked else None)
+        peaks = self.checkpoints.group.all_gather_object(peak if self._worked else None)
         self.state.rewind()
         self.state.partial = None
         step_runner.wrapped.release_memory()
@@ -209,7 +209,7 @@ class Trials:
     def _step(self, step_runner: LocalStepRunner) -> None:
         """Up to the exchange each rank is on its own, so that one which runs out of memory can say so; not where all compute in lockstep."""
         self._worked = succeeds(lambda: self._passes(step_runner), catch=not step_runner.wrapped.has_collective_forward)
-        if all(self.checkpoints.group.gather(self._worked)):
+        if all(self.checkpoints.group.all_gather_object(self._worked)):
             step_runner.wrapped.finish_step()
 
     def _passes(self, step_runner: LocalStepRunner) -> None:

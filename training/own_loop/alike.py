@@ -18,7 +18,7 @@ def broadcast_model(model: nn.Module, group: Group) -> None:
     """Copy rank 0's parameters and buffers to all ranks, in place, before the model is wrapped. Raises InvalidInputError on every rank
     if the models differ in names, shapes or dtypes."""
     tensors = dict(named_tensors(model))
-    require_same([dict(each) for each in group.gather(signature(tensors))])
+    require_same([dict(each) for each in group.all_gather_object(signature(tensors))])
     passes = [each for each in spread(group.world_size) if group.rank in each]
     for tensor in tensors.values():
         content = tensor.detach().contiguous()  # a view of it, or a copy that must be put back
@@ -40,6 +40,7 @@ def signature(tensors: dict[str, Tensor]) -> Signature:
 
 
 def require_same(signatures: list[Signature]) -> None:
+    """Raise InvalidInputError unless all signatures, one of each rank, are equal."""
     first = signatures[0]
     for rank, other in enumerate(signatures):
         name = next((name for name in [*first, *other] if first.get(name) != other.get(name)), None)

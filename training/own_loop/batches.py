@@ -59,7 +59,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def samples_in(batch: Any) -> int:
-    """Rows of its first tensor."""
+    """Return the number of rows of the first tensor in a batch. Raises InvalidInputError if there is none."""
     first = next(tensors_in(batch), None)
     if first is None or first.ndim == 0:
         raise InvalidInputError(

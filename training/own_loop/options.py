@@ -46,6 +46,7 @@ class Options:
         return hashlib.sha256(repr(self).encode()).hexdigest()
 
     def degrees(self, world_size: int) -> Degrees:
+        """Return the sizes of all axes for a world. Raises InvalidInputError if they do not fit it."""
         try:
             sizes = self.parallelism.degrees(world_size)
         except WorldSizeMismatchError as error:
@@ -78,7 +79,10 @@ def read_options(
 
 
 def read_parallelism(strategy: str | Mapping[str, object], activation_checkpointing: bool | str, *, cpu_offload: bool) -> Parallelism:
-    """A strategy's name, or a spec's whole `parallelism` part; the two arguments win over what that says."""
+    """A strategy's name, or a spec's whole `parallelism` part; the two arguments win over what that says.
+
+    Raises InvalidInputError for a strategy that does not fit any model, and for fields that no job spec takes.
+    """
     given: dict[str, object] = {"strategy": strategy} if isinstance(strategy, str) else dict(strategy)
     name = given.get("strategy", "ddp")
     if name not in STRATEGIES:
@@ -108,18 +112,21 @@ def describe_error(error: Mapping[str, object]) -> str:
 
 
 def read_precision(given: str) -> Precision:
+    """Return `given` if it is a precision. Raises InvalidInputError for anything else."""
     if given not in get_args(Precision):
         raise InvalidInputError(f"mixed_precision={given!r} is not known; use fp32, bf16 or fp16")
     return given  # type: ignore[return-value]
 
 
 def read_accumulation(given: int) -> int:
+    """Return `given` if it is a number of batches. Raises InvalidInputError if it is less than 1."""
     if given < 1:
         raise InvalidInputError(f"gradient_accumulation_steps={given} is less than 1; use 1 to update after every batch")
     return given
 
 
 def read_clip(given: float | None) -> float | None:
+    """Return `given` if it is a norm or None. Raises InvalidInputError if it is not positive and finite."""
     if given is not None and not (given > 0 and math.isfinite(given)):
         raise InvalidInputError(f"gradient_clip_val={given} is not a positive number; use None not to clip")
     return given

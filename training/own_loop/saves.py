@@ -66,9 +66,11 @@ class OwnCheckpointDirectory:
         open_directory(self, ())
 
     def save(self, training: TrainingObjects, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Path:
-        """Save the training state, and return its folder. Raises CheckpointSaveError on every rank if any of them failed."""
+        """Save the training state, and return its folder. Raises CheckpointSaveError on every rank if any of them failed, or if this step is
+        already saved.
+        """
         final = self.directory / manifests.directory_name(step, self.generation)
-        if any(self.group.gather(final.exists())):
+        if any(self.group.all_gather_object(final.exists())):
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
         made = draft_of(
             self.group, self._planner, final, training.tensors(), self._describe(step, scale, metrics), BlockingWriter().snapshot
@@ -132,6 +134,7 @@ def newest_first(directory: Path) -> list[Path]:
 
 
 def require_directory(directory: Path | None) -> Path:
+    """Return `directory`. Raises InvalidInputError if the Trainer was given none."""
     if directory is None:
         raise InvalidInputError("this Trainer has no checkpoint_dir; give Trainer(..., checkpoint_dir=FOLDER), one that every rank sees")
     return directory

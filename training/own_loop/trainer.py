@@ -116,7 +116,8 @@ class Trainer:
         `batch` is (inputs, targets), or any other object, which serves as both. Inputs that are a mapping are the model's named arguments,
         a tuple its positional ones. `criterion(outputs, targets)` returns the mean over the batch; with None, `outputs.loss` is used.
         `step` counts calls from 0 over all epochs, in the order of `next_step`. Every rank must call this equally often. Raises
-        InvalidInputError for another step, or for an optimizer with parameters that are not the model's.
+        InvalidInputError for another step, for an optimizer with parameters that are not the model's, for a batch without samples, and for a
+        loss that is not a scalar with gradients.
         """
         self._require_next(step)
         self._require_own(optimizer)
@@ -149,8 +150,9 @@ class Trainer:
     ) -> Path:
         """Save a checkpoint, and return its new folder in `checkpoint_dir`.
 
-        Collective, between updates. The checkpoint is written, hashed and published as a whole or not at all (CheckpointSaveError). It can
-        be loaded under any strategy, by any number of ranks. Raises InvalidInputError where no update has just been made.
+        Collective, between updates. The checkpoint is written, hashed and published as a whole or not at all. It can be loaded under any
+        strategy, by any number of ranks. Raises InvalidInputError where no update has just been made, for an optimizer with parameters
+        that are not the model's, and without a `checkpoint_dir`; and CheckpointSaveError on every rank if any of them could not save.
         """
         self._require_own(optimizer)
         if self.next_step == 0 or self._step_runner.pending:
@@ -167,8 +169,9 @@ class Trainer:
     ) -> int:
         """Load `path`, or the newest checkpoint in `checkpoint_dir` that verifies, and return the step to go on with (`next_step`).
 
-        Collective. An empty directory changes nothing. Raises CheckpointCorruptError for a damaged `path`, and NoUsableCheckpointError if
-        all checkpoints of the directory are damaged.
+        Collective. An empty directory changes nothing. Raises CheckpointCorruptError for a damaged `path`, NoUsableCheckpointError if
+        all checkpoints of the directory are damaged, and InvalidInputError for an optimizer with parameters that are not the model's, or
+        without both `path` and `checkpoint_dir`.
         """
         self._require_own(optimizer)
         training = TrainingObjects(self.model, optimizer, scheduler)

@@ -210,7 +210,7 @@ class AgentLink:
 
 
 def hello_of(world: World) -> RankHello:
-    return RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid(), birth=world.born)
+    return RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid(), birth=world.process)
 
 
 def end_unless_released(aborter: GroupAborter) -> None:

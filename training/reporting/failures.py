@@ -20,7 +20,7 @@ from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from paceline.training.errors import AbandonedError, CheckpointError, CheckpointUnreachableError, InvalidInputError
 from paceline.training.link import FailureReport
 from paceline.training.optim.bad_loss import LossNotFiniteError, LossSpikeError, RollBackError
-from paceline.training.reporting.telltales import (
+from paceline.training.reporting.failure_kinds import (
     MAX_TRACEBACK_CHARACTERS,
     OUT_OF_MEMORY,
     PEER_LOST,

@@ -45,7 +45,7 @@ def whole_tensors(tensors: Mapping[str, Tensor], owners: Mapping[str, int], grou
     Collective: every rank passes what it holds of the model, in parts on all ranks or on none. An owner holds at least a part.
     """
     places = {name: place_of(tensor) for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
-    held = group.gather(places) if places else []
+    held = group.all_gather_object(places) if places else []
     found = {name: whole_like(tensor) for name, tensor in tensors.items() if owners[name] == group.rank}
     mine = [piece for piece in pieces(held, owners) if group.rank in (piece.source, piece.target)]
     sends = [

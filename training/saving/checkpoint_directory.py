@@ -50,7 +50,7 @@ def open_directory(checkpoints: CheckpointLocation, newcomers: Collection[int]) 
     A rank of `newcomers` that does not see it ends alone: InvalidInputError there, GenerationOverError on the ranks that go on without it.
     """
     marker = checkpoints.directory / run_on_all_ranks(checkpoints.group, lambda: prepare_directory(checkpoints), CheckpointSaveError)[0]
-    seen = checkpoints.group.gather(marker.exists())
+    seen = checkpoints.group.all_gather_object(marker.exists())
     if checkpoints.group.rank == 0:
         marker.unlink()
     blind = {rank for rank, sees in enumerate(seen) if not sees}

@@ -16,7 +16,7 @@ def run_on_all_ranks(group: Group, work: Callable[[], T], failure: type[Training
 
     If it failed on any rank, all ranks raise the error of the first such rank. An OSError becomes a `failure`.
     """
-    outcomes = group.gather(attempt(work, failure))
+    outcomes = group.all_gather_object(attempt(work, failure))
     raise_first(outcomes)
     return outcomes
 
@@ -24,7 +24,7 @@ def run_on_all_ranks(group: Group, work: Callable[[], T], failure: type[Training
 def run_on_each_rank(group: Group, work: Callable[[], T], failure: type[TrainingError]) -> T:
     """Run `work` on every rank and return this rank's own result, which may be large. Raises as `run_on_all_ranks` does."""
     outcome = attempt(work, failure)
-    raise_first(group.gather(outcome if isinstance(outcome, TrainingError) else None))
+    raise_first(group.all_gather_object(outcome if isinstance(outcome, TrainingError) else None))
     assert not isinstance(outcome, TrainingError)
     return outcome
 

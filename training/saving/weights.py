@@ -118,7 +118,9 @@ def load_initial(model: nn.Module, path: Path, group: Group) -> None:
     every one where the names or shapes do not fit, naming the first that differ."""
     own = tensors_of(model)
     shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
-    everyone = {name: shape for held in group.gather(shapes) for name, shape in held.items()}  # of pipelines each rank holds some
+    everyone = {
+        name: shape for held in group.all_gather_object(shapes) for name, shape in held.items()
+    }  # of pipelines each rank holds some
 
     def load() -> None:
         weights = find_weights(path)

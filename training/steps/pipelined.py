@@ -138,7 +138,7 @@ class PipelineStepRunner(StepRunner):
     def evaluate_assigned(self, held_out: Dataset, batches: Sequence[Tensor]) -> tuple[list[str], Mapping[int, Tensor]]:
         work = HeldOutWork(self.spec, self.state, held_out, batches)
         sums = self.pipelined.evaluate(self.coordinates.evaluation_assignment(len(batches)), work)
-        names: list[str] = next(filter(None, self.group.gather(work.names)))  # no rank but those of the last stage knows them
+        names: list[str] = next(filter(None, self.group.all_gather_object(work.names)))  # no rank but those of the last stage knows them
         return names, sums if self.coordinates.is_loss_reporter else {}
 
     @property

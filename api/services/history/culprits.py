@@ -21,7 +21,7 @@ from paceline.cluster.states import EndReason, JobState, RankState
 from paceline.db.models.incidents import IncidentRow
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.training.link import FailureReport
-from paceline.training.reporting.telltales import first_line
+from paceline.training.reporting.failure_kinds import first_line
 
 #: Found by the coordinator itself: how the ranks ended afterwards was its own doing.
 _KNOWN_FROM_THE_START = frozenset({EndReason.HANG, EndReason.START_TIMEOUT, EndReason.STOP_TIMEOUT})

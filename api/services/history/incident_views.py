@@ -25,7 +25,7 @@ from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import incidents as incident_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import step_records
-from paceline.training.reporting.telltales import first_line
+from paceline.training.reporting.failure_kinds import first_line
 
 #: What is done without new processes for the survivors.
 IN_PLACE = frozenset({"closed_up", "fell_back"})

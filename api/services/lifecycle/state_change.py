@@ -4,7 +4,7 @@ Only `job_lifecycle`, `gang_lifecycle`, `node_lifecycle` and `checkpoint_lifecyc
 caller has locked, they are the only writers of states. Each moves along its noun's transition table and writes the event in the same
 transaction.
 
-Order of locks, so that no two transactions wait for each other: job, nodes (`known_jobs.lock_ranks`), ranks, checkpoints, events.
+Order of locks, so that no two transactions wait for each other: job, nodes (`job_snapshots.lock_ranks`), ranks, checkpoints, events.
 """
 
 from __future__ import annotations

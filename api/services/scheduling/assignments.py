@@ -22,7 +22,7 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import stacks as stack_rows
 from paceline.db.repositories.nodes import NodeAddress
-from paceline.training.link import Birth, World
+from paceline.training.link import ProcessIdentity, World
 from paceline.training.spec.script import grace_of
 
 Action = Literal["run", "pause", "release", "stop"]
@@ -213,5 +213,5 @@ def _world(rank: RankRow, root: str | None, node: NodePlacement, gang: AssignedG
         parked=rank.parked,
         restarts=gang.job.restarts,
         at_boundary=gang.generation.at_boundary,
-        birth=None if rank.born_generation is None or rank.born_rank is None else Birth(rank.born_generation, rank.born_rank),
+        birth=None if rank.born_generation is None or rank.born_rank is None else ProcessIdentity(rank.born_generation, rank.born_rank),
     )

@@ -24,7 +24,7 @@ from paceline.cluster.states import JobState, NodeState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.training.link import FailureReport, Outcome, Stalled
-from paceline.training.reporting.telltales import first_line
+from paceline.training.reporting.failure_kinds import first_line
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.script import grace_of
 from paceline.training.spec.strategy import REPLICAS
@@ -44,7 +44,7 @@ def job_view(
     behind: Collection[str] = (),
 ) -> JobView:
     """The view of a job. `silent`: nodes whose agent is not connected; `behind`: nodes that have reports to send. A job whose spec
-    cannot be read neither closes up nor runs out of restarts: see `known_jobs.JobSnapshot.decide`."""
+    cannot be read neither closes up nor runs out of restarts: see `job_snapshots.JobSnapshot.decide`."""
     spec = readable_spec_of(job)
     views = [
         rank_view(

@@ -46,7 +46,7 @@ def place_in_mesh(spec: JobSpec, world_size: int, rank: int) -> dict[str, int]:
     """The coordinates of a rank along each axis of more than one rank. A script arranges its ranks by itself."""
     if spec.script is not None or rank >= world_size:
         return {}
-    return {str(axis): place for axis, place in Coordinates(spec.parallelism.degrees(world_size), rank).places.items()}
+    return {str(axis): place for axis, place in Coordinates(spec.parallelism.degrees(world_size), rank).by_axis.items()}
 
 
 def reason_of(reason: placement.PlacementReason) -> Reason:

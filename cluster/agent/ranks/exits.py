@@ -15,7 +15,7 @@ from paceline.cluster.agent.ranks.ranks import ExitCause
 from paceline.cluster.agent.spawner_link import ExitStatus
 from paceline.monitoring.files import UnfitFileError, open_file, read_file, write_durably
 from paceline.training.link import FailureReport, RankFolder, Result
-from paceline.training.reporting.telltales import (
+from paceline.training.reporting.failure_kinds import (
     MAX_TRACEBACK_CHARACTERS,
     encodable,
     in_words,

@@ -99,7 +99,7 @@ def try_all(world: World, size: Size, rounds: int) -> Tried:
     loops = {each.name: loop_of(size.spec(each), group) for each in fitting}
     screened = in_turns(loops, rounds)
     best = min(loops, key=lambda plan: statistics.median(each[plan] for each in screened))
-    best = group.gather(best)[0]  # clocks differ
+    best = group.all_gather_object(best)[0]  # clocks differ
     final = in_turns({plan: loops[plan] for plan in (best, chosen.name)}, 2 * rounds)
     return Tried(best, chosen.name, len(loops), [each[best] / each[chosen.name] for each in final])
 

@@ -17,7 +17,7 @@ from paceline.api.loops import retention, scheduler
 from paceline.api.loops.isolation import PhaseTurns, each_phase
 from paceline.api.loops.lease_loop import LeaseLoop
 from paceline.api.loops.nodes import NodeWatch
-from paceline.api.services.scheduling.known_jobs import JobSnapshot
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.errors import DatabaseBusyError
 from paceline.db.models.events import EventRow

@@ -73,7 +73,7 @@ class Link:
         connection.setblocking(False)
         self.socket = connection
         world = self.order.world
-        self._send(RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid(), birth=world.born))
+        self._send(RankHello(job_id=world.job_id, generation=world.generation, rank=world.rank, pid=os.getpid(), birth=world.process))
         for joined in self.started:
             self._send(joined)
         return True

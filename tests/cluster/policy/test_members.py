@@ -16,7 +16,7 @@ from paceline.cluster.states import RankState
 from paceline.parallelism.plan import state_shards
 from paceline.training.spec.strategy import REPLICAS, Parallelism
 from tests.cluster.policy.test_decide import NOW, crashed, rank, report
-from tests.cluster.test_decide_close_up import broken, gang, killed, saving
+from tests.cluster.policy.test_decide_close_up import broken, gang, killed, saving
 
 FSDP = Parallelism(strategy="fsdp")
 PAIRS = Parallelism(strategy="fsdp", shard=2)  # ranks 0 and 1 are a replica, 2 and 3 another

@@ -13,7 +13,7 @@ from paceline.cluster.policy.decisions import Regroup, Stop
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import EndReason, JobState, RankState
 from tests.cluster.policy.test_decide import ASSIGNED, CANCEL, NOW, PAUSE, RUNNING, SCRIPT, completed, crashed, job, paused, rank, report
-from tests.cluster.test_decide_close_up import gang, killed
+from tests.cluster.policy.test_decide_close_up import gang, killed
 
 HOUR = timedelta(hours=1)
 

@@ -19,7 +19,7 @@ from paceline.parallelism.pipelines.chain import (
     trace,
 )
 from paceline.parallelism.pipelines.stages import partition_units
-from paceline.parallelism.pipelines.work import inputs_of
+from paceline.parallelism.pipelines.step import inputs_of
 from tests.parallelism.pipelines.runs import CONTEXT, Case, Step, make, make_frozen, make_gpt, make_normed
 
 TOKENS = torch.zeros(4, CONTEXT, dtype=torch.long)

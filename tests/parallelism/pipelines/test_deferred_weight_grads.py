@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from paceline.parallelism.pipelines.accumulator import GradientAccumulator
 from paceline.parallelism.pipelines.chain import Chain, Unit
 from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad, is_deferrable
-from paceline.parallelism.pipelines.stage import Stage
+from paceline.parallelism.pipelines.stage import GradientAccumulator, Stage
 
 LAYERS = {
     "linear": (nn.Linear(6, 5), (3, 4, 6)),

@@ -13,7 +13,18 @@ import msgspec
 import pytest
 
 from paceline.distributed.abort import GroupAborter
-from paceline.training.link import Birth, CheckpointRequest, Joined, Parked, PauseRequest, RankFolder, RankOrder, Reform, Release, ToRank
+from paceline.training.link import (
+    CheckpointRequest,
+    Joined,
+    Parked,
+    PauseRequest,
+    ProcessIdentity,
+    RankFolder,
+    RankOrder,
+    Reform,
+    Release,
+    ToRank,
+)
 from paceline.training.reporting.agent_link import AgentLink
 from tests.ranks import make_world
 from tests.waiting import wait_until
@@ -106,11 +117,11 @@ def test_without_an_agent_everything_is_quiet(link: AgentLink) -> None:
 
 
 def order(generation: int, *, at_boundary: bool = False) -> RankOrder:
-    place = make_world(0, 1, 0, Path("/checkpoints"), generation=generation, birth=Birth(3, 1), at_boundary=at_boundary)
+    place = make_world(0, 1, 0, Path("/checkpoints"), generation=generation, birth=ProcessIdentity(3, 1), at_boundary=at_boundary)
     return RankOrder(spec={}, world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket="")
 
 
-def fence_that_is_left() -> GroupAborter:
+def aborter_that_is_left() -> GroupAborter:
     """So that nobody waits for this rank to come out of its generation."""
     aborter = GroupAborter()
     aborter.exited.set()
@@ -118,8 +129,8 @@ def fence_that_is_left() -> GroupAborter:
     return aborter
 
 
-def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
-    aborter = fence_that_is_left()
+def test_an_order_to_move_runs_the_aborter_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
+    aborter = aborter_that_is_left()
     link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
@@ -147,7 +158,7 @@ def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Pa
 
 
 def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path: Path, link: AgentLink) -> None:
-    aborter = fence_that_is_left()
+    aborter = aborter_that_is_left()
     link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)

@@ -13,8 +13,8 @@ import torch
 from paceline.cluster.agent.ranks.rank_link import LINE_LIMIT_BYTES
 from paceline.distributed.errors import StoreRefusedError
 from paceline.training.link import Broken, FailureReport
+from paceline.training.reporting.failure_kinds import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS
 from paceline.training.reporting.failures import describe, kind_of
-from paceline.training.reporting.telltales import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS
 from tests.gangs import RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt

@@ -12,7 +12,7 @@ import pytest
 
 from paceline.cluster.agent.ranks.rank_link import LINE_LIMIT_BYTES, RankLink, Said
 from paceline.cluster.protocol import RankKey
-from paceline.training.link import Birth, Broken, FailureReport, RankHello
+from paceline.training.link import Broken, FailureReport, ProcessIdentity, RankHello
 from tests.waiting import until
 
 TIMEOUT_SECONDS = 10.0
@@ -26,7 +26,7 @@ class Heard:
 
     async def connect(self, job_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_unix_connection(self.path)
-        writer.write(msgspec.json.encode(RankHello(job_id=job_id, generation=1, rank=0, pid=1, birth=Birth(1, 0))) + b"\n")
+        writer.write(msgspec.json.encode(RankHello(job_id=job_id, generation=1, rank=0, pid=1, birth=ProcessIdentity(1, 0))) + b"\n")
         return reader, writer
 
     def kinds(self, job_id: str) -> list[str]:

@@ -11,7 +11,7 @@ from paceline.cluster.agent.ranks.rank_table import RankTable
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.protocol import RankKey
 from paceline.cluster.states import RankState
-from paceline.training.link import Birth, Moving, Parked, RankHello, RankOrder, Stalled
+from paceline.training.link import Moving, Parked, ProcessIdentity, RankHello, RankOrder, Stalled
 from tests.cluster.agent.conftest import world
 
 NOW = 100.0
@@ -24,7 +24,7 @@ def table(tmp_path: Path) -> RankTable:
     return RankTable(AgentFolder(tmp_path))
 
 
-def order(generation: int, rank: int, birth: Birth | None = None, *, parked: bool = False) -> RankOrder:
+def order(generation: int, rank: int, birth: ProcessIdentity | None = None, *, parked: bool = False) -> RankOrder:
     place = world(JOB, rank, 4, generation, birth=birth, at_boundary=birth is not None, parked=parked)
     return RankOrder(spec={}, world=place, folder="/nowhere", agent_socket="/nowhere")
 
@@ -35,7 +35,7 @@ def stall_of(table: RankTable, rank: RankRecord) -> Stalled | None:
 
 def test_a_rank_that_stalls_on_its_way_to_a_boundary_is_stalled_in_its_next_place(table: RankTable) -> None:
     old = table.add(order(1, 2))
-    new = table.move(old.key, order(2, 1, birth=Birth(1, 2)))
+    new = table.move(old.key, order(2, 1, birth=ProcessIdentity(1, 2)))
     assert table.on_message(old.key, STALLED, NOW)
     found = stall_of(table, new)
     assert found is not None
@@ -60,6 +60,6 @@ def test_a_warm_process_that_stays_parked_is_not_taken_for_one_that_is_still_sta
     table.change(old.key, phase=RankPhase.ALIVE, pid=7)
     assert table.on_message(old.key, Parked(), NOW)
     assert not table.on_message(old.key, Parked(), NOW)  # said again: nothing to report
-    new = table.move(old.key, order(2, 3, birth=Birth(1, 4), parked=parked))
-    table.on_message(new.key, RankHello(job_id=JOB, generation=2, rank=3, pid=7, birth=Birth(1, 4)), NOW)
+    new = table.move(old.key, order(2, 3, birth=ProcessIdentity(1, 4), parked=parked))
+    table.on_message(new.key, RankHello(job_id=JOB, generation=2, rank=3, pid=7, birth=ProcessIdentity(1, 4)), NOW)
     assert (table.ranks[old.key].state, table.ranks[new.key].state) == (RankState.MOVED, state)

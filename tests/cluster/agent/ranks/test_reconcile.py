@@ -31,7 +31,7 @@ from paceline.cluster.agent.ranks.reconcile import (
 from paceline.cluster.protocol import CheckpointToDelete, Desired, Profile, RankKey, StacksRequest
 from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
-from paceline.training.link import Birth, RankOrder, TraceRequest
+from paceline.training.link import ProcessIdentity, RankOrder, TraceRequest
 from paceline.training.spec.script import OWN_GRACE_SECONDS
 from tests.cluster.agent.conftest import assignment, training_job, world
 
@@ -163,8 +163,8 @@ def test_ranks_that_are_not_desired_are_reported_too() -> None:
     assert report.deleted_checkpoints == ("c",)
 
 
-HERE = world("job", generation=2, birth=Birth(1, 0))
-LATER = world("job", generation=3, birth=Birth(1, 0))
+HERE = world("job", generation=2, birth=ProcessIdentity(1, 0))
+LATER = world("job", generation=3, birth=ProcessIdentity(1, 0))
 
 
 def carried(place: Any, **changes: Any) -> RankRecord:
@@ -215,7 +215,7 @@ def test_a_moved_rank_holds_no_slot_and_says_that_it_has_moved() -> None:
 def test_the_store_of_a_generation_that_is_well_serves_until_its_ranks_have_left(
     there: list[RankRecord], next_: dict[str, Any], served: list[int]
 ) -> None:
-    place = world("job", generation=2, birth=Birth(1, 0), **next_)
+    place = world("job", generation=2, birth=ProcessIdentity(1, 0), **next_)
     wanted = Desired(revision=5, assignments=(assignment("job", place),))
     namespaces = store_namespaces(wanted, {each.key: each for each in there})
     assert [namespace.generation for namespace in namespaces] == served

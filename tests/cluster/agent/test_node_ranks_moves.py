@@ -9,13 +9,13 @@ from typing import Literal
 import pytest
 
 from paceline.cluster.states import RankState
-from paceline.training.link import Birth, World
+from paceline.training.link import ProcessIdentity, World
 from tests.cluster.agent.conftest import AgentProcess, assignment, drained, parked, pid_of, running, training_job, world
 from tests.cluster.agent.coordinator import Coordinator
 
 
 def place(generation: int) -> World:
-    return world("job", generation=generation, birth=Birth(1, 0))
+    return world("job", generation=generation, birth=ProcessIdentity(1, 0))
 
 
 async def test_a_process_moves_on_to_the_next_generation_and_leaves_nothing_behind(agent: AgentProcess, coordinator: Coordinator) -> None:
@@ -80,11 +80,13 @@ async def test_a_parked_rank_waits_through_a_change_of_generation_and_then_takes
     await coordinator.desire(assignment("job", world("job"), spare, spec=spec))
     await coordinator.until(lambda c: running("job")(c) and parked(1, 1)(c))
     pid = pid_of(coordinator, 1, 1)
-    still = world("job", 1, 1, generation=2, parked=True, birth=Birth(1, 1))
+    still = world("job", 1, 1, generation=2, parked=True, birth=ProcessIdentity(1, 1))
     await coordinator.desire(assignment("job", place(2), still, spec=spec))
     await coordinator.until(lambda c: running("job", generation=2)(c) and parked(1, 2)(c))
-    member = world("job", 1, 2, generation=3, birth=Birth(1, 1), at_boundary=True)
-    await coordinator.desire(assignment("job", world("job", 0, 2, generation=3, birth=Birth(1, 0), at_boundary=True), member, spec=spec))
+    member = world("job", 1, 2, generation=3, birth=ProcessIdentity(1, 1), at_boundary=True)
+    await coordinator.desire(
+        assignment("job", world("job", 0, 2, generation=3, birth=ProcessIdentity(1, 0), at_boundary=True), member, spec=spec)
+    )
     await coordinator.until(running("job", 1, 3))
     assert pid_of(coordinator, 1, 3) == pid
     await coordinator.until(lambda c: c.rank("job", 1, 1) is None and c.rank("job", 1, 2) is None)
@@ -113,7 +115,7 @@ BOUNDARY = 100  # steps: long enough to look at what is pending
 
 
 def pending(generation: int) -> World:
-    return world("job", generation=generation, birth=Birth(1, 0), at_boundary=True)
+    return world("job", generation=generation, birth=ProcessIdentity(1, 0), at_boundary=True)
 
 
 async def test_a_rank_trains_on_in_its_old_place_until_the_boundary(agent: AgentProcess, coordinator: Coordinator) -> None:

@@ -16,7 +16,7 @@ from paceline.cluster.policy.recovery import ENTER_SECONDS
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import JOB_TRANSITIONS, EndReason, Intent, JobState, RankState
 from tests.cluster.policy.test_decide import CANCEL, NOW, PAUSE, RANKS, VIEWS, completed, crashed, job, paused, rank, report, stopping
-from tests.cluster.test_decide_close_up import broken, gang, killed
+from tests.cluster.policy.test_decide_close_up import broken, gang, killed
 
 LONG_AGO = NOW - timedelta(seconds=ENTER_SECONDS)
 VERY_LONG_AGO = NOW - timedelta(seconds=START_SECONDS + 1)

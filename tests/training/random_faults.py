@@ -1,4 +1,4 @@
-"""A job's ordeal: kills, stops, pauses and resizes drawn from a seed, each at a (rank, step, moment), and what the job made of them.
+"""A job's faults: kills, stops, pauses and resizes drawn from a seed, each at a (rank, step, moment), and what the job made of them.
 
 What follows is drawn as far as the next pause, since processes read their faults as they start; a pause is agreed on a step or
 two later than it was asked for, and whatever follows is planned from the step that it came to.
@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from paceline.training.link import Birth, Broken, Joined, PauseRequest
+from paceline.training.link import Broken, Joined, PauseRequest, ProcessIdentity
 from tests.faults import Fault, Moment, plan
 from tests.gangs import Job, RankEnd, RunningGang
 from tests.ranks import RANK_TIMEOUT_SECONDS
@@ -53,16 +53,16 @@ class Roster:
     """Who is who: how each rank's process was born."""
 
     generation: int
-    members: list[Birth]
+    members: list[ProcessIdentity]
 
     @classmethod
     def of(cls, generation: int, world_size: int) -> Roster:
-        return cls(generation, [Birth(generation, rank) for rank in range(world_size)])
+        return cls(generation, [ProcessIdentity(generation, rank) for rank in range(world_size)])
 
     def close_up(self, event: Event) -> None:
         self.generation += 1
         self.members = [self.members[rank] for rank in event.stay]
-        self.members += [Birth(self.generation, len(self.members) + number) for number in range(event.newcomers)]
+        self.members += [ProcessIdentity(self.generation, len(self.members) + number) for number in range(event.newcomers)]
 
 
 def draw_event(draw: Random, roster: Roster, step: int, possible: Possible) -> Event:
@@ -105,7 +105,7 @@ def until_a_pause(draw: Random, roster: Roster, committed: int, count: int, poss
 
 
 @dataclass
-class Ordeal:
+class RandomFaults:
     """Drives a job whose code is in `code` through `count` events."""
 
     job: Job

@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from paceline.api.core.context import Services
 from tests import factories
-from tests.api.test_bodies import ask
+from tests.api.middleware.test_gate import ask
 from tests.conftest import Connect
 
 #: What is told here does not go by the database, but for the writer's turn, which SQLite alone has.

@@ -1,4 +1,4 @@
-"""Counted by hand on made-up shapes. What real models take is in test_estimate_measured.py."""
+"""Counted by hand on made-up shapes. What real models take is in `test_memory_measured.py`."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import pytest
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, Dataset
 
+from paceline.training.reporting.failure_kinds import first_line, original
 from paceline.training.reporting.failures import describe_script
-from paceline.training.reporting.telltales import first_line, original
 
 
 class Broken(Dataset[int]):
@@ -38,7 +38,7 @@ def test_what_a_dataloaders_worker_raised_is_told_in_its_own_words() -> None:
     report = describe_script(caught.value, 1)
     assert (report.exception, report.message) == ("IndexError", "sample 0 is broken (in DataLoader worker process 0)")
     assert "Original Traceback" in report.traceback
-    assert report.where.startswith("__getitem__ in test_telltales.py:")
+    assert report.where.startswith("__getitem__ in test_failure_kinds.py:")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,171 @@
+"""Tests are found by the path of their module: those of `<room>/<module>.py` are in `tests/<room>/test_<module>.py`, or are listed here."""
+
+from __future__ import annotations
+
+import ast
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+ROOMS = ("api", "cli", "cluster", "db", "distributed", "monitoring", "paceline", "parallelism", "training")
+#: Modules with fewer lines, or without a public function, need no tests of their own.
+MIN_LINES = 60
+#: Tests that are named after what they show, since it is the work of many modules; the table in README.md says what.
+NAMED_AFTER_WHAT_THEY_SHOW = ("training/test_*.py", "*/test_parity*.py")
+#: Where the tests of modules are that have no test module of their own: what they do is shown by the tests of another.
+COVERS = {
+    "api/core/test_redis_bus.py": "api/core/bus",
+    "api/loops/test_isolation.py": "api/core/troubles",
+    "api/loops/test_storage.py": (
+        "api/services/storage/aging api/services/storage/keeping api/services/storage/removals db/repositories/aged"
+    ),
+    "api/middleware/test_gate.py": "api/middleware/spec_body",
+    "api/middleware/test_methods.py": "api/routing",
+    "api/services/history/test_heavy_reads.py": "api/services/history/history_process",
+    "api/services/ingest/test_isolation.py": "api/services/ingest/screening db/repositories/ingest",
+    "api/services/ingest/test_progress.py": "db/repositories/progress",
+    "api/services/ingest/test_rank_events.py": "api/services/ingest/bad_losses api/services/lifecycle/checkpoint_lifecycle",
+    "api/services/ingest/test_uploads.py": "api/routes/agents api/services/ingest/ingest api/services/ingest/writer",
+    "api/services/lifecycle/test_rank_lifecycle.py": "cluster/states",
+    "api/services/nodes/test_presence.py": "api/services/scheduling/assignment_watch api/websocket/agents",
+    "api/services/storage/test_rollups.py": "db/repositories/deletes db/repositories/rollups db/repositories/step_records",
+    "api/test_artifacts.py": (
+        "api/services/checkpoints/artifacts api/services/scheduling/profiles cluster/agent/upload/artifacts db/repositories/artifacts"
+    ),
+    "api/test_checkpoints.py": "api/services/checkpoints/checkpoints db/repositories/checkpoints",
+    "api/test_dashboard.py": "api/core/context api/main api/settings",
+    "api/test_errors.py": "api/problems",
+    "api/test_events.py": "api/core/paging api/services/lifecycle/events db/repositories/events",
+    "api/test_exposition.py": "api/core/vitals",
+    "api/test_history.py": (
+        "api/services/history/comparison api/services/history/culprits api/services/history/goodput api/services/history/samples "
+        "api/services/history/steps"
+    ),
+    "api/test_identity.py": "api/core/identity api/core/origin api/deps api/services/identity/accounts db/repositories/identity",
+    "api/test_jobs.py": (
+        "api/services/jobs/idempotency api/services/jobs/jobs api/services/jobs/submission api/services/lifecycle/job_lifecycle "
+        "db/repositories/jobs"
+    ),
+    "api/test_logs.py": "db/repositories/logs",
+    "api/test_metrics.py": "api/services/history/curves db/repositories/metrics",
+    "api/test_nodes.py": "api/services/lifecycle/node_lifecycle api/services/nodes/joining api/services/nodes/nodes db/repositories/nodes",
+    "api/test_plan.py": "api/services/planning/plan api/services/planning/plan_machines api/services/planning/plan_memory",
+    "api/test_plan_auto.py": "api/services/planning/plan_auto training/planning/auto",
+    "api/test_storage.py": "api/core/disk api/services/storage/storage db/repositories/storage",
+    "api/websocket/test_streams.py": "api/websocket/sources",
+    "cli/commands/test_jobs.py": "cli/commands/plan cli/commands/submit",
+    "cli/local/test_stack.py": "cli/commands/demo cli/commands/stack cli/live cli/local/layout",
+    "cli/test_attached.py": "cli/client",
+    "cli/test_details.py": "cli/formats",
+    "cli/test_main.py": "cli/errors cli/session",
+    "cluster/agent/curves/test_reader.py": (
+        "cluster/agent/curves/event_files cluster/agent/curves/recorded_steps cluster/agent/curves/trainer_state"
+    ),
+    "cluster/agent/ranks/test_rank_table.py": "cluster/agent/ranks/ranks",
+    "cluster/agent/test_account.py": "cluster/agent/curves/main",
+    "cluster/agent/test_main.py": "cluster/agent/client cluster/agent/join cluster/agent/loop",
+    "cluster/agent/test_served_stores.py": "cluster/agent/store_processes",
+    "cluster/agent/test_spawner.py": (
+        "cluster/agent/rank_process cluster/agent/ranks/live_rank cluster/agent/spawner_link cluster/agent/supervisor"
+    ),
+    "cluster/agent/test_stacks.py": "cluster/agent/processes",
+    "cluster/agent/upload/test_spool.py": "cluster/agent/upload/parcel",
+    "cluster/agent/upload/test_uploader.py": "cluster/agent/upload/delivery",
+    "cluster/policy/test_decide.py": "cluster/policy/decisions cluster/policy/recovery cluster/policy/views",
+    "cluster/policy/test_placement.py": "cluster/policy/room",
+    "contracts/test_wire.py": "monitoring/points training/link",
+    "db/test_migrate.py": "db/migrations/control/control_0001_first_schema db/migrations/metrics/metrics_0001_first_schema",
+    "distributed/test_abort.py": "distributed/process_group",
+    "distributed/test_axis_process_group.py": "distributed/axis_groups",
+    "distributed/test_probes.py": "distributed/calls",
+    "distributed/test_store_server.py": "distributed/store_wire",
+    "e2e/test_run.py": "cli/local/private",
+    "e2e/test_script_hangs.py": "cli/commands/stacks",
+    "integration/test_at_once.py": "api/services/scheduling/assignments api/services/scheduling/job_snapshots",
+    "integration/test_checkpoints.py": "api/loops/retention",
+    "integration/test_close_up.py": "api/services/lifecycle/gang_lifecycle api/services/lifecycle/gang_rows",
+    "integration/test_elastic.py": "api/loops/elasticity",
+    "integration/test_hangs.py": "api/loops/hangs",
+    "integration/test_incidents.py": "api/services/lifecycle/incidents",
+    "integration/test_jobs.py": "api/loops/placing",
+    "integration/test_nodes.py": "api/loops/nodes",
+    "integration/test_quiet.py": "api/services/scheduling/stacks",
+    "monitoring/test_recorder.py": "monitoring/spool",
+    "parallelism/pipelines/test_deferred_weight_grads.py": "parallelism/pipelines/stage",
+    "parallelism/pipelines/test_order.py": "parallelism/pipelines/schedules",
+    "parallelism/planning/test_auto.py": "parallelism/planning/auto_words",
+    "parallelism/planning/test_memory.py": "parallelism/model_shape parallelism/planning/gathered parallelism/planning/gradient_copies",
+    "parallelism/planning/test_memory_measured.py": "training/models/decoder",
+    "parallelism/tensor_context/test_parity_hf.py": "parallelism/tensor_context/plain_parameters",
+    "parallelism/tensor_context/test_tensor_parallel.py": "parallelism/tensor_context/shard_model training/models/gpt/shard",
+    "parallelism/test_data_parallel.py": "parallelism/apply",
+    "parallelism/test_parity_fsdp.py": "parallelism/fully_sharded",
+    "parallelism/test_reproducible.py": "parallelism/running_statistics parallelism/tree_exchange",
+    "test_paceline.py": "paceline/__init__",
+    "training/data/test_tokens.py": "training/data/token_set",
+    "training/models/hf/test_model.py": "training/builtin",
+    "training/own_loop/test_trainer.py": (
+        "training/own_loop/alike training/own_loop/batches training/own_loop/meter training/own_loop/options training/own_loop/step"
+    ),
+    "training/planning/test_sizes.py": "training/models/gpt/model training/models/resnet/model",
+    "training/reporting/test_profiling.py": "monitoring/artifacts",
+    "training/saving/test_checkpoint.py": "training/saving/manifest training/saving/shards",
+    "training/saving/test_saves.py": "training/saving/checkpoint_directory training/saving/pending_save training/saving/uncommitted",
+    "training/saving/test_weights.py": "training/saving/export",
+    "training/spec/test_job.py": "training/spec/conflicts training/spec/workload",
+    "training/spec/test_refusals.py": "training/spec/parts training/spec/shape",
+    "training/steps/test_step_sync.py": "training/steps/step training/steps/stepping",
+    "training/test_close_up.py": "training/rank_process",
+    "training/test_cross_plan.py": "training/build",
+    "training/test_entrypoint.py": "training/task",
+    "training/test_fall_back.py": "training/state_handoff",
+    "training/test_pipeline_jobs.py": "training/steps/pipelined",
+    "training/test_preload.py": "training/main",
+    "training/test_trainer.py": "training/reporting/telemetry training/state",
+    "training/test_warm_start.py": "cluster/agent/ranks/launch",
+    "training/test_watchdog_ranks.py": "training/watchdog/stack_location",
+}
+
+
+MODULES = {str(path.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+OWN_TESTS = sorted(str(path.relative_to(TESTS)) for room in ROOMS for path in (TESTS / room).rglob("test_*.py"))
+
+
+def module_of(test: str) -> str | None:
+    """Return the module that a test module is of: `test_decide_close_up.py` is of `decide_close_up.py` if it exists, else of `decide.py`.
+
+    A resource of the REST API has its tests beside those of `api` itself.
+    """
+    path = Path(test)
+    words = path.stem.split("_")[1:]
+    folders = [path.parent, Path("api/routes")] if path.parent == Path("api") else [path.parent]
+    names = [str(folder / ("_".join(words[:end]) + ".py")) for end in range(len(words), 0, -1) for folder in folders]
+    return next((name for name in names if name in MODULES), None)
+
+
+def needs_tests(module: str) -> bool:
+    source = (ROOT / module).read_text()
+    public = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return source.count("\n") >= MIN_LINES and any(isinstance(node, public) and node.name[0] != "_" for node in ast.walk(ast.parse(source)))
+
+
+TESTED = {module_of(test) for test in OWN_TESTS}
+COVERED = [f"{module}.py" for modules in COVERS.values() for module in modules.split()]
+
+
+@pytest.mark.parametrize("test", [test for test in OWN_TESTS if not any(fnmatchcase(test, each) for each in NAMED_AFTER_WHAT_THEY_SHOW)])
+def test_a_test_is_named_after_a_module(test: str) -> None:
+    assert module_of(test), f"tests/{test} is named after no module: name it after the one that it tests"
+
+
+def test_every_larger_module_has_tests_of_its_own_or_is_said_to_be_covered() -> None:
+    unsaid = [module for module in sorted(MODULES - TESTED - {*COVERED}) if needs_tests(module)]
+    assert unsaid == [], "write tests/<path>/test_<module>.py, or say in COVERS which tests show what it does"
+
+
+def test_the_table_has_modules_and_tests_that_exist() -> None:
+    assert [module for module in COVERED if module not in MODULES or module in TESTED or COVERED.count(module) > 1] == []
+    assert [test for test in COVERS if not (TESTS / test).is_file()] == []
