@@ -14,7 +14,8 @@ import msgspec
 
 from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import Birth, Joined, RankFolder, RankOrder, Release, Result
+from paceline.training.link import Birth, Joined, RankOrder, Release, Result
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.job import JobSpec
 from tests.faults import state_of
 from tests.linked_agent import LinkedAgent

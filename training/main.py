@@ -11,8 +11,9 @@ import msgspec
 
 from paceline.distributed.script_store import serve_store as serve_store  # called by the spawner, in a process that it forks
 from paceline.monitoring.files import write_durably
-from paceline.training.link import RankFolder, RankOrder, Result
+from paceline.training.link import RankOrder, Result
 from paceline.training.preload import preload as preload  # called by the spawner, once, before it forks any rank
+from paceline.training.rank_folder import RankFolder
 from paceline.training.rank_process import RankProcess
 from paceline.training.reporting.failures import describe, describe_script, is_the_users
 from paceline.training.spec.job import JobSpec

@@ -19,8 +19,9 @@ from paceline.distributed.torch_private import warn_if_untested
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import build_generation
 from paceline.training.errors import AbandonedError
-from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankFolder, RankOrder, World
+from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankOrder, World
 from paceline.training.optim.bad_loss import BadLossError
+from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.failures import describe
 from paceline.training.reporting.telemetry import Telemetry

@@ -32,7 +32,8 @@ from paceline.cluster.agent.upload.delivery import UploadFailedError
 from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, RankKey
-from paceline.training.link import PauseRequest, RankFolder, RankHello, RankOrder, Reform, Release, TraceRequest
+from paceline.training.link import PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.script import grace_of
 
 END_TIMEOUT_SECONDS = 10.0  # for the spawner to end, after the grace

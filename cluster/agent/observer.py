@@ -18,7 +18,7 @@ from paceline.cluster.agent.stacks import StackReader
 from paceline.cluster.policy.quiet import patience_of
 from paceline.cluster.protocol import RankKey
 from paceline.cluster.stacks import StackSample
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 LOOK_SECONDS = 1.0
 #: CPU time is measured over so long.

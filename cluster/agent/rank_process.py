@@ -26,7 +26,8 @@ from paceline.cluster.agent.spawner_link import Spawn
 from paceline.distributed import env
 from paceline.location import ROOT
 from paceline.monitoring.files import write_durably
-from paceline.training.link import FailureReport, RankFolder, RankOrder, Result
+from paceline.training.link import FailureReport, RankOrder, Result
+from paceline.training.rank_folder import RankFolder
 from paceline.training.warm_start import is_installed, leave, leave_checkout
 
 

@@ -61,7 +61,7 @@ from paceline.cluster.agent.store_processes import StoreProcesses
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.files import write_durably
 from paceline.monitoring.lines import LineBuffer, encode_line
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 DEFAULT_TRAINER = "paceline.training.main"
 DEFAULT_ORPHAN_SECONDS = 900.0

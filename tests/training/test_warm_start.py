@@ -16,7 +16,8 @@ import pytest
 from paceline.cluster.agent.ranks.launch import keep
 from paceline.cluster.agent.spawner_link import ExitStatus
 from paceline.location import ROOT
-from paceline.training.link import FailureReport, RankFolder, RankOrder, Result
+from paceline.training.link import FailureReport, RankOrder, Result
+from paceline.training.rank_folder import RankFolder
 from paceline.training.warm_start import UserProgram, acts_at_start, exit_code_of, leave
 from tests.cluster.agent.conftest import training_job, world
 from tests.cluster.agent.spawners import Node

@@ -23,7 +23,7 @@ from paceline.cluster.protocol import RankKey
 from paceline.location import ROOT
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.lines import encode_line
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 #: A rank that has ended is waited for so long, before what it left is sent as it is.
 LAST_READ_SECONDS = 6.0

@@ -17,7 +17,8 @@ from paceline.cluster.agent.spawner_link import Spawn
 from paceline.cluster.protocol import Desired
 from paceline.distributed.env import LOG_FOLDER, RANK_FOLDER, ScriptLaunch, path_with_commands_of, rank_environment, script_environment
 from paceline.monitoring.files import write_durably
-from paceline.training.link import RankFolder, RankOrder, World
+from paceline.training.link import RankOrder, World
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.script import Script
 from paceline.training.warm_start import acts_at_start

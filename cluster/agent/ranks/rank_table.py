@@ -22,7 +22,8 @@ from paceline.cluster.agent.ranks.ranks import ExitCause, RankPhase, RankRecord
 from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, key_of
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.files import read_file, write_durably
-from paceline.training.link import Broken, FailureReport, Joined, Moving, Parked, RankFolder, RankHello, RankOrder, Stalled
+from paceline.training.link import Broken, FailureReport, Joined, Moving, Parked, RankHello, RankOrder, Stalled
+from paceline.training.rank_folder import RankFolder
 
 MAX_ORDER_BYTES = 64 << 20
 

@@ -26,13 +26,13 @@ from paceline.training.link import (
     Joined,
     Parked,
     Progress,
-    RankFolder,
     RankHello,
     RankOrder,
     Reform,
     Result,
     Stalled,
 )
+from paceline.training.rank_folder import RankFolder
 
 
 def preload() -> None:

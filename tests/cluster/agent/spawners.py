@@ -14,7 +14,8 @@ from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, Spawn, 
 from paceline.cluster.agent.supervisor import start_spawner
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.lines import encode_line
-from paceline.training.link import RankFolder, RankOrder
+from paceline.training.link import RankOrder
+from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.conftest import FAKE_TRAINER, training_job, world
 from tests.waiting import wait_until
 

@@ -10,7 +10,8 @@ import pytest
 
 from paceline.cluster.agent.observer import CPU_WINDOW_SECONDS, CpuMeter, program_of, quiet_since
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
-from paceline.training.link import RankFolder, RankOrder
+from paceline.training.link import RankOrder
+from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.conftest import training_job, world
 
 NOW = 1_000_000.0

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from paceline.distributed.abort import GroupAborter
-from paceline.training.link import Birth, CheckpointRequest, Joined, Parked, PauseRequest, RankFolder, RankOrder, Reform, Release, ToRank
+from paceline.training.link import Birth, CheckpointRequest, Joined, Parked, PauseRequest, RankOrder, Reform, Release, ToRank
+from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from tests.ranks import make_world
 from tests.waiting import wait_until
