@@ -7,11 +7,15 @@ only copy of anything: metrics, events and logs are files in the rank's folder (
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from paceline.monitoring.lines import encode_line
 from paceline.monitoring.points import MAX_STEP
+from paceline.training.errors import UnreadableSpecError
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.stored import SpecField, spec_from_json, spec_to_json
 
 #: Any code in the rank's process may write to its link and its result: a number that no database can hold is not decoded.
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
@@ -180,10 +184,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a forked rank needs: what to train, its place in the world, where to write, and which agent to call."""
 
-    spec: dict[str, Any]  # a JobSpec
+    spec: SpecField
     world: World
     folder: str
     agent_socket: str
+
+    @property
+    def job_spec(self) -> JobSpec:
+        """The typed spec. Raises UnreadableSpecError where the version of Paceline on this node refuses it."""
+        if self.spec.readable is None:
+            raise UnreadableSpecError(
+                f"the Paceline on this node cannot read the job's spec: {self.spec.why_unreadable}; install the coordinator's version on the node"
+            )
+        return self.spec.readable
 
 
 class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
@@ -195,3 +208,24 @@ class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
 
 FromRank = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
 ToRank = PauseRequest | CheckpointRequest | TraceRequest | Reform | Release
+
+_to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank, dec_hook=spec_from_json)
+_order = msgspec.json.Decoder(RankOrder, dec_hook=spec_from_json)
+
+
+def encode_to_rank(message: ToRank) -> bytes:
+    """The message as a line."""
+    return encode_line(message, spec_to_json)
+
+
+def decode_to_rank(line: bytes) -> ToRank:
+    return _to_rank.decode(line)
+
+
+def encode_order(order: RankOrder) -> bytes:
+    """The content of `RankFolder.order`."""
+    return msgspec.json.encode(order, enc_hook=spec_to_json)
+
+
+def decode_order(content: bytes) -> RankOrder:
+    return _order.decode(content)

@@ -26,7 +26,6 @@ from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.failures import describe
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving.checkpoint_directory import require_visible
-from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState, building, new_state
 from paceline.training.state_handoff import CarriedState, detach_state, rebuild_state
 from paceline.training.trainer import train
@@ -42,7 +41,7 @@ class RankProcess:
 
     def __init__(self, order: RankOrder) -> None:
         self.order = order
-        self.spec = JobSpec.model_validate(order.spec)
+        self.spec = order.job_spec
         self.state: TrainState | None = None
         self.link = AgentLink(order.agent_socket, order.world)
         self.watchdog = Watchdog(self.link.stalled, self.spec.fault_tolerance.hang_seconds)

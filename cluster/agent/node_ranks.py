@@ -141,7 +141,7 @@ class NodeRanks:
 
     def longest_grace(self) -> float:
         """The seconds that the living ranks may take to end."""
-        return max((grace_of(rank.order.spec) for rank in self.ranks.values() if rank.phase is RankPhase.ALIVE), default=0.0)
+        return max((grace_of(rank.order.spec.document) for rank in self.ranks.values() if rank.phase is RankPhase.ALIVE), default=0.0)
 
     async def end_all(self, most_seconds: float) -> None:
         """End every rank within its grace, of at most so many seconds, then the spawner. Data that the coordinator does not take now

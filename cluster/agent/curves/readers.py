@@ -195,8 +195,8 @@ def _directory(rank: RankRecord) -> str | None:
     if starts_in_work(rank.order.spec):
         work = RankFolder.at(Path(rank.order.folder)).work
         return str(work) if work.exists() else None  # an older agent started it in the rank's own folder
-    found: str = rank.order.spec["environment"]["working_directory"]
-    return found
+    directory: str | None = rank.order.spec.part("environment", "working_directory")
+    return directory
 
 
 def _started(rank: RankRecord) -> float:

@@ -33,12 +33,12 @@ class LiveRank:
 
     @property
     def is_script(self) -> bool:
-        return self.order.spec.get("script") is not None
+        return self.order.spec.is_script
 
     @property
     def own_grace(self) -> float:
         """Seconds between SIGTERM and SIGKILL, unless a request sets fewer."""
-        return grace_of(self.order.spec)
+        return grace_of(self.order.spec.document)
 
     def processes(self) -> list[int]:
         """The living processes of the rank, its own first. A process that is stopped right after the fork leads no session and carries
