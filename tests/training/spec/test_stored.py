@@ -12,7 +12,7 @@ from paceline.cluster.agent.spawner_link import Spawn, decode_to_spawner, encode
 from paceline.cluster.protocol import Desired, decode_to_agent, encode_to_agent
 from paceline.training.errors import UnreadableSpecError
 from paceline.training.link import RankOrder, Reform, decode_order, decode_to_rank, encode_order, encode_to_rank
-from paceline.training.spec import stored as module
+from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import assignment, training_job, world
 
@@ -51,13 +51,13 @@ def test_what_is_no_document_is_no_message() -> None:
 
 def test_messages_that_repeat_a_spec_read_it_once_and_only_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    validate = module.JobSpec.model_validate
+    validate = JobSpec.model_validate
 
     def counted(document: object) -> object:
         read.append(json.dumps(document))
         return validate(document)
 
-    monkeypatch.setattr(module.JobSpec, "model_validate", counted)
+    monkeypatch.setattr(JobSpec, "model_validate", counted)
     frame = encode_to_agent(Desired(revision=1, assignments=(assignment("job", spec=training_job(told="twice")),)))
     first, again = decode_to_agent(frame), decode_to_agent(frame)
     assert isinstance(first, Desired)
