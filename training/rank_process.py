@@ -14,7 +14,7 @@ import torch
 from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.probes import Endpoint, ProcessProbePort, ended_processes, require_answer
-from paceline.distributed.process_group import RetiredGroups, retire_group
+from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.distributed.torch_private import warn_if_untested
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import build_generation

@@ -10,7 +10,7 @@ from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks, device_mesh
 from paceline.parallelism.plan import Degrees
 from paceline.training.link import World

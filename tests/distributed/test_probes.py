@@ -140,7 +140,7 @@ def test_calls_are_numbered_and_the_newest_remembered() -> None:
 
 
 def numbers_of(world: World) -> tuple[list[str], set[int]]:
-    from paceline.distributed.process_group import join
+    from paceline.distributed.joining import join
 
     aborter = GroupAborter()
     group = join(world, aborter)
