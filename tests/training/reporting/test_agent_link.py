@@ -125,7 +125,7 @@ def order(generation: int, *, at_boundary: bool = False) -> RankOrder:
     )
 
 
-def fence_that_is_left() -> GroupAborter:
+def aborter_of_a_left_group() -> GroupAborter:
     """So that nobody waits for this rank to come out of its generation."""
     aborter = GroupAborter()
     aborter.exited.set()
@@ -133,8 +133,8 @@ def fence_that_is_left() -> GroupAborter:
     return aborter
 
 
-def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
-    aborter = fence_that_is_left()
+def test_an_order_to_move_aborts_the_group_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
+    aborter = aborter_of_a_left_group()
     link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
@@ -150,7 +150,7 @@ def test_an_order_to_move_strikes_the_fence_and_is_obeyed_once(path: Path, link:
             assert link.next_order(0.0) is None
 
 
-def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Path, link: AgentLink) -> None:
+def test_a_group_that_is_overtaken_before_it_is_built_is_aborted_at_once(path: Path, link: AgentLink) -> None:
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:
@@ -161,8 +161,8 @@ def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Pa
             assert aborter.aborted.is_set()
 
 
-def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path: Path, link: AgentLink) -> None:
-    aborter = fence_that_is_left()
+def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_aborts(path: Path, link: AgentLink) -> None:
+    aborter = aborter_of_a_left_group()
     link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
@@ -178,7 +178,7 @@ def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path:
             later.exited.set()
             later.end_rendezvous()
             connection.sendall(encode_to_rank(Reform(order=order(5))))
-            wait_until(later.aborted.is_set, "the strike", seconds=TIMEOUT_SECONDS)
+            wait_until(later.aborted.is_set, "the abort", seconds=TIMEOUT_SECONDS)
             connection.sendall(encode_to_rank(Reform(order=order(4, at_boundary=True))))  # overtaken on its way
             connection.sendall(encode_to_rank(CheckpointRequest()))
             wait_until(lambda: link.checkpoint_wanted, "what was sent after it", seconds=TIMEOUT_SECONDS)
