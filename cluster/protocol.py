@@ -9,7 +9,7 @@ they agree. Everything sent twice is harmless. Metrics, logs and events travel a
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
 from paceline.monitoring.samples import Gpu, GpuSample, HostSample
 from paceline.training.link import FailureReport, Outcome, Stalled, World
+from paceline.training.spec.stored import SpecField, spec_from_json, spec_to_json
 
 __all__ = ["Gpu", "GpuSample", "HostSample"]  # re-exported: they are part of the messages
 
@@ -160,7 +161,7 @@ class DesiredAssignment(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     action: Literal["run", "pause", "release", "stop"]
     grace_seconds: float = 3.0
-    spec: dict[str, Any]  # a JobSpec
+    spec: SpecField
     worlds: tuple[World, ...]  # the ranks of this node
     profile: Profile | None = None
     stacks: StacksRequest | None = None
@@ -188,3 +189,14 @@ class ConnectionRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"
 
 FromAgent = AgentHello | Heartbeat | Observed | Leaving
 ToAgent = Welcome | Desired | ConnectionRefused
+
+_to_agent: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent, dec_hook=spec_from_json)
+
+
+def encode_to_agent(message: ToAgent) -> str:
+    """The message as the text of a frame."""
+    return msgspec.json.encode(message, enc_hook=spec_to_json).decode()
+
+
+def decode_to_agent(frame: str | bytes) -> ToAgent:
+    return _to_agent.decode(frame)

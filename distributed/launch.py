@@ -15,8 +15,10 @@ from torch.distributed.rendezvous import rendezvous
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.env import Position, rendezvous_address
 from paceline.distributed.errors import LaunchError
-from paceline.distributed.process_group import Axes, Group, SoloGroup, WorldGroup
+from paceline.distributed.process_group import Axes, Group
+from paceline.distributed.solo_group import SoloGroup
 from paceline.distributed.torch_private import warn_if_untested
+from paceline.distributed.world_group import WorldGroup
 
 #: Machines may be slow to start their ranks, one after another.
 MEETING_TIMEOUT = timedelta(minutes=10)

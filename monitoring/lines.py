@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
-_encoder = msgspec.json.Encoder()
 
-
-def encode_line(message: msgspec.Struct) -> bytes:
-    """The message as a line, its end included. JSON has no line's end within."""
-    return _encoder.encode(message) + b"\n"
+def encode_line(message: msgspec.Struct, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """The message as a line, its end included. JSON has no line's end within. `enc_hook`: as msgspec has it."""
+    return msgspec.json.encode(message, enc_hook=enc_hook) + b"\n"
 
 
 class LineBuffer:

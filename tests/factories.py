@@ -15,9 +15,9 @@ from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.identity import UserRow
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
-from paceline.db.specs import StoredSpec
 from paceline.monitoring.points import LogLine, MetricRecord
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.stored import StoredSpec
 
 #: What a metric may be on the wire.
 Value = float | Literal["NaN", "Infinity", "-Infinity"]

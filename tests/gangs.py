@@ -14,8 +14,10 @@ import msgspec
 
 from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import Joined, ProcessIdentity, RankFolder, RankOrder, Release, Result
+from paceline.training.link import Joined, ProcessIdentity, RankOrder, Release, Result
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.stored import StoredSpec
 from tests.faults import state_of
 from tests.linked_agent import LinkedAgent
 from tests.ranks import JOB_ID, PROCESSES, RANK_TIMEOUT_SECONDS, StoreThread, make_world
@@ -117,7 +119,7 @@ class RunningGang:
         folder.path.mkdir(parents=True)
         world = make_world(rank, world_size, self.store.port, self.job.checkpoints, self.job.generation, **changes)
         spec = JobSpec.model_validate(self.job.spec).model_dump(mode="json")
-        return RankOrder(spec=spec, world=world, folder=str(folder.path), agent_socket=str(self.agent.path))
+        return RankOrder(spec=StoredSpec(spec), world=world, folder=str(folder.path), agent_socket=str(self.agent.path))
 
     def close_up(self, *survivors: int, parked: tuple[int, ...] = (), unnotified: tuple[int, ...] = (), newcomers: int = 0) -> None:
         """A new generation of the processes with these numbers, told without waiting for their word, and after them of new ones."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.training.link import FromRank, Joined, PauseRequest, ProcessIdentity, RankHello, RankOrder, Reform, ToRank
+from paceline.training.link import FromRank, Joined, PauseRequest, ProcessIdentity, RankHello, RankOrder, Reform, ToRank, encode_to_rank
 from tests.ranks import RANK_TIMEOUT_SECONDS
 
 
@@ -52,7 +52,7 @@ class LinkedAgent:
             self.heard.setdefault(self._places[connection], []).append(message)
             self._news.notify_all()
         if self._pause and isinstance(message, Joined):
-            connection.sendall(msgspec.json.encode(PauseRequest()) + b"\n")
+            connection.sendall(encode_to_rank(PauseRequest()))
 
     def order(self, order: RankOrder) -> None:
         """Tell the process that was born as `order.world.process` to take this place."""
@@ -61,7 +61,7 @@ class LinkedAgent:
     def ask(self, birth: ProcessIdentity, request: ToRank) -> None:
         with self._news:
             assert self._news.wait_for(lambda: birth in self._connections, RANK_TIMEOUT_SECONDS), "the rank does not call"
-            self._connections[birth].sendall(msgspec.json.encode(request) + b"\n")
+            self._connections[birth].sendall(encode_to_rank(request))
 
     def until(self, generation: int, rank: int, kind: type[Any], which: Callable[[Any], bool] = lambda _: True) -> Any:
         """The first such message of that rank."""

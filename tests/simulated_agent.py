@@ -27,6 +27,7 @@ from paceline.cluster.protocol import (
     StacksRequest,
     ToAgent,
     Welcome,
+    decode_to_agent,
 )
 from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
@@ -35,7 +36,6 @@ from paceline.monitoring.samples import HostSample
 from paceline.training.link import FailureReport, Outcome, Stalled, World
 from tests.asgi_socket import AsgiSocket, SocketClosedError
 
-_decoder: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
 START_TIME = 1_795_000_000.0
 Place = tuple[str, int, int]
 
@@ -272,7 +272,7 @@ class SimulatedAgent:
         assert self._socket is not None
         while True:
             try:
-                message = _decoder.decode(await self._socket.receive())
+                message = decode_to_agent(await self._socket.receive())
             except TimeoutError:
                 continue
             except SocketClosedError as closed:

@@ -11,7 +11,7 @@ import msgspec
 from paceline.distributed.env import RANK_FOLDER
 from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 SCRIPT = """
 import sys

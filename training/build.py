@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import Group, RetiredGroups, join, retire_group
+from paceline.distributed.joining import join
+from paceline.distributed.process_group import Group
+from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import Coordinates, ParallelizeOptions, state_shards

@@ -2,6 +2,7 @@
 
 TrainingError
 ├── InvalidInputError        the user's: a missing file, an entrypoint that cannot be imported
+│   ├── UnreadableSpecError   a spec that this version of Paceline refuses; another one has taken it
 │   ├── TokenSetExistsError   a folder that is taken
 │   └── WeightsExistError     the same
 ├── WorkerLostError          a process that made a part of a token set was killed
@@ -27,6 +28,10 @@ class TrainingError(Exception):
 
 class InvalidInputError(TrainingError):
     """The job cannot run as submitted; the message says what to change."""
+
+
+class UnreadableSpecError(InvalidInputError):
+    """Today's schema refuses the stored spec of a job."""
 
 
 class TokenSetExistsError(InvalidInputError):

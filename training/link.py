@@ -7,12 +7,15 @@ only copy of anything: metrics, events and logs are files in the rank's folder (
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from paceline.monitoring.lines import encode_line
 from paceline.monitoring.points import MAX_STEP
+from paceline.training.errors import UnreadableSpecError
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.stored import SpecField, spec_from_json, spec_to_json
 
 #: Any code in the rank's process may write to its link and its result: a number that no database can hold is not decoded.
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
@@ -178,75 +181,22 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     failure: FailureReport | None = None
 
 
-class RankFolder:
-    """`<agent data>/jobs/<job>/g<generation>/rank<rank>/`: everything a rank leaves behind."""
-
-    def __init__(self, agent_data: Path, job_id: str, generation: int, rank: int) -> None:
-        self.path = agent_data / "jobs" / job_id / f"g{generation}" / f"rank{rank}"
-
-    @classmethod
-    def at(cls, path: Path) -> RankFolder:
-        """The folder that `RankOrder.folder` names."""
-        folder = cls.__new__(cls)
-        folder.path = path
-        return folder
-
-    @property
-    def job_id(self) -> str:
-        return self.path.parents[1].name
-
-    @property
-    def metrics(self) -> Path:  # monitoring.spool of MetricRecord (msgspec JSON)
-        return self.path / "metrics.spool"
-
-    @property
-    def events(self) -> Path:  # monitoring.spool of RankEvent
-        return self.path / "events.spool"
-
-    @property
-    def output(self) -> Path:  # stdout and stderr as the process wrote them
-        return self.path / "output.log"
-
-    @property
-    def result(self) -> Path:  # Result
-        return self.path / "result.json"
-
-    @property
-    def error(self) -> Path:  # what torch's `record` writes of an exception, for torchrun
-        return self.path / "error.json"
-
-    @property
-    def order(self) -> Path:  # RankOrder, written by the agent before the rank starts
-        return self.path / "order.json"
-
-    @property
-    def artifacts(self) -> Path:  # a folder of files, each with its note: monitoring.artifacts
-        return self.path / "artifacts"
-
-    @property
-    def logs(self) -> Path:  # PACELINE_LOG_DIR of the job's ranks on this node, the same in every generation
-        return self.path.parents[1] / "logs"
-
-    @property
-    def work(self) -> Path:  # where a script starts whose spec names no working directory; as `logs`
-        return self.path.parents[1] / "work"
-
-    @property
-    def acknowledged(self) -> Path:  # how far the coordinator has it all; the agent's own bookkeeping
-        return self.path / "acknowledged.json"
-
-    @property
-    def exit_status(self) -> Path:  # written by the spawner from waitpid: {"pid", "exit_code", "signal", "time"}
-        return self.path / "exit.json"
-
-
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a forked rank needs: what to train, its place in the world, where to write, and which agent to call."""
 
-    spec: dict[str, Any]  # a JobSpec
+    spec: SpecField
     world: World
     folder: str
     agent_socket: str
+
+    @property
+    def job_spec(self) -> JobSpec:
+        """The typed spec. Raises UnreadableSpecError where the version of Paceline on this node refuses it."""
+        if self.spec.readable is None:
+            raise UnreadableSpecError(
+                f"the Paceline on this node cannot read the job's spec: {self.spec.why_unreadable}; install the coordinator's version on the node"
+            )
+        return self.spec.readable
 
 
 class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
@@ -258,3 +208,24 @@ class Reform(msgspec.Struct, frozen=True, kw_only=True, tag="reform"):
 
 FromRank = RankHello | Parked | Joined | Progress | Broken | Stalled | Moving
 ToRank = PauseRequest | CheckpointRequest | TraceRequest | Reform | Release
+
+_to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank, dec_hook=spec_from_json)
+_order = msgspec.json.Decoder(RankOrder, dec_hook=spec_from_json)
+
+
+def encode_to_rank(message: ToRank) -> bytes:
+    """The message as a line."""
+    return encode_line(message, spec_to_json)
+
+
+def decode_to_rank(line: bytes) -> ToRank:
+    return _to_rank.decode(line)
+
+
+def encode_order(order: RankOrder) -> bytes:
+    """The content of `RankFolder.order`."""
+    return msgspec.json.encode(order, enc_hook=spec_to_json)
+
+
+def decode_order(content: bytes) -> RankOrder:
+    return _order.decode(content)

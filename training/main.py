@@ -11,11 +11,11 @@ import msgspec
 
 from paceline.distributed.script_store import serve_store as serve_store  # called by the spawner, in a process that it forks
 from paceline.monitoring.files import write_durably
-from paceline.training.link import RankFolder, RankOrder, Result
+from paceline.training.link import RankOrder, Result, decode_order
 from paceline.training.preload import preload as preload  # called by the spawner, once, before it forks any rank
+from paceline.training.rank_folder import RankFolder
 from paceline.training.rank_process import RankProcess
 from paceline.training.reporting.failures import describe, describe_script, is_the_users
-from paceline.training.spec.job import JobSpec
 from paceline.training.warm_start import UserProgram, exit_code_of, leave_checkout, run, why_not_warm
 
 
@@ -37,8 +37,8 @@ def run_rank(order: RankOrder) -> int:
 
 def main() -> int:
     """Run a rank in an interpreter of its own. Its order comes by standard input: as another user it may not read the agent's file."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=RankOrder)
-    directory = JobSpec.model_validate(order.spec).environment.working_directory
+    order = decode_order(sys.stdin.buffer.read())
+    directory = order.spec.part("environment", "working_directory")
     leave_checkout()
     if directory is not None:
         sys.path.insert(0, directory)

@@ -14,18 +14,18 @@ import torch
 from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.probes import Endpoint, ProcessProbePort, ended_processes, require_answer
-from paceline.distributed.process_group import RetiredGroups, retire_group
+from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.distributed.torch_private import warn_if_untested
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import build_generation
 from paceline.training.errors import AbandonedError
-from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankFolder, RankOrder, World
+from paceline.training.link import Broken, FailureReport, Outcome, Parked, RankOrder, World
 from paceline.training.optim.bad_loss import BadLossError
+from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.failures import describe
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving.checkpoint_directory import require_visible
-from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState, building, new_state
 from paceline.training.state_handoff import CarriedState, detach_state, rebuild_state
 from paceline.training.trainer import train
@@ -41,7 +41,7 @@ class RankProcess:
 
     def __init__(self, order: RankOrder) -> None:
         self.order = order
-        self.spec = JobSpec.model_validate(order.spec)
+        self.spec = order.job_spec
         self.state: TrainState | None = None
         self.link = AgentLink(order.agent_socket, order.world)
         self.watchdog = Watchdog(self.link.stalled, self.spec.fault_tolerance.hang_seconds)

@@ -44,6 +44,7 @@ from paceline.cluster.protocol import (
     Observed,
     ToAgent,
     Welcome,
+    encode_to_agent,
 )
 from paceline.cluster.states import NodeState
 from paceline.db.base import new_id
@@ -261,4 +262,4 @@ class AgentChannel:
         return True
 
     async def _send(self, message: ToAgent) -> None:
-        await self._websocket.send_text(msgspec.json.encode(message).decode())
+        await self._websocket.send_text(encode_to_agent(message))

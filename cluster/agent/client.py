@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from paceline.cluster.agent.errors import ChannelRefusedError
-from paceline.cluster.protocol import CHANNEL_PATH, AgentHello, ConnectionRefused, Desired, FromAgent, ToAgent, Welcome
+from paceline.cluster.protocol import CHANNEL_PATH, AgentHello, ConnectionRefused, Desired, FromAgent, ToAgent, Welcome, decode_to_agent
 from paceline.monitoring.backoff import Backoff
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -23,8 +23,6 @@ LONGEST_RETRY_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 16 << 20
 
 log = logging.getLogger(__name__)
-
-_decoder: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
 
 
 class AgentLoop(Protocol):
@@ -84,7 +82,7 @@ class CoordinatorChannel:
         ) as connection:
             await connection.send(msgspec.json.encode(self._loop.hello()).decode())
             async with asyncio.timeout(WELCOME_TIMEOUT_SECONDS):
-                first = _decoder.decode(await connection.recv())
+                first = decode_to_agent(await connection.recv())
             if isinstance(first, Welcome):
                 await self._listen(connection, first)
             else:
@@ -97,7 +95,7 @@ class CoordinatorChannel:
         try:
             await self._loop.on_welcome(welcome)
             async for text in connection:
-                await self._on_message(_decoder.decode(text))
+                await self._on_message(decode_to_agent(text))
         finally:
             self._connection = None
 

@@ -29,7 +29,7 @@ class AgentFolder:
         make_private(self.jobs)
 
     @property
-    def jobs(self) -> Path:  # training.link.RankFolder lies below
+    def jobs(self) -> Path:  # training.rank_folder.RankFolder lies below
         return self.path / "jobs"
 
     @property

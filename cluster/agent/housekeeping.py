@@ -16,7 +16,7 @@ from pathlib import Path
 from paceline.cluster.agent.folders import reclaim
 from paceline.cluster.agent.removal import remove_tree
 from paceline.monitoring.artifacts import NOTE_SUFFIX
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 KEEP_OUTPUT_SECONDS = 24 * 3600.0
 KEEP_WORK_SECONDS = 3 * 24 * 3600.0

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import msgspec
@@ -48,6 +47,7 @@ from paceline.cluster.agent.vitals import RankHeartbeats
 from paceline.cluster.protocol import PROTOCOL_VERSION, AgentHello, Desired, GenerationKey, Heartbeat, Inventory, Leaving, Observed, Welcome
 from paceline.distributed.store_server import StoreServer
 from paceline.training.link import RankOrder, World
+from paceline.training.spec.stored import StoredSpec
 
 TICK_SECONDS = 0.5
 #: Of ranks on a node that was removed by force: their jobs are started elsewhere already.
@@ -252,7 +252,7 @@ class Agent:
             case DeleteCheckpoint():
                 self._delete(action)
 
-    def _order(self, world: World, spec: dict[str, Any]) -> RankOrder:
+    def _order(self, world: World, spec: StoredSpec) -> RankOrder:
         return launch.order_for(world, spec, self._folder, self._settings.checkpoints, self._context.interface)
 
     def _delete(self, action: DeleteCheckpoint) -> None:

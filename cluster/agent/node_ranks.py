@@ -32,7 +32,8 @@ from paceline.cluster.agent.upload.delivery import UploadFailedError
 from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, RankKey
-from paceline.training.link import PauseRequest, RankFolder, RankHello, RankOrder, Reform, Release, TraceRequest
+from paceline.training.link import PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.script import grace_of
 
 END_TIMEOUT_SECONDS = 10.0  # for the spawner to end, after the grace
@@ -140,7 +141,7 @@ class NodeRanks:
 
     def longest_grace(self) -> float:
         """The seconds that the living ranks may take to end."""
-        return max((grace_of(rank.order.spec) for rank in self.ranks.values() if rank.phase is RankPhase.ALIVE), default=0.0)
+        return max((grace_of(rank.order.spec.document) for rank in self.ranks.values() if rank.phase is RankPhase.ALIVE), default=0.0)
 
     async def end_all(self, most_seconds: float) -> None:
         """End every rank within its grace, of at most so many seconds, then the spawner. Data that the coordinator does not take now

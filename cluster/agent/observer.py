@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from paceline.cluster.agent.processes import cpu_seconds_of
 from paceline.cluster.agent.ranks.rank_table import RankTable
@@ -18,7 +17,8 @@ from paceline.cluster.agent.stacks import StackReader
 from paceline.cluster.policy.quiet import patience_of
 from paceline.cluster.protocol import RankKey
 from paceline.cluster.stacks import StackSample
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
+from paceline.training.spec.stored import StoredSpec
 
 LOOK_SECONDS = 1.0
 #: CPU time is measured over so long.
@@ -69,13 +69,13 @@ def quiet_since(rank: RankRecord, usual_patience: float, now: float) -> float | 
     """Since when a script's rank has had no output and no step; None while that is shorter than its patience. `now` is the wall clock."""
     if not rank.is_script or rank.stopping or (last := last_sign(rank)) is None:
         return None
-    return last if now - last >= patience_of(rank.order.spec, usual_patience) else None
+    return last if now - last >= patience_of(rank.order.spec.document, usual_patience) else None
 
 
-def program_of(spec: Mapping[str, Any]) -> str:
+def program_of(spec: StoredSpec) -> str:
     """The program of a script's ranks, in one line; empty for a job of our own trainer."""
-    script = spec.get("script") or {}
-    words = script.get("command") or [script.get("path") or script.get("module") or "", *(script.get("args") or ())]
+    command, path, module, args = (spec.part("script", name) for name in ("command", "path", "module", "args"))
+    words = command or [path or module or "", *(args or ())]
     return " ".join(map(str, words))
 
 

@@ -26,7 +26,8 @@ from paceline.cluster.agent.spawner_link import Spawn
 from paceline.distributed import env
 from paceline.location import ROOT
 from paceline.monitoring.files import write_durably
-from paceline.training.link import FailureReport, RankFolder, RankOrder, Result
+from paceline.training.link import FailureReport, RankOrder, Result, encode_order
+from paceline.training.rank_folder import RankFolder
 from paceline.training.warm_start import is_installed, leave, leave_checkout
 
 
@@ -129,8 +130,7 @@ def _enter_directory(spawn: Spawn) -> str | None:
 
 def _why_not(spawn: Spawn) -> str | None:
     """Why a script cannot start: its file, module or command is not on this node."""
-    script = spawn.order.spec.get("script") or {}
-    path, module, command = (script.get(name) for name in ("path", "module", "command"))
+    path, module, command = (spawn.order.spec.part("script", name) for name in ("path", "module", "command"))
     way_out = f"seen from {os.getcwd()}; set environment.working_directory"
     if path is not None and not os.path.isfile(path):
         return f"script.path={path}: no such file on this node, {way_out} or give an absolute path"
@@ -152,7 +152,7 @@ def _hand_over(order: RankOrder) -> None:
     """Hand text to the program that is executed next, as its standard input: a file without a name, which ends there."""
     file = os.memfd_create("order")
     with open(file, "wb", closefd=False) as writer:
-        writer.write(msgspec.json.encode(order))
+        writer.write(encode_order(order))
     os.lseek(file, 0, os.SEEK_SET)
     os.dup2(file, 0)
     os.close(file)

@@ -30,22 +30,20 @@ import msgspec
 
 from paceline.cluster.agent.account import find_account
 from paceline.cluster.agent.children import fork
-from paceline.cluster.agent.folders import AgentFolder, listen, lock, reclaim, set_aside
+from paceline.cluster.agent.folders import AgentFolder, listen, lock
 from paceline.cluster.agent.memory_groups import MemoryGroups
 from paceline.cluster.agent.processes import (
     PR_SET_CHILD_SUBREAPER,
     RANK_SCORES,
     kill_strays,
-    out_of_memory_kills,
     prctl,
     send_signal,
 )
 from paceline.cluster.agent.rank_process import ProcessLimits, TrainerModule, become_rank
-from paceline.cluster.agent.ranks.exits import read_exit_status
-from paceline.cluster.agent.ranks.live_rank import CRASHES, LiveRank, ReapedProcess
+from paceline.cluster.agent.ranks.live_rank import LiveRank
+from paceline.cluster.agent.ranks.reaped_ranks import ReapedRanks
 from paceline.cluster.agent.spawner_link import (
     EndStore,
-    ExitStatus,
     Move,
     ProcessList,
     ServeStore,
@@ -59,9 +57,8 @@ from paceline.cluster.agent.spawner_link import (
 from paceline.cluster.agent.spawner_log import RepeatedErrors, write_line
 from paceline.cluster.agent.store_processes import StoreProcesses
 from paceline.cluster.protocol import RankKey
-from paceline.monitoring.files import write_durably
 from paceline.monitoring.lines import LineBuffer, encode_line
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 DEFAULT_TRAINER = "paceline.training.main"
 DEFAULT_ORPHAN_SECONDS = 900.0
@@ -88,14 +85,13 @@ class Spawner:
         self._groups = groups
         self._stores = StoreProcesses(trainer.serve_store, limits.account)
         self._ranks: dict[RankKey, LiveRank] = {}
-        self._ended: dict[RankKey, ReapedProcess] = {}
+        self._repeated_errors = RepeatedErrors()
+        self._ended = ReapedRanks(self._repeated_errors)
         self._agent: socket.socket | None = None
         self._unread = LineBuffer()
         self._agent_left_at = time.monotonic()
         self._ending = False
-        self._memory_kills = out_of_memory_kills()
         self._selector = selectors.DefaultSelector()
-        self._repeated_errors = RepeatedErrors()
 
     def run(self) -> None:
         """Serve until shut down, orphaned for too long, or stopped by SIGTERM, and the last rank is gone."""
@@ -177,7 +173,7 @@ class Spawner:
     def _announce(self) -> None:
         process_list = ProcessList(
             spawner_pid=os.getpid(),
-            ranks=tuple((key, rank.pid) for key, rank in (self._ranks | self._ended).items()),
+            ranks=tuple(({key: rank.pid for key, rank in self._ranks.items()} | self._ended.pids()).items()),
             suspended=tuple(key for key, rank in self._ranks.items() if rank.suspended),
             stores=self._stores.stores(),
         )
@@ -221,7 +217,7 @@ class Spawner:
             pid = fork()
         except OSError as error:
             write_line(f"cannot start {key}: {error}")
-            self._ended[key] = ReapedProcess(0, spawn.order, ExitStatus(pid=0, exit_code=None, signal=None, time=time.time()))
+            self._ended.add_not_started(key, spawn.order)
             return
         if pid == 0:
             become_rank(spawn, self._trainer, own_pid, replace(self._limits, score=score or RANK_SCORES[0], group=group))
@@ -241,16 +237,8 @@ class Spawner:
             rank.order = move.order
             self._ranks[key] = rank
         elif key not in self._ranks and key not in self._ended and not folder.exit_status.exists():
-            status = self._status_of(move)
-            self._ended[key] = ReapedProcess(status.pid, move.order, status)
+            self._ended.add_moved(key, move)
         self._announce()
-
-    def _status_of(self, move: Move) -> ExitStatus:
-        """The exit status of a rank that ended before it could move."""
-        if move.key in self._ended:
-            return self._ended[move.key].status
-        unknown = ExitStatus(pid=0, exit_code=None, signal=None, time=time.time())
-        return read_exit_status(RankFolder.at(Path(move.folder))) or unknown
 
     def _terminate(self, key: RankKey, grace_seconds: float) -> None:
         rank = self._ranks.get(key)
@@ -304,41 +292,11 @@ class Spawner:
         rank = self._ranks.pop(key)
         limit_struck = self._groups is not None and rank.group is not None and self._groups.end(rank.group)
         kill_strays(pid, rank.mark, rank.score)
-        self._ended[key] = ReapedProcess(pid, rank.order, self._exit_status(rank, os.waitstatus_to_exitcode(status), limit_struck))
+        self._ended.add_exited(key, rank, os.waitstatus_to_exitcode(status), limit_struck=limit_struck)
 
     def _record_ends(self) -> None:
-        """Write each `exit.json`, then drop the rank from the process list. A full disk delays that; it must not end the spawner, and
-        all ranks with it."""
-        recorded = [key for key, end in self._ended.items() if self._record(end)]
-        for key in recorded:
-            del self._ended[key]
-        if recorded:
+        if self._ended.record():
             self._announce()
-
-    def _record(self, end: ReapedProcess) -> bool:
-        path = RankFolder.at(Path(end.order.folder)).exit_status
-        try:
-            reclaim(path.parent)
-            if path.is_dir() and not path.is_symlink():  # the rank's doing: it must not keep its own end from being told
-                set_aside(path, "a folder, not a file")
-            write_durably(path, msgspec.json.encode(end.status))
-        except OSError as error:
-            self._repeated_errors.write_once(f"cannot write {path}: {error.strerror}; trying again")
-            return False
-        return True
-
-    def _exit_status(self, rank: LiveRank, code: int, limit_struck: bool) -> ExitStatus:
-        kills, before = out_of_memory_kills(), self._memory_kills
-        self._memory_kills = kills
-        return ExitStatus(
-            pid=rank.pid,
-            exit_code=code if code >= 0 else None,
-            signal=signal.Signals(-code).name if code < 0 else None,
-            time=time.time(),
-            ordered=rank.kill_at is not None and -code not in CRASHES,
-            out_of_memory=code == -signal.SIGKILL and not rank.killed and (limit_struck or kills > before),
-            killed_after=rank.grace if rank.killed else None,
-        )
 
     # -- the end
 

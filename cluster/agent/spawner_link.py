@@ -11,7 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from paceline.cluster.protocol import GenerationKey, RankKey
+from paceline.monitoring.lines import encode_line
 from paceline.training.link import RankOrder, World
+from paceline.training.spec.stored import spec_from_json, spec_to_json
 
 
 def key_of(world: World) -> RankKey:
@@ -104,8 +106,13 @@ class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 ToSpawner = Spawn | Move | Terminate | ServeStore | EndStore | Shutdown
 
-_to_spawner: msgspec.json.Decoder[ToSpawner] = msgspec.json.Decoder(ToSpawner)
+_to_spawner: msgspec.json.Decoder[ToSpawner] = msgspec.json.Decoder(ToSpawner, dec_hook=spec_from_json)
 _process_list = msgspec.json.Decoder(ProcessList)
+
+
+def encode_to_spawner(message: ToSpawner) -> bytes:
+    """The message as a line."""
+    return encode_line(message, spec_to_json)
 
 
 def decode_to_spawner(line: bytes) -> ToSpawner:

@@ -18,10 +18,9 @@ from paceline.cluster.agent.confinement import Confinement, rank_environment
 from paceline.cluster.agent.errors import SpawnerStartError
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
-from paceline.cluster.agent.spawner_link import ProcessList, Shutdown, ToSpawner, decode_process_list
+from paceline.cluster.agent.spawner_link import ProcessList, Shutdown, ToSpawner, decode_process_list, encode_to_spawner
 from paceline.location import ROOT
 from paceline.monitoring.backoff import Backoff
-from paceline.monitoring.lines import encode_line
 
 START_TIMEOUT_SECONDS = 120.0  # importing torch from a cold disk
 CONNECT_POLL_SECONDS = 0.02
@@ -62,14 +61,14 @@ class Supervisor:
         """Send a message. Returns False while there is no spawner: send it again after its first process list."""
         if self._writer is None or self._writer.is_closing():
             return False
-        self._writer.write(encode_line(message))
+        self._writer.write(encode_to_spawner(message))
         return True
 
     async def shut_down(self, grace_seconds: float) -> None:
         """End all ranks, then the spawner; returns when it is gone. `run` must be running."""
         self._ending.set()
         if self._writer is not None:
-            self._writer.write(encode_line(Shutdown(grace_seconds=grace_seconds)))
+            self._writer.write(encode_to_spawner(Shutdown(grace_seconds=grace_seconds)))
         elif self._process is not None:  # it does not listen yet, so it has no ranks
             self._process.terminate()
             await asyncio.to_thread(self._process.wait, EXIT_TIMEOUT_SECONDS)

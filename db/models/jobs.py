@@ -10,7 +10,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from paceline.cluster.states import ACTIVE_JOB_STATES, EndReason, Intent, JobState, RankState
 from paceline.db.base import BigInt, ControlBase, JsonDocument, TextEnum, UtcDateTime, constants, new_id, partial_index
-from paceline.db.specs import SpecDocument, StoredSpec
+from paceline.db.specs import SpecDocument
+from paceline.training.spec.stored import StoredSpec
 
 
 class JobRow(ControlBase):

@@ -34,8 +34,8 @@ from paceline.db.migrate import upgrade_all
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.session import open_databases
-from paceline.db.specs import StoredSpec
 from paceline.monitoring.points import MetricRecord, RankBatch, Upload
+from paceline.training.spec.stored import StoredSpec
 from scripts.bench.edges.load.coordinator import ready
 
 AGENTS = 2

@@ -14,7 +14,8 @@ import torch
 
 from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import Group, join
+from paceline.distributed.joining import join
+from paceline.distributed.process_group import Group
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import Coordinates, degrees
 from paceline.training.elastic import first_assignment

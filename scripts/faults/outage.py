@@ -24,7 +24,7 @@ from paceline.cli.client import Client
 from paceline.cli.job_facts import has_ended
 from paceline.cli.local.processes import find, recorded
 from paceline.cli.local.stack import COORDINATOR
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 from scripts.faults.rig import Rig, end_in_order, rig
 from scripts.steps import ROOT, say
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # documented, and not in its __all__
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import GenerationGroup, join, retire_group
+from paceline.distributed.joining import GenerationGroup, join
+from paceline.distributed.retired_groups import retire_group
 from paceline.training.link import World
 from scripts.gpu_check.machine import Machine
 from scripts.gpu_check.outcome import RowFailedError, Seen

@@ -11,6 +11,7 @@ import torch
 from paceline.distributed import env
 from paceline.training.link import RankOrder, World
 from paceline.training.rank_process import device_of
+from paceline.training.spec.stored import StoredSpec
 from scripts.gpu_check.machine import Machine
 from tests.ranks import run_ranks
 
@@ -26,4 +27,4 @@ def enter(world: World) -> torch.device:
     """Set up the process as a rank does before it builds anything."""
     env.export_rank(world, world.interface, Path.cwd())
     torch.set_num_threads(env.intra_op_threads())
-    return device_of(RankOrder(spec={}, world=world, folder="", agent_socket=""))
+    return device_of(RankOrder(spec=StoredSpec({}), world=world, folder="", agent_socket=""))

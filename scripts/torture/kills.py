@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.training.errors import CheckpointError
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests

@@ -21,7 +21,7 @@ from torch import nn
 
 from paceline.cluster.agent import checkpoints as deletion
 from paceline.cluster.protocol import CheckpointToDelete
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.training.data.feed import open_feed
 from paceline.training.errors import CheckpointSaveError
 from paceline.training.saving import checkpoint

@@ -27,7 +27,7 @@ from paceline.db.repositories import artifacts as rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.monitoring.artifacts import CHUNK_BYTES, Offer, Received, TraceArtifact, note_of
 from paceline.monitoring.files import write_durably
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 from tests import factories
 from tests.conftest import Connect
 from tests.factories import START

@@ -26,7 +26,7 @@ from paceline.db.models.metrics import LogLineRow, MetricRecordRow, MetricRollup
 from paceline.db.models.nodes import NodeRow
 from paceline.monitoring.points import RankBatch, RankEvent, Upload, UploadReply
 from paceline.monitoring.spool import SpoolWriter
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 from tests import factories
 from tests.conftest import Connect
 from tests.factories import START

@@ -11,19 +11,11 @@ from sqlalchemy import select
 from paceline.api.core.context import Services
 from paceline.api.loops.scheduler import Scheduler
 from paceline.cluster.states import JobState
-from paceline.db import specs
 from paceline.db.models.jobs import JobRow
-from paceline.db.specs import StoredSpec
+from paceline.training.spec import stored as stored_spec
+from paceline.training.spec.stored import StoredSpec
 from tests import factories
 from tests.factories import START
-
-
-def test_a_document_that_the_schema_refuses_is_kept_with_the_reason() -> None:
-    stored = StoredSpec({"name": "old", "script": {"path": "train.py"}, "nonsense": 1})
-    assert stored.readable is None
-    assert stored.why_unreadable is not None
-    assert "`nonsense` is not a field of a job spec" in stored.why_unreadable
-    assert (stored.part("script", "path"), stored.part("script", "path", "more"), stored.part("model", "kind")) == ("train.py", None, None)
 
 
 async def test_a_spec_comes_back_as_it_was_stored(services: Services) -> None:
@@ -42,7 +34,7 @@ async def test_a_tick_looks_at_the_spec_of_a_row_once_and_reads_none_anew(servic
         for number in range(3):
             await factories.create_job(session, spec=factories.job_spec(name=f"waits-{number}"), state=JobState.QUEUED)
     seen: list[StoredSpec] = []
-    made, parse = StoredSpec.__init__, specs.parse_document
+    made, parse = StoredSpec.__init__, stored_spec.parse_document
     looked_up: list[str] = []
 
     def counted_row(self: StoredSpec, document: dict[str, Any]) -> None:
@@ -56,7 +48,7 @@ async def test_a_tick_looks_at_the_spec_of_a_row_once_and_reads_none_anew(servic
     scheduler = Scheduler(services)
     await scheduler.step_once(START)
     monkeypatch.setattr(StoredSpec, "__init__", counted_row)
-    monkeypatch.setattr(specs, "parse_document", counted_look)
+    monkeypatch.setattr(stored_spec, "parse_document", counted_look)
     before = parse.cache_info().misses
     await scheduler.step_once(START + timedelta(seconds=1))
     assert seen, "the scheduler has read its jobs"

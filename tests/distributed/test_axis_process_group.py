@@ -10,7 +10,7 @@ from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks, device_mesh
 from paceline.parallelism.plan import Degrees
 from paceline.training.link import World
@@ -68,15 +68,15 @@ def left_waiting(world: World) -> str:
             group.barrier_and_leave()
         return ""
 
-    def strike() -> None:
+    def abort_later() -> None:
         wait_until(lambda: aborter.calls.awaited is not None, "the call", seconds=CALL_TIMEOUT_SECONDS)
         aborter.abort()
 
-    threading.Thread(target=strike).start()
+    threading.Thread(target=abort_later).start()
     with pytest.raises(RuntimeError) as freed:
         part.full_tensor()
     return str(freed.value)
 
 
-def test_a_fence_frees_whoever_waits_for_a_distributed_tensor() -> None:
+def test_an_abort_frees_whoever_waits_for_a_distributed_tensor() -> None:
     assert "generation is over" in run_ranks(left_waiting, 2)[0]

@@ -9,7 +9,7 @@ from torch.futures import Future
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.in_flight import InFlightTensors
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.plan import Degrees
 from paceline.training.link import World

@@ -118,7 +118,7 @@ def test_of_many_peers_those_that_follow_are_asked() -> None:
     port.close()
 
 
-def test_a_probe_port_is_none_of_the_groups_sockets_and_can_be_called_on_while_the_fence_is_struck() -> None:
+def test_a_probe_port_is_none_of_the_groups_sockets_and_can_be_called_on_while_the_group_is_aborted() -> None:
     probe_port = HostProbePort("127.0.0.1")
     GroupAborter().abort()
     assert unanswered({0: probe_port.endpoint}) == ()
@@ -140,7 +140,7 @@ def test_calls_are_numbered_and_the_newest_remembered() -> None:
 
 
 def numbers_of(world: World) -> tuple[list[str], set[int]]:
-    from paceline.distributed.process_group import join
+    from paceline.distributed.joining import join
 
     aborter = GroupAborter()
     group = join(world, aborter)

@@ -16,7 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.errors import StoreRefusedError, StoreRequestError, StoreTimeoutError, StoreUnreachableError
-from paceline.distributed.process_group import join, meet
+from paceline.distributed.joining import join, meet
 from paceline.distributed.store import RendezvousStore
 from paceline.training.link import World
 from tests.ranks import StoreThread, make_world, run_ranks, store_server

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.distributed.traffic import Traffic
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.plan import Degrees

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from paceline.api.services.specs import stored_specs
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
-from paceline.db.specs import StoredSpec
+from paceline.training.spec.stored import StoredSpec
 from tests.integration.conftest import JOBS, Cluster
 
 NONSENSE: list[Any] = [{"nonsense": 1}, {"version": 99}, {"model": {"kind": "quantum"}}]

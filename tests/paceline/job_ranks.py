@@ -14,7 +14,8 @@ import msgspec
 from paceline.distributed.env import RANK_FOLDER, ScriptLaunch, script_environment
 from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import RankFolder, World
+from paceline.training.link import World
+from paceline.training.rank_folder import RankFolder
 from tests.ports import HOST, free_port
 
 JOB = "job1"

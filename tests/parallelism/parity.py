@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import choices_of, make_ready

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.deferred import Build, NotDeferrableError, at_once, defer, materialize

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.gradients import PartialGradientError, global_norm, reduce_partial_gradients, sum_gradients
 from paceline.parallelism.mesh import axis_group_ranks, device_mesh
 from paceline.parallelism.plan import Degrees

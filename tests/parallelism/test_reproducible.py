@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import SoloGroup, join
+from paceline.distributed.joining import join
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import assign_evenly, degrees
 from paceline.parallelism.reproducible import Reproducible

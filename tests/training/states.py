@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
 from paceline.training.spec.job import JobSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.training.link import Broken
 from paceline.training.saving import checkpoint
 from tests.faults import Fault, Moment, faulty_job

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import SoloGroup, join
+from paceline.distributed.joining import join
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism import mesh
 from paceline.parallelism.plan import Coordinates
 from paceline.training.build import make_ready

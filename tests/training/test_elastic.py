@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.plan import Coordinates, Degrees
 from paceline.parallelism.tree import TreeNode
 from paceline.training import elastic

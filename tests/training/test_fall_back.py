@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.training.link import Broken, Joined, Parked, Progress, RankHello
 from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests

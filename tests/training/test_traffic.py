@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.distributed.traffic import WORLD
 from paceline.monitoring.points import SENT_METRICS
 from paceline.parallelism import mesh

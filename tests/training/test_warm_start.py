@@ -16,7 +16,9 @@ import pytest
 from paceline.cluster.agent.ranks.launch import keep
 from paceline.cluster.agent.spawner_link import ExitStatus
 from paceline.location import ROOT
-from paceline.training.link import FailureReport, RankFolder, RankOrder, Result
+from paceline.training.link import FailureReport, RankOrder, Result
+from paceline.training.rank_folder import RankFolder
+from paceline.training.spec.stored import StoredSpec
 from paceline.training.warm_start import UserProgram, acts_at_start, exit_code_of, leave
 from tests.cluster.agent.conftest import training_job, world
 from tests.cluster.agent.spawners import Node
@@ -63,7 +65,7 @@ class Programs:
         folder = RankFolder(self._node.folder.path, place.job_id, 1, rank)
         script = {"module": command[1]} if command[0] == "-m" else {"path": command[0]}
         spec = training_job() | {"script": script}
-        order = RankOrder(spec=spec, world=place, folder=str(folder.path), agent_socket=str(self._node.folder.agent_socket))
+        order = RankOrder(spec=StoredSpec(spec), world=place, folder=str(folder.path), agent_socket=str(self._node.folder.agent_socket))
         keep(order)
         spawn = self._node.spawn(order, (sys.executable, "-u", *command), directory=self.folder, fresh=fresh, **variables)
         status = self._node.run(spawn)

@@ -26,7 +26,7 @@ from torch.distributed import P2POp
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from paceline.distributed.process_group import WorldGroup
+from paceline.distributed.world_group import WorldGroup
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.builtin import next_token_loss
 from paceline.training.data.sampler import Portions, Sampler

@@ -10,7 +10,7 @@ from paceline.distributed.env import Position, rank_folder
 from paceline.monitoring.event_file import EventFileWriter
 from paceline.monitoring.recorder import Recorder, recorder_at
 from paceline.monitoring.sinks import events_at
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 
 @functools.cache

@@ -35,6 +35,7 @@ from paceline.training.link import (
     ToRank,
     TraceRequest,
     World,
+    decode_to_rank,
 )
 
 FIRST_RETRY_SECONDS = 0.05
@@ -45,8 +46,6 @@ CLOSE_TIMEOUT_SECONDS = 1.0
 RENDEZVOUS_RELEASE_SECONDS = 5.0
 RELEASE_SECONDS = 60.0
 READ_BYTES = 1 << 16
-
-_decoder: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 
 
 class AgentLink:
@@ -230,4 +229,4 @@ def read_lines(connection: socket.socket) -> Iterator[ToRank]:
     lines = LineBuffer()
     while data := connection.recv(READ_BYTES):
         for line in lines.take(data):
-            yield _decoder.decode(line)
+            yield decode_to_rank(line)

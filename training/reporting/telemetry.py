@@ -16,9 +16,10 @@ from paceline.monitoring.points import TRAINER_NAMES, EventKind, communication
 from paceline.monitoring.recorder import recorder_at
 from paceline.monitoring.sinks import events_at, on_the_wire
 from paceline.training.elastic import Agreement, RecoveryReport
-from paceline.training.link import Joined, RankFolder, TraceRequest, World
+from paceline.training.link import Joined, TraceRequest, World
 from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.planning.flops import model_flops
+from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.profiling import Profiling
 from paceline.training.spec.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, what_is_bad, what_is_done

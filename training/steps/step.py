@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from paceline.distributed.process_group import Group, SoloGroup
+from paceline.distributed.process_group import Group
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.activation_checkpoint import unchanged_buffers
 from paceline.parallelism.data_parallel import SingleProcess, Wrapped
 from paceline.parallelism.plan import Coordinates, MicroBatchAssignment, assign_evenly

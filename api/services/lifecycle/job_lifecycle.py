@@ -18,8 +18,8 @@ from paceline.cluster.policy.placement import PlacementReason
 from paceline.cluster.states import EndReason, Intent, JobState
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
-from paceline.db.specs import StoredSpec
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.stored import StoredSpec
 
 
 async def submit(session: AsyncSession, spec: JobSpec, actor: Actor, now: datetime, restored_from: CheckpointRow | None = None) -> JobRow:

@@ -176,7 +176,7 @@ async def _assignments(
             generation=number,
             action=action,
             grace_seconds=grace_of(job.spec.document),
-            spec=job.spec.document,
+            spec=job.spec,
             worlds=tuple(world for what, world in worlds if what == action),
             profile=profile if action == "run" else None,
             stacks=stacks.wanted(asked_for_stacks, [rank.rank for rank in mine]) if action == "run" else None,

@@ -1,6 +1,6 @@
 """The specs of jobs as they are stored, for answers and decisions.
 
-A job whose stored spec today's schema refuses is *unreadable* (`paceline.db.specs`): it is listed and shown with the reason, it can be
+A job whose stored spec today's schema refuses is *unreadable* (`paceline.training.spec.stored`): it is listed and shown with the reason, it can be
 cancelled, its ranks are left as they are, and the scheduler neither places nor restarts it.
 """
 
@@ -10,11 +10,8 @@ from typing import Any
 
 from paceline.api.errors import ProblemError
 from paceline.db.models.jobs import JobRow
+from paceline.training.errors import UnreadableSpecError
 from paceline.training.spec.job import JobSpec
-
-
-class UnreadableSpecError(Exception):
-    """Today's schema refuses the stored spec of a job."""
 
 
 def spec_of(job: JobRow) -> JobSpec:

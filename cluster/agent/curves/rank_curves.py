@@ -14,7 +14,7 @@ from paceline.monitoring.names import Names
 from paceline.monitoring.points import MAX_NAMES, MAX_STEP, DataDropped
 from paceline.monitoring.sinks import EventSpool, MetricSpool
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 MAX_TIME = 253_370_764_800.0  # the end of the year 9998
 MAX_VALUES = 1_000  # of one record

@@ -20,7 +20,7 @@ from paceline.cluster.agent.curves.saved_files import SavedFiles, is_saved_file
 from paceline.cluster.agent.curves.search import CurveSearch
 from paceline.cluster.agent.curves.trainer_state import FILE_NAME, TrainerStates, output_folder
 from paceline.monitoring.event_reader import DamagedEventError
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 MAX_FILES = 64  # that are followed
 MAX_UNDECIDED = 200

@@ -23,7 +23,7 @@ from paceline.cluster.protocol import RankKey
 from paceline.location import ROOT
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.lines import encode_line
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 #: A rank that has ended is waited for so long, before what it left is sent as it is.
 LAST_READ_SECONDS = 6.0
@@ -195,8 +195,8 @@ def _directory(rank: RankRecord) -> str | None:
     if starts_in_work(rank.order.spec):
         work = RankFolder.at(Path(rank.order.folder)).work
         return str(work) if work.exists() else None  # an older agent started it in the rank's own folder
-    found: str = rank.order.spec["environment"]["working_directory"]
-    return found
+    directory: str | None = rank.order.spec.part("environment", "working_directory")
+    return directory
 
 
 def _started(rank: RankRecord) -> float:

@@ -14,7 +14,8 @@ from paceline.cluster.agent.folders import set_aside
 from paceline.cluster.agent.ranks.ranks import ExitCause
 from paceline.cluster.agent.spawner_link import ExitStatus
 from paceline.monitoring.files import UnfitFileError, open_file, read_file, write_durably
-from paceline.training.link import FailureReport, RankFolder, Result
+from paceline.training.link import FailureReport, Result
+from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.failure_kinds import (
     MAX_TRACEBACK_CHARACTERS,
     encodable,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,13 +16,14 @@ from paceline.cluster.agent.spawner_link import Spawn
 from paceline.cluster.protocol import Desired
 from paceline.distributed.env import LOG_FOLDER, RANK_FOLDER, ScriptLaunch, path_with_commands_of, rank_environment, script_environment
 from paceline.monitoring.files import write_durably
-from paceline.training.link import RankFolder, RankOrder, World
-from paceline.training.spec.job import JobSpec
+from paceline.training.link import RankOrder, World, encode_order
+from paceline.training.rank_folder import RankFolder
 from paceline.training.spec.script import Script
+from paceline.training.spec.stored import StoredSpec
 from paceline.training.warm_start import acts_at_start
 
 
-def order_for(world: World, spec: dict[str, Any], folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
+def order_for(world: World, spec: StoredSpec, folder: AgentFolder, checkpoints: Path, interface: str | None) -> RankOrder:
     """The order of a rank: the world completed with facts that only this node knows."""
     world = msgspec.structs.replace(
         world,
@@ -47,20 +47,20 @@ def keep(order: RankOrder, account: Account | None = None) -> None:
             shared.mkdir()
             if account is not None:
                 account.own(shared)
-    write_durably(folder.order, msgspec.json.encode(order), mode=0o600)  # the job's variables and its store's token
+    write_durably(folder.order, encode_order(order), mode=0o600)  # the job's variables and its store's token
 
 
-def starts_in_work(spec: Mapping[str, Any]) -> bool:
+def starts_in_work(spec: StoredSpec) -> bool:
     """Whether the ranks of a job start in the job's own folder on the node, `RankFolder.work`: those of a script without a working directory."""
-    return spec.get("script") is not None and (spec.get("environment") or {}).get("working_directory") is None
+    return spec.is_script and spec.part("environment", "working_directory") is None
 
 
 async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callable[[World, Script], Awaitable[RendezvousPoint]]) -> Spawn:
     """Prepare the launch of a rank. `local_slots`: the slots of this generation's ranks on this node, by local rank. `choose`: decides the
     rendezvous of a script's ranks, if this node does.
 
-    Raises one of `distributed.errors`."""
-    spec, world, folder = JobSpec.model_validate(order.spec), order.world, RankFolder.at(Path(order.folder))
+    Raises UnreadableSpecError, or one of `distributed.errors`."""
+    spec, world, folder = order.job_spec, order.world, RankFolder.at(Path(order.folder))
     variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder, LOG_FOLDER: str(folder.logs)}
     directory = spec.environment.working_directory
     fresh = any(map(acts_at_start, variables))

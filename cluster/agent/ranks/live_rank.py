@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.cluster.agent.processes import in_session, members, programs_of
-from paceline.cluster.agent.spawner_link import ExitStatus
 from paceline.training.link import RankOrder
 from paceline.training.spec.script import grace_of
 
@@ -33,12 +32,12 @@ class LiveRank:
 
     @property
     def is_script(self) -> bool:
-        return self.order.spec.get("script") is not None
+        return self.order.spec.is_script
 
     @property
     def own_grace(self) -> float:
         """Seconds between SIGTERM and SIGKILL, unless a request sets fewer."""
-        return grace_of(self.order.spec)
+        return grace_of(self.order.spec.document)
 
     def processes(self) -> list[int]:
         """The living processes of the rank, its own first. A process that is stopped right after the fork leads no session and carries
@@ -54,12 +53,3 @@ class LiveRank:
         """Whether the rank has ended, and another program that was told to end has not. Helpers of Python programs do not count: they
         end with them."""
         return not set(self.told).isdisjoint(in_session(self.pid))
-
-
-@dataclass(frozen=True)
-class ReapedProcess:
-    """A rank between waitpid and its `exit.json`."""
-
-    pid: int
-    order: RankOrder
-    status: ExitStatus

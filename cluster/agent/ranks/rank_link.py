@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.cluster.protocol import RankKey
-from paceline.monitoring.lines import encode_line
-from paceline.training.link import Broken, FromRank, Joined, Moving, Parked, Progress, RankHello, Stalled, ToRank
+from paceline.training.link import Broken, FromRank, Joined, Moving, Parked, Progress, RankHello, Stalled, ToRank, encode_to_rank
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class RankLink:
         writer = self._writers.get(birth)
         if writer is None or writer.is_closing():
             return False
-        writer.write(encode_line(request))
+        writer.write(encode_to_rank(request))
         return True
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -22,7 +22,8 @@ from paceline.cluster.agent.ranks.ranks import ExitCause, RankPhase, RankRecord
 from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, key_of
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.files import read_file, write_durably
-from paceline.training.link import Broken, FailureReport, Joined, Moving, Parked, RankFolder, RankHello, RankOrder, Stalled
+from paceline.training.link import Broken, FailureReport, Joined, Moving, Parked, RankHello, RankOrder, Stalled, decode_order
+from paceline.training.rank_folder import RankFolder
 
 MAX_ORDER_BYTES = 64 << 20
 
@@ -194,7 +195,7 @@ def ending_pid(folder: RankFolder) -> int | None:
 
 def _read_order(path: Path) -> RankOrder | None:
     try:
-        order = msgspec.json.decode(read_file(path, MAX_ORDER_BYTES), type=RankOrder)
+        order = decode_order(read_file(path, MAX_ORDER_BYTES))
         if Path(order.folder) != path.parent or path.lstat().st_uid != os.geteuid():  # a rank may write into its folder
             raise ValueError(f"no order of this agent's: it belongs to user {path.lstat().st_uid} and is for {order.folder}")
         return order

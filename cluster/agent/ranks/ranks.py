@@ -60,7 +60,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_script(self) -> bool:
-        return self.order.spec.get("script") is not None
+        return self.order.spec.is_script
 
     @property
     def state(self) -> RankState:

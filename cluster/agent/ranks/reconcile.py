@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.agent.spawner_link import birth_of, key_of
@@ -12,6 +11,7 @@ from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssign
 from paceline.cluster.states import RankState
 from paceline.training.link import TraceRequest, World
 from paceline.training.spec.script import grace_of
+from paceline.training.spec.stored import StoredSpec
 
 #: What an exited rank left behind is given up this long after, if the coordinator will not have it.
 UNCLAIMED_SECONDS = 24 * 3600.0
@@ -22,7 +22,7 @@ Ranks = Mapping[RankKey, RankRecord]
 @dataclass(frozen=True)
 class StartRank:
     world: World
-    spec: dict[str, Any]
+    spec: StoredSpec
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MoveRank:
 
     key: RankKey
     world: World
-    spec: dict[str, Any]
+    spec: StoredSpec
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class MarkRankExited:
 
     key: RankKey | None
     world: World
-    spec: dict[str, Any]
+    spec: StoredSpec
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def reconcile(desired: Desired, ranks: Ranks, now: float) -> list[Action]:
     return actions
 
 
-def _fill(world: World, spec: dict[str, Any], ranks: Ranks) -> list[Action]:
+def _fill(world: World, spec: StoredSpec, ranks: Ranks) -> list[Action]:
     """Fill an empty place: by its living process, or by a new process once the slot is free."""
     if world.birth is None:
         return [] if _slot_taken(world, ranks) else [StartRank(world, spec)]
@@ -153,7 +153,7 @@ def _stop_undesired(rank: RankRecord, now: float) -> list[Action]:
     if rank.phase is RankPhase.MOVED:
         return [ForgetRank(rank.key)] if rank.drained else []
     if rank.ending is None:
-        return [] if rank.stopping else [TerminateRank(rank.key, grace_of(rank.order.spec))]
+        return [] if rank.stopping else [TerminateRank(rank.key, grace_of(rank.order.spec.document))]
     if rank.drained or now - rank.ending.time > UNCLAIMED_SECONDS:
         return [ForgetRank(rank.key)]
     return []

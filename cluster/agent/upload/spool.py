@@ -24,7 +24,7 @@ from paceline.cluster.agent.upload.records import Item, R, note_of, read_items
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.files import Appender, UnfitFileError, read_file, write_durably
 from paceline.monitoring.points import HighWater, LogLine, MetricRecord, RankBatch, RankEvent
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 _GUESSED_RECORD_BYTES = 128
 _MAX_MARKS_BYTES = 16 << 20

@@ -43,8 +43,8 @@ from paceline.db.models.identity import UserRow
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.session import open_databases
-from paceline.db.specs import StoredSpec
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.stored import StoredSpec
 from scripts.bench.edges.load.coordinator import ready
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.ingest import STOP_SECONDS

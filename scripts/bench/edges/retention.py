@@ -34,9 +34,9 @@ from paceline.cluster.states import JobState
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.models.metrics import MetricRecordRow
 from paceline.db.repositories import storage
-from paceline.db.specs import StoredSpec
 from paceline.monitoring.points import MetricRecord, RankBatch
 from paceline.monitoring.rollup import LEVELS
+from paceline.training.spec.stored import StoredSpec
 
 RANKS, STEPS_PER_SECOND, DAYS = 64, 10, 30
 NAMES = ("loss", "gradient_norm", "learning_rate", "step_seconds", "tokens_per_second")

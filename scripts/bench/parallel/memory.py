@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.model_shape import CPU as CPU_KERNELS
 from paceline.training.link import World

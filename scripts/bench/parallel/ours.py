@@ -11,7 +11,8 @@ import torch
 
 from paceline.distributed.abort import GroupAborter
 from paceline.training.build import build_generation
-from paceline.training.link import RankFolder, World
+from paceline.training.link import World
+from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.spec.job import JobSpec

@@ -15,7 +15,8 @@ import torch
 
 from paceline.distributed import env
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import Group, join
+from paceline.distributed.joining import join
+from paceline.distributed.process_group import Group
 from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.plan import Coordinates, Degrees
 from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported, budget_of, choose

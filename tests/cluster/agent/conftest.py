@@ -17,6 +17,7 @@ import pytest
 from paceline.cluster.protocol import DesiredAssignment
 from paceline.cluster.states import RankState
 from paceline.training.link import World
+from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.coordinator import TOKEN, Coordinator
 
 ROOT = Path(__file__).parents[3]
@@ -127,7 +128,12 @@ def assignment(
 ) -> DesiredAssignment:
     worlds = worlds or (world(job_id),)
     return DesiredAssignment(
-        job_id=job_id, generation=worlds[0].generation, action=action, grace_seconds=grace, spec=spec or training_job(), worlds=worlds
+        job_id=job_id,
+        generation=worlds[0].generation,
+        action=action,
+        grace_seconds=grace,
+        spec=StoredSpec(spec or training_job()),
+        worlds=worlds,
     )
 
 

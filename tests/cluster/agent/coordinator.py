@@ -31,6 +31,7 @@ from paceline.cluster.protocol import (
     ObservedRank,
     ToAgent,
     Welcome,
+    encode_to_agent,
 )
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.points import HighWater, Upload, UploadReply
@@ -199,4 +200,4 @@ class Coordinator:
 
 
 async def _send(socket: WebSocket, message: ToAgent) -> None:
-    await socket.send_text(msgspec.json.encode(message).decode())
+    await socket.send_text(encode_to_agent(message))

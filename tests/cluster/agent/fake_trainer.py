@@ -26,13 +26,14 @@ from paceline.training.link import (
     Joined,
     Parked,
     Progress,
-    RankFolder,
     RankHello,
     RankOrder,
     Reform,
     Result,
     Stalled,
+    decode_to_rank,
 )
+from paceline.training.rank_folder import RankFolder
 
 
 def preload() -> None:
@@ -100,8 +101,8 @@ class Link:
         self.paused |= b'"pause"' in received
         self.released |= b'"release"' in received
         for line in received.splitlines():
-            if b'"reform"' in line:
-                self._obey(msgspec.json.decode(line, type=Reform).order)
+            if isinstance(message := decode_to_rank(line), Reform):
+                self._obey(message.order)
 
     def _obey(self, order: RankOrder) -> None:
         if order.world.at_boundary and not self.order.world.parked:

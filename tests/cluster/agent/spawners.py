@@ -10,11 +10,12 @@ import msgspec
 
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.ranks.launch import keep
-from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, Spawn, decode_process_list, key_of
+from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, Spawn, ToSpawner, decode_process_list, encode_to_spawner, key_of
 from paceline.cluster.agent.supervisor import start_spawner
 from paceline.cluster.protocol import RankKey
-from paceline.monitoring.lines import encode_line
-from paceline.training.link import RankFolder, RankOrder
+from paceline.training.link import RankOrder
+from paceline.training.rank_folder import RankFolder
+from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import FAKE_TRAINER, training_job, world
 from tests.waiting import wait_until
 
@@ -32,8 +33,8 @@ class Agent:
         self.lines = self.socket.makefile("rb")
         self.process_list = self.read()
 
-    def say(self, message: msgspec.Struct) -> None:
-        self.socket.sendall(encode_line(message))
+    def say(self, message: ToSpawner) -> None:
+        self.socket.sendall(encode_to_spawner(message))
 
     def read(self) -> ProcessList:
         self.process_list = decode_process_list(self.lines.readline())
@@ -61,7 +62,7 @@ class Node:
     def order(self, rank: int = 0, **environment: object) -> Spawn:
         place = world("job", rank)
         folder = RankFolder(self.folder.path, "job", 1, rank)
-        order = RankOrder(spec=training_job(), world=place, folder=str(folder.path), agent_socket=str(self.folder.agent_socket))
+        order = RankOrder(spec=StoredSpec(training_job()), world=place, folder=str(folder.path), agent_socket=str(self.folder.agent_socket))
         keep(order)
         return Spawn(order=order, environment={f"FAKE_{name.upper()}": str(value) for name, value in environment.items()})
 

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.cluster.agent.housekeeping import KEEP_OUTPUT_SECONDS, KEEP_WORK_SECONDS, Housekeeper, retire
 from paceline.cluster.agent.removal import remove_tree
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 NOW = time.time()
 

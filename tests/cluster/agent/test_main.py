@@ -37,6 +37,22 @@ async def test_joins_runs_a_rank_to_completion_and_forgets_it(agent: AgentProces
     assert agent.processes() == []
 
 
+async def test_a_spec_of_another_version_fails_its_own_job_only(agent: AgentProcess, coordinator: Coordinator) -> None:
+    agent.start()
+    unreadable = assignment("odd", world("odd", slot=1), spec=training_job() | {"from_tomorrow": 1})
+    await coordinator.desire(unreadable, assignment("job", spec=training_job(steps=5)))
+    await coordinator.until(lambda c: (rank := c.rank("job")) and rank.drained)
+    await coordinator.until(lambda c: (rank := c.rank("odd")) and rank.drained)
+    rank = coordinator.rank("odd")
+    assert rank is not None
+    assert rank.failure is not None
+    assert "cannot start: the Paceline on this node cannot read the job's spec: `from_tomorrow` is not a field" in rank.failure.message
+    assert (rank.outcome, coordinator.rank("job").outcome, len(coordinator.hellos)) == ("failed", "completed", 1)  # type: ignore[union-attr]
+    await coordinator.desire()
+    await coordinator.until(lambda c: c.rank("odd") is None)
+    await agent.end()
+
+
 async def test_the_credential_is_private_and_makes_the_token_needless(agent: AgentProcess, coordinator: Coordinator) -> None:
     agent.start()
     await coordinator.until(lambda c: c.hellos)

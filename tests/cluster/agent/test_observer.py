@@ -10,7 +10,9 @@ import pytest
 
 from paceline.cluster.agent.observer import CPU_WINDOW_SECONDS, CpuMeter, program_of, quiet_since
 from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
-from paceline.training.link import RankFolder, RankOrder
+from paceline.training.link import RankOrder
+from paceline.training.rank_folder import RankFolder
+from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import training_job, world
 
 NOW = 1_000_000.0
@@ -23,7 +25,7 @@ def rank(folder: Path, ages: dict[str, float], spec: dict[str, Any] = SCRIPT, **
         path: Path = getattr(RankFolder.at(folder), name)
         path.write_text("")
         os.utime(path, (NOW - age, NOW - age))
-    order = RankOrder(spec=spec, world=world("job"), folder=str(folder), agent_socket="/socket")
+    order = RankOrder(spec=StoredSpec(spec), world=world("job"), folder=str(folder), agent_socket="/socket")
     return RankRecord(order=order, phase=RankPhase.ALIVE, pid=7, **changes)
 
 
@@ -63,4 +65,4 @@ def test_cpu_time_is_that_of_the_last_seconds() -> None:
     [(SCRIPT, "train.py --lr 1"), ({"script": {"command": ["bash", "run.sh"]}}, "bash run.sh"), (training_job(), "")],
 )
 def test_a_forked_rank_is_told_by_its_program(spec: dict[str, Any], program: str) -> None:
-    assert program_of(spec) == program
+    assert program_of(StoredSpec(spec)) == program

@@ -22,7 +22,7 @@ from paceline.cluster.agent.spawner_link import (
     key_of,
 )
 from paceline.cluster.agent.supervisor import start_spawner
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.conftest import FAKE_TRAINER
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Agent, Node
 from tests.waiting import wait_until

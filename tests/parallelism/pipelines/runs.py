@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import Group, SoloGroup, join
+from paceline.distributed.joining import join
+from paceline.distributed.process_group import Group
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.pipelines.chain import Unit, sequential_units
 from paceline.parallelism.pipelines.pipelined import BubbleTime, PipelinePosition, pipeline

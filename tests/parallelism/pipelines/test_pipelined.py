@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.pipelines.chain import Boundary
 from paceline.parallelism.pipelines.schedules import Action, OperationKind, ScheduleName
 from paceline.parallelism.pipelines.stages import TooFewUnitsError

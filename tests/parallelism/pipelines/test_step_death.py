@@ -64,13 +64,13 @@ def step_beside_a_silent_stage(world: World, started: Any) -> str:
     started.send(world.rank)
     if world.rank == 1:
         threading.Event().wait()  # until the test kills it
-    threading.Thread(target=strike_when_waiting, args=(aborter,)).start()
+    threading.Thread(target=abort_when_waiting, args=(aborter,)).start()
     with pytest.raises(RuntimeError) as raised:
         pipelined.run(Step(CASE, 1))
     return str(raised.value)
 
 
-def strike_when_waiting(aborter: GroupAborter) -> None:
+def abort_when_waiting(aborter: GroupAborter) -> None:
     wait_until(lambda: aborter.calls.awaited is not None, "a wait for the other stage", seconds=FREED_SECONDS)
     aborter.abort()
 
@@ -109,6 +109,6 @@ def test_a_killed_stage_frees_its_neighbour_and_that_one_the_next(world_size: in
     assert "nothing" not in errors
 
 
-def test_a_stage_that_waits_for_a_silent_one_is_freed_by_the_fence() -> None:
+def test_a_stage_that_waits_for_a_silent_one_is_freed_by_an_abort() -> None:
     (error,) = survivors(step_beside_a_silent_stage, 2)
     assert error

@@ -9,7 +9,7 @@ import pytest
 from torch.distributed.fsdp import fully_shard
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.memory import memory

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.model_shape import CPU
 from paceline.training.link import World

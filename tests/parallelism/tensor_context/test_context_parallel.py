@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.mesh import axis_group_ranks
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.tensor_context.context_parallel import AllGather

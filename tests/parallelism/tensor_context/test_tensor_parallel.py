@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism.tensor_context.division import common_divisors
 from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from paceline.parallelism.tensor_context.tensor_parallel import IncompletePlanError, apply_tensor_parallel, refuse_plain_parameters

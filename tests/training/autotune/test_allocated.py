@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.axis_groups import AxisGroup
-from paceline.distributed.process_group import join
+from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.plan import Degrees
 from paceline.training.autotune.allocated import MemoryUse, measure_memory

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.data_parallel import SingleProcess
 from paceline.parallelism.plan import Coordinates, assign_evenly
 from paceline.parallelism.precision import scaled

@@ -16,8 +16,8 @@ from paceline.distributed.errors import LaunchError
 from paceline.monitoring.points import STEP_PARTS, MetricRecord
 from paceline.monitoring.spool import SpoolReader
 from paceline.training.errors import InvalidInputError
-from paceline.training.link import RankFolder
 from paceline.training.own_loop.trainer import Trainer
+from paceline.training.rank_folder import RankFolder
 from tests.event_files import read_scalars
 from tests.launched import run_launched
 from tests.training.own_loop.loops import Normed, Small, optimizer_of, own_batch, train

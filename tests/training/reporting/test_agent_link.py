@@ -19,13 +19,15 @@ from paceline.training.link import (
     Parked,
     PauseRequest,
     ProcessIdentity,
-    RankFolder,
     RankOrder,
     Reform,
     Release,
     ToRank,
+    encode_to_rank,
 )
+from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
+from paceline.training.spec.stored import StoredSpec
 from tests.ranks import make_world
 from tests.waiting import wait_until
 
@@ -71,7 +73,7 @@ def test_requests_arrive(path: Path, link: AgentLink) -> None:
             hello = {"type": "hello", "job_id": WORLD.job_id, "generation": 3, "rank": 1, "pid": os.getpid()}
             assert read(lines) == hello | {"birth": {"generation": 3, "rank": 1}}
             for request in (PauseRequest(), PauseRequest(), CheckpointRequest()):  # twice is harmless
-                connection.sendall(msgspec.json.encode(request) + b"\n")
+                connection.sendall(encode_to_rank(request))
             wait_until(lambda: link.pause_wanted and link.checkpoint_wanted, "both requests", seconds=TIMEOUT_SECONDS)
             link.checkpoint_done()
             assert not link.checkpoint_wanted
@@ -106,7 +108,7 @@ def test_nonsense_from_the_agent_ends_that_connection_only(path: Path, link: Age
             again, more_lines = accept(listener)
             with again, more_lines:
                 assert read(more_lines)["type"] == "hello"
-                again.sendall(msgspec.json.encode(PauseRequest()) + b"\n")
+                again.sendall(encode_to_rank(PauseRequest()))
                 wait_until(lambda: link.pause_wanted, "the request", seconds=TIMEOUT_SECONDS)
 
 
@@ -118,10 +120,12 @@ def test_without_an_agent_everything_is_quiet(link: AgentLink) -> None:
 
 def order(generation: int, *, at_boundary: bool = False) -> RankOrder:
     place = make_world(0, 1, 0, Path("/checkpoints"), generation=generation, birth=ProcessIdentity(3, 1), at_boundary=at_boundary)
-    return RankOrder(spec={}, world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket="")
+    return RankOrder(
+        spec=StoredSpec({}), world=place, folder=str(RankFolder(Path("/data"), place.job_id, generation, 0).path), agent_socket=""
+    )
 
 
-def aborter_that_is_left() -> GroupAborter:
+def aborter_of_a_left_group() -> GroupAborter:
     """So that nobody waits for this rank to come out of its generation."""
     aborter = GroupAborter()
     aborter.exited.set()
@@ -129,15 +133,15 @@ def aborter_that_is_left() -> GroupAborter:
     return aborter
 
 
-def test_an_order_to_move_runs_the_aborter_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
-    aborter = aborter_that_is_left()
+def test_an_order_to_move_aborts_the_group_and_is_obeyed_once(path: Path, link: AgentLink) -> None:
+    aborter = aborter_of_a_left_group()
     link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:
             read(lines)
             for generation in (5, 5, 3):  # repeated, and overtaken
-                connection.sendall(msgspec.json.encode(Reform(order=order(generation))) + b"\n")
+                connection.sendall(encode_to_rank(Reform(order=order(generation))))
             assert link.next_order(TIMEOUT_SECONDS) == order(5)
             assert aborter.aborted.is_set()
             link.enter(order(5).world)
@@ -146,25 +150,25 @@ def test_an_order_to_move_runs_the_aborter_and_is_obeyed_once(path: Path, link: 
             assert link.next_order(0.0) is None
 
 
-def test_a_group_that_is_overtaken_before_it_is_built_is_struck_at_once(path: Path, link: AgentLink) -> None:
+def test_a_group_that_is_overtaken_before_it_is_built_is_aborted_at_once(path: Path, link: AgentLink) -> None:
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:
-            connection.sendall(msgspec.json.encode(Reform(order=order(4))) + b"\n")
+            connection.sendall(encode_to_rank(Reform(order=order(4))))
             assert link.next_order(TIMEOUT_SECONDS) == order(4)
             aborter = GroupAborter()
             link.guard(aborter)
             assert aborter.aborted.is_set()
 
 
-def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path: Path, link: AgentLink) -> None:
-    aborter = aborter_that_is_left()
+def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_aborts(path: Path, link: AgentLink) -> None:
+    aborter = aborter_of_a_left_group()
     link.guard(aborter)
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:
             read(lines)
-            connection.sendall(msgspec.json.encode(Reform(order=order(4, at_boundary=True))) + b"\n")
+            connection.sendall(encode_to_rank(Reform(order=order(4, at_boundary=True))))
             assert link.next_order(TIMEOUT_SECONDS) == order(4, at_boundary=True)
             assert link.leave_wanted
             later = GroupAborter()
@@ -173,10 +177,10 @@ def test_an_order_for_a_boundary_only_marks_and_one_that_breaks_in_strikes(path:
             assert not later.aborted.is_set()
             later.exited.set()
             later.end_rendezvous()
-            connection.sendall(msgspec.json.encode(Reform(order=order(5))) + b"\n")
-            wait_until(later.aborted.is_set, "the strike", seconds=TIMEOUT_SECONDS)
-            connection.sendall(msgspec.json.encode(Reform(order=order(4, at_boundary=True))) + b"\n")  # overtaken on its way
-            connection.sendall(msgspec.json.encode(CheckpointRequest()) + b"\n")
+            connection.sendall(encode_to_rank(Reform(order=order(5))))
+            wait_until(later.aborted.is_set, "the abort", seconds=TIMEOUT_SECONDS)
+            connection.sendall(encode_to_rank(Reform(order=order(4, at_boundary=True))))  # overtaken on its way
+            connection.sendall(encode_to_rank(CheckpointRequest()))
             wait_until(lambda: link.checkpoint_wanted, "what was sent after it", seconds=TIMEOUT_SECONDS)
             assert link.next_order(0.0) == order(5)
 
@@ -190,7 +194,7 @@ def test_who_is_released(path: Path, link: AgentLink, request_: ToRank, parked: 
     with listen(path) as listener:
         connection, lines = accept(listener)
         with connection, lines:
-            connection.sendall(msgspec.json.encode(request_) + b"\n" + msgspec.json.encode(CheckpointRequest()) + b"\n")
+            connection.sendall(encode_to_rank(request_) + encode_to_rank(CheckpointRequest()))
             wait_until(lambda: link.checkpoint_wanted, "both requests", seconds=TIMEOUT_SECONDS)
             assert link.released == released
             assert link.leave_wanted == isinstance(request_, Release)

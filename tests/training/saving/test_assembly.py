@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.training.saving.assembly import Region, TensorChunk, pieces, whole_tensors
 
 UPPER, LOWER, NOTHING = Region((0, 0), (2, 3)), Region((2, 0), (1, 3)), Region((3, 0), (0, 3))

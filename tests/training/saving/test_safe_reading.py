@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-from paceline.distributed.process_group import SoloGroup
+from paceline.distributed.solo_group import SoloGroup
 from paceline.monitoring.sealed import describe
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError
 from paceline.training.own_loop.trainer import Trainer

@@ -15,7 +15,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import SoloGroup, join
+from paceline.distributed.joining import join
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.data_parallel import SingleProcess

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.process_group import SoloGroup, join
+from paceline.distributed.joining import join
+from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import Coordinates, Degrees, MicroBatchAssignment, degrees
 from paceline.parallelism.tree import TreeNode

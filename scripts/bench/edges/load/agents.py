@@ -38,8 +38,8 @@ from paceline.cluster.protocol import (
     Observed,
     ObservedAssignment,
     ObservedRank,
-    ToAgent,
     Welcome,
+    decode_to_agent,
 )
 from paceline.cluster.states import RankState
 from paceline.db.base import new_id
@@ -47,7 +47,6 @@ from paceline.db.base import new_id
 SLOTS = 8
 GPU_BYTES = 80 << 30
 SECONDS_BETWEEN_CONNECTIONS, OPEN_SECONDS = 0.01, 60.0
-_decoder: msgspec.json.Decoder[ToAgent] = msgspec.json.Decoder(ToAgent)
 Place = tuple[str, int, int]
 
 
@@ -109,7 +108,7 @@ class Agent:
             max_size=MAX_MESSAGE_BYTES,
         ) as socket:
             await _send(socket, self._hello())
-            welcome = _decoder.decode(await socket.recv())
+            welcome = decode_to_agent(await socket.recv())
             if not isinstance(welcome, Welcome):
                 raise ConnectionClosed(None, None)
             self.connections += 1
@@ -167,7 +166,7 @@ class Agent:
 
     async def _listen(self, socket: ClientConnection) -> None:
         async for text in socket:
-            message = _decoder.decode(text)
+            message = decode_to_agent(text)
             if isinstance(message, ConnectionRefused):
                 await socket.close()
             elif isinstance(message, Desired):

@@ -22,8 +22,8 @@ from paceline.db.models.identity import JoinTokenRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow, MetricRollupRow
 from paceline.db.models.nodes import NodeRow
-from paceline.db.specs import StoredSpec
 from paceline.monitoring.points import MetricRecord, RankBatch, RankEvent
+from paceline.training.spec.stored import StoredSpec
 from tests import factories
 from tests.api.conftest import Agent, count
 from tests.conftest import Connect

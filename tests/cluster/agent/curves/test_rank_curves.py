@@ -14,7 +14,7 @@ from paceline.cluster.agent.curves.rank_curves import RankCurves
 from paceline.monitoring.event_reader import Scalars
 from paceline.monitoring.points import MetricRecord
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 STEPS = 400
 RANK = """

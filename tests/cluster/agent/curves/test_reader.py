@@ -21,7 +21,7 @@ from paceline.monitoring.points import MetricRecord, RankEvent
 from paceline.monitoring.recorder import Measurement
 from paceline.monitoring.sinks import MetricSpool
 from paceline.monitoring.spool import SpoolReader
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 HOST = socket.gethostname()
 

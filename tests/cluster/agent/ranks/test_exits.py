@@ -7,7 +7,8 @@ import pytest
 
 from paceline.cluster.agent.ranks.exits import LAST_LINES, conclude, last_lines, raised, read_exit_cause
 from paceline.cluster.agent.spawner_link import ExitStatus
-from paceline.training.link import FailureReport, RankFolder, Result
+from paceline.training.link import FailureReport, Result
+from paceline.training.rank_folder import RankFolder
 
 LINES = ("one", "two")
 

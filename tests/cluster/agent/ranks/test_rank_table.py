@@ -12,6 +12,7 @@ from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.protocol import RankKey
 from paceline.cluster.states import RankState
 from paceline.training.link import Moving, Parked, ProcessIdentity, RankHello, RankOrder, Stalled
+from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import world
 
 NOW = 100.0
@@ -26,7 +27,7 @@ def table(tmp_path: Path) -> RankTable:
 
 def order(generation: int, rank: int, birth: ProcessIdentity | None = None, *, parked: bool = False) -> RankOrder:
     place = world(JOB, rank, 4, generation, birth=birth, at_boundary=birth is not None, parked=parked)
-    return RankOrder(spec={}, world=place, folder="/nowhere", agent_socket="/nowhere")
+    return RankOrder(spec=StoredSpec({}), world=place, folder="/nowhere", agent_socket="/nowhere")
 
 
 def stall_of(table: RankTable, rank: RankRecord) -> Stalled | None:

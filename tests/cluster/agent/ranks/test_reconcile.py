@@ -33,15 +33,17 @@ from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
 from paceline.training.link import ProcessIdentity, RankOrder, TraceRequest
 from paceline.training.spec.script import OWN_GRACE_SECONDS
+from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import assignment, training_job, world
 
 NOW = 1_000_000.0
+SPEC = StoredSpec(training_job())
 KEY = RankKey("job", 1, 0)
 ENDED = {"phase": RankPhase.EXITED, "ending": ExitCause(outcome="completed", exit_code=0, time=NOW)}
 
 
 def rank(generation: int = 1, **changes: Any) -> RankRecord:
-    order = RankOrder(spec=training_job(), world=world("job", generation=generation), folder="/data", agent_socket="/socket")
+    order = RankOrder(spec=SPEC, world=world("job", generation=generation), folder="/data", agent_socket="/socket")
     return RankRecord(order=order, **({"phase": RankPhase.ALIVE, "pid": 7} | changes))
 
 
@@ -54,7 +56,7 @@ def desired(action: str | None, generation: int = 1) -> Desired:
 @pytest.mark.parametrize(
     ("there", "action", "expected"),
     [
-        (None, "run", [StartRank(world("job"), training_job())]),
+        (None, "run", [StartRank(world("job"), SPEC)]),
         (None, "pause", []),
         (None, "stop", []),
         (None, None, []),
@@ -104,7 +106,7 @@ def test_a_newer_generation_starts_once_the_older_has_left_the_slot() -> None:
     wanted = desired("run", generation=2)
     assert reconcile(wanted, {KEY: rank()}, NOW) == [TerminateRank(KEY, OWN_GRACE_SECONDS)]
     assert reconcile(wanted, {KEY: rank(stopping=True)}, NOW) == []
-    assert reconcile(wanted, {KEY: rank(**ENDED)}, NOW) == [StartRank(world("job", generation=2), training_job())]
+    assert reconcile(wanted, {KEY: rank(**ENDED)}, NOW) == [StartRank(world("job", generation=2), SPEC)]
 
 
 def test_checkpoints_to_delete_are_passed_on() -> None:
@@ -168,23 +170,23 @@ LATER = world("job", generation=3, birth=ProcessIdentity(1, 0))
 
 
 def carried(place: Any, **changes: Any) -> RankRecord:
-    order = RankOrder(spec=training_job(), world=place, folder="/data", agent_socket="/socket")
+    order = RankOrder(spec=SPEC, world=place, folder="/data", agent_socket="/socket")
     return RankRecord(order=order, **({"phase": RankPhase.ALIVE, "pid": 7, "entered": False} | changes))
 
 
 @pytest.mark.parametrize(
     ("there", "wanted", "expected"),
     [
-        ([rank()], HERE, [MoveRank(KEY, HERE, training_job())]),
+        ([rank()], HERE, [MoveRank(KEY, HERE, SPEC)]),
         ([rank(phase=RankPhase.PREPARING, pid=None)], HERE, []),  # not yet a process: it moves when it is
-        ([rank(**ENDED)], HERE, [MarkRankExited(KEY, HERE, training_job())]),
-        ([], HERE, [MarkRankExited(None, HERE, training_job())]),
+        ([rank(**ENDED)], HERE, [MarkRankExited(KEY, HERE, SPEC)]),
+        ([], HERE, [MarkRankExited(None, HERE, SPEC)]),
         ([rank(phase=RankPhase.MOVED), carried(HERE)], HERE, [CallRank(RankKey("job", 2, 0))]),
         ([rank(phase=RankPhase.MOVED), carried(HERE, entered=True)], HERE, []),
         ([rank(phase=RankPhase.MOVED, drained=True), carried(HERE, entered=True)], HERE, [ForgetRank(KEY)]),
-        ([rank()], LATER, [MoveRank(KEY, LATER, training_job())]),  # generation 2 was never heard of here
-        ([rank(phase=RankPhase.MOVED), carried(HERE)], LATER, [MoveRank(RankKey("job", 2, 0), LATER, training_job())]),
-        ([rank(phase=RankPhase.MOVED), carried(HERE, **ENDED)], LATER, [MarkRankExited(RankKey("job", 2, 0), LATER, training_job())]),
+        ([rank()], LATER, [MoveRank(KEY, LATER, SPEC)]),  # generation 2 was never heard of here
+        ([rank(phase=RankPhase.MOVED), carried(HERE)], LATER, [MoveRank(RankKey("job", 2, 0), LATER, SPEC)]),
+        ([rank(phase=RankPhase.MOVED), carried(HERE, **ENDED)], LATER, [MarkRankExited(RankKey("job", 2, 0), LATER, SPEC)]),
     ],
 )
 def test_living_processes_take_their_places_in_a_newer_generation(there: list[RankRecord], wanted: Any, expected: list[Action]) -> None:
@@ -196,7 +198,7 @@ def test_a_moved_rank_holds_no_slot_and_says_that_it_has_moved() -> None:
     place = world("job", generation=3)
     wanted = Desired(revision=5, assignments=(assignment("job", place),))
     moved = {KEY: rank(phase=RankPhase.MOVED)}
-    assert reconcile(wanted, moved, NOW) == [StartRank(place, training_job())]
+    assert reconcile(wanted, moved, NOW) == [StartRank(place, SPEC)]
     assert observe(wanted, moved, (), NOW).assignments[0].ranks[0].state == RankState.MOVED
 
 

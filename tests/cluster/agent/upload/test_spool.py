@@ -12,7 +12,7 @@ from paceline.cluster.agent.upload.spool import RankSpool
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.points import HighWater, MetricRecord
 from paceline.monitoring.spool import SpoolWriter
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 
 KEY = RankKey("job", 1, 0)
 

@@ -17,7 +17,7 @@ from paceline.cluster.agent.upload.uploader import MAX_RECORDS, Uploader
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.points import MetricRecord
 from paceline.monitoring.spool import SpoolWriter
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.coordinator import CREDENTIAL, Coordinator, pauses_for_an_hour
 from tests.waiting import until
 

@@ -22,7 +22,7 @@ from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.points import MetricRecord, RankEvent, Upload
 from paceline.monitoring.spool import SpoolWriter
-from paceline.training.link import RankFolder
+from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.coordinator import CREDENTIAL, Coordinator, pauses_for_an_hour
 
 BAD, GOOD = RankKey("bad", 1, 0), RankKey("good", 1, 0)

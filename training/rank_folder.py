@@ -1,0 +1,67 @@
+"""The files that a rank leaves on its node, by name. No torch and no schema in here: readers of one file import this too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class RankFolder:
+    """`<agent data>/jobs/<job>/g<generation>/rank<rank>/`: everything a rank leaves behind."""
+
+    def __init__(self, agent_data: Path, job_id: str, generation: int, rank: int) -> None:
+        self.path = agent_data / "jobs" / job_id / f"g{generation}" / f"rank{rank}"
+
+    @classmethod
+    def at(cls, path: Path) -> RankFolder:
+        """The folder that `RankOrder.folder` names."""
+        folder = cls.__new__(cls)
+        folder.path = path
+        return folder
+
+    @property
+    def job_id(self) -> str:
+        return self.path.parents[1].name
+
+    @property
+    def metrics(self) -> Path:  # monitoring.spool of MetricRecord (msgspec JSON)
+        return self.path / "metrics.spool"
+
+    @property
+    def events(self) -> Path:  # monitoring.spool of RankEvent
+        return self.path / "events.spool"
+
+    @property
+    def output(self) -> Path:  # stdout and stderr as the process wrote them
+        return self.path / "output.log"
+
+    @property
+    def result(self) -> Path:  # Result
+        return self.path / "result.json"
+
+    @property
+    def error(self) -> Path:  # what torch's `record` writes of an exception, for torchrun
+        return self.path / "error.json"
+
+    @property
+    def order(self) -> Path:  # RankOrder, written by the agent before the rank starts
+        return self.path / "order.json"
+
+    @property
+    def artifacts(self) -> Path:  # a folder of files, each with its note: monitoring.artifacts
+        return self.path / "artifacts"
+
+    @property
+    def logs(self) -> Path:  # PACELINE_LOG_DIR of the job's ranks on this node, the same in every generation
+        return self.path.parents[1] / "logs"
+
+    @property
+    def work(self) -> Path:  # where a script starts whose spec names no working directory; as `logs`
+        return self.path.parents[1] / "work"
+
+    @property
+    def acknowledged(self) -> Path:  # how far the coordinator has it all; the agent's own bookkeeping
+        return self.path / "acknowledged.json"
+
+    @property
+    def exit_status(self) -> Path:  # written by the spawner from waitpid: {"pid", "exit_code", "signal", "time"}
+        return self.path / "exit.json"
