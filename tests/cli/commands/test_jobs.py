@@ -234,10 +234,10 @@ def test_plan_is_asked_and_nothing_is_submitted(paceline: Paceline, coordinator:
         "pending": {"code": "full", "text": "2 slots missing"},
     }
     coordinator.on("POST", "/training/plan", Answer(200, answer))
-    done = paceline("plan", "-", stdin=SPEC)
+    done = paceline("plan", "-", "--set", "labels.team=my team", stdin=SPEC)
     assert done.returncode == 0, done.stderr
     assert "2 slots missing" in done.stdout
-    assert "--plan-hash h1" in done.stderr
+    assert "paceline submit - '--set=labels.team=my team' --plan-hash h1" in done.stderr  # what was planned
     assert not coordinator.sent("POST", "/training/jobs")
 
 
