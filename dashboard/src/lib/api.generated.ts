@@ -1649,7 +1649,7 @@ export interface components {
              * Hang Seconds
              * @description a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case. A script hangs that has no output and no step on any rank for so long; default: it is never ended, and told of after 5 minutes
              */
-            hang_seconds?: number | null;
+            hang_seconds?: (number | string) | null;
             /**
              * Max Restarts
              * @default 3
