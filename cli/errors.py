@@ -96,7 +96,7 @@ class ApiProblemError(CliError):
             self.hint = _SIGN_IN
 
     def with_field(self, pointer: str, message: str, hint: str | None) -> ApiProblemError:
-        """The same problem with one field more, which was found to be wrong here."""
+        """Add a field that was found to be wrong here. Returns the problem itself."""
         self.fields = [*self.fields, {"pointer": pointer, "message": message, "hint": hint}]
         return self
 

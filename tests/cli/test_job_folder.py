@@ -87,6 +87,7 @@ def test_what_is_missing_is_named_with_the_folder_and_near_names(tmp_path: Path)
 
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "tran.py").touch()
+
     def told(spec: dict[str, Any]) -> tuple[str, str | None] | None:
         missing = why_missing(spec, "-")
         return None if missing is None else (missing.message, missing.hint)

@@ -170,8 +170,19 @@ def test_table_shows_nan_and_units_without_colour(paceline: Paceline, coordinato
 
 def test_the_list_and_the_job_say_what_stands_still(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     """Only `show` told of a hang, and nothing of a silent node."""
-    hang = {"since": "2026-11-20T12:00:00Z", "told_at": "2026-11-20T12:05:00Z", "message": "no output for 5 min", "differs": [1], "ends": False}
-    silent = {"node_id": "n", "node_name": "b", "since": "2026-11-20T12:00:00Z", "message": "node b (rank 1) has not been heard of for 40 s"}
+    hang = {
+        "since": "2026-11-20T12:00:00Z",
+        "told_at": "2026-11-20T12:05:00Z",
+        "message": "no output for 5 min",
+        "differs": [1],
+        "ends": False,
+    }
+    silent = {
+        "node_id": "n",
+        "node_name": "b",
+        "since": "2026-11-20T12:00:00Z",
+        "message": "node b (rank 1) has not been heard of for 40 s",
+    }
     still = job(hang=hang, silent_nodes=[silent])
     coordinator.on("GET", "/training/jobs", Answer(200, {"items": [still], "next_cursor": None}))
     assert "running (seems to hang, node b is silent)" in paceline("jobs").stdout
