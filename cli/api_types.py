@@ -335,6 +335,17 @@ class SavedFile(Struct, frozen=True, kw_only=True):
     """the one in its name; null: the name has none"""
 
 
+class SilentNode(Struct, frozen=True, kw_only=True):
+    """A node with ranks of the job whose agent has not been heard of for some time. Withdrawn with its next heartbeat."""
+
+    node_name: str
+    message: str
+    """in words, with its ranks, and what follows"""
+    node_id: str = ""
+    since: datetime | None = None
+    """when it was last heard of"""
+
+
 class SlotUse(Struct, frozen=True, kw_only=True):
     index: int
     job_id: str | None = None
@@ -701,6 +712,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """the checkpoint that this job started from"""
     revision: int = 0
     """the ETag; send it as If-Match with pause, resume, resize and cancel"""
+    silent_nodes: list[SilentNode] = field(default_factory=list)
+    """nodes of the job that are not heard of, and not given up as lost yet"""
     spec: Any = None
     """null where it is unreadable"""
     started_at: datetime | None = None

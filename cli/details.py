@@ -37,7 +37,8 @@ def _headline(job: Job) -> Pairs:
     wanted = f", wanted: {job.desired}" if _heads_elsewhere(job) else ""
     reason = f", reason: {job.end_reason}" if job.end_reason not in (None, job.state) else ""
     state = [("job", f"{job.name} ({job.id})"), ("state", f"{job.state}{wanted}{reason}")]
-    return [*state, *_hang(job), *_failure(job.failure), *_waiting(job), *_deleted(job)]
+    silent = [("silent", node.message) for node in job.silent_nodes]
+    return [*state, *_hang(job), *silent, *_failure(job.failure), *_waiting(job), *_deleted(job)]
 
 
 def _hang(job: Job) -> Pairs:

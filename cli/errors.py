@@ -95,13 +95,22 @@ class ApiProblemError(CliError):
         if status == 401:
             self.hint = _SIGN_IN
 
+    def with_field(self, pointer: str, message: str, hint: str | None) -> ApiProblemError:
+        """Add a field that was found to be wrong here. Returns the problem itself."""
+        self.fields = [*self.fields, {"pointer": pointer, "message": message, "hint": hint}]
+        return self
+
     def lines(self) -> list[str]:
-        """The lines to print. A single field that the detail has quoted already is not listed again; its way out is the hint."""
+        """The lines to print, each field once. Where the detail only quotes the first of several, the list stands in its place; a single
+        one is not listed again, and its way out is the hint."""
         first, *rest = super().lines()
-        if len(self.fields) == 1 and (message := self.fields[0].get("message", "")) and message in first:
-            hint = self.fields[0].get("hint") or ""
-            return [first, *([f"hint: {hint}"] if hint not in first else []), *rest]
-        return [first, *(_field_line(field) for field in self.fields), *rest]
+        message = self.fields[0].get("message", "") if self.fields else ""
+        if not message or message not in first:
+            return [first, *map(_field_line, self.fields), *rest]
+        if len(self.fields) > 1:
+            return [f"error: refused for these reasons ({self.status}, {self.code})", *map(_field_line, self.fields), *rest]
+        hint = self.fields[0].get("hint") or ""
+        return [first, *([f"hint: {hint}"] if hint not in first else []), *rest]
 
 
 def _field_line(field: dict[str, Any]) -> str:

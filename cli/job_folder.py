@@ -7,10 +7,10 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from paceline.cli.errors import UsageProblem
+from paceline.cli.errors import ApiProblemError, UsageProblem
 from paceline.cli.output import note
 from paceline.cli.settings import LOOPBACK, working_directory
 
@@ -22,46 +22,71 @@ MOST_NEAR = 3
 Spec = dict[str, Any]
 
 
+class MissingFile(NamedTuple):
+    """A file or folder of a spec that is not there, and the way out. `certain`: wherever the nodes are, no rank will find it."""
+
+    field: str
+    what: str
+    hint: str | None
+    certain: bool = False
+
+    @property
+    def message(self) -> str:
+        return f"{self.field}: {self.what}"
+
+
 def in_its_folder(spec: Spec, file: str) -> Spec:
     """The spec that was read from `file` ('-': stdin), with `environment.working_directory` as an absolute path.
 
     A relative one, and that of a relative script without any, is found from the folder of `file`; from the working directory where it is not there.
-    Raises UsageProblem where a script is in neither. What is no path is left for the coordinator to refuse."""
+    A script that is in neither is left for `require_files`, and what is no path for the coordinator to refuse."""
     environment, given = spec.get("environment") or {}, _working_directory(spec)
     if not isinstance(environment, dict) or (given is not None and os.path.isabs(given)):
         return spec
-    folders = list(dict.fromkeys([*([] if file == "-" else [Path(os.path.abspath(file)).parent]), working_directory()]))
-    found = _folder(given, folders) if given is not None else _folder_of_script(spec, folders)
+    found = _folder(given, _folders(file)) if given is not None else _folder_of_script(spec, _folders(file))
     if found is None:
         return spec
     note(f"note: environment.working_directory is {found}")
     return {**spec, "environment": {**environment, "working_directory": str(found)}}
 
 
-def require_files(client: Client, spec: Spec) -> None:
-    """Report a script that is not on this machine: an error where all nodes are on it, else a warning, since they may have other
-    folders."""
-    missing = why_missing(spec)
+def require_files(client: Client, spec: Spec, file: str) -> None:
+    """Report a script that is not on this machine: an error where all nodes are on it, beside whatever else the coordinator refuses; a
+    warning where nodes may have other folders. `file`: where the spec was read from."""
+    missing = why_missing(spec, file)
     if missing is None:
         return
-    message, hint = missing
-    if _all_nodes_are_here(client):
-        raise UsageProblem(message, hint)
-    note(f"warning: {message}, on this machine; every node needs it")
+    if not missing.certain and not _all_nodes_are_here(client):
+        note(f"warning: {missing.message}, on this machine; every node needs it")
+        return
+    try:
+        client.create("/training/plan", spec)
+    except ApiProblemError as error:
+        if error.code == "invalid_spec":
+            raise error.with_field(f"/{missing.field.replace('.', '/')}", missing.what, missing.hint) from None
+    raise UsageProblem(missing.message, missing.hint)
 
 
-def why_missing(spec: Spec) -> tuple[str, str | None] | None:
-    """The parts of a spec with absolute paths that are not on this machine, with the way out; None: everything exists."""
+def why_missing(spec: Spec, file: str) -> MissingFile | None:
+    """The first part of a spec that is not on this machine; None: everything is, or only the nodes can tell."""
     folder, path = _working_directory(spec), _script_path(spec)
     if folder is not None and os.path.isabs(folder) and not os.path.isdir(folder):
-        return f"environment.working_directory: there is no folder {folder}", _near(Path(folder))
-    if path is None or not os.path.isabs(os.path.join(folder or "", path)):
+        return MissingFile("environment.working_directory", f"there is no folder {folder}", _near(Path(folder)))
+    if path is None:
         return None
-    file = Path(os.path.join(folder or "", path))
-    if os.path.exists(file):
+    if not os.path.isabs(os.path.join(folder or "", path)):
+        return _script_in_no_folder(path, _folders(file)) if folder is None else None
+    if os.path.exists(os.path.join(folder or "", path)):
         return None
     seen = "" if os.path.isabs(path) else f", seen from {folder}"
-    return f"script.path: there is no {path}{seen}", _near(file)
+    return MissingFile("script.path", f"there is no {path}{seen}", _near(Path(folder or "", path)))
+
+
+def _script_in_no_folder(path: str, folders: Sequence[Path]) -> MissingFile:
+    names = dict.fromkeys(str((folder / path).parent / name) for folder in folders for name in near_names(folder / path))
+    way_out = "a script that only the nodes have: set environment.working_directory to its folder there"
+    hint = f"near it: {', '.join(names)}" if names else way_out
+    return MissingFile("script.path", f"there is no {path}; looked in {' and '.join(map(str, folders))}", hint, certain=True)
 
 
 def near_names(file: Path) -> list[str]:
@@ -78,6 +103,11 @@ def _near(file: Path) -> str | None:
     return f"{file.parent} has {', '.join(names)}" if names else None
 
 
+def _folders(file: str) -> list[Path]:
+    """The folders from which the relative paths of the spec in `file` are found, in this order."""
+    return list(dict.fromkeys([*([] if file == "-" else [Path(os.path.abspath(file)).parent]), working_directory()]))
+
+
 def _folder(given: str, folders: Sequence[Path]) -> Path:
     """The first folder that exists; else what the first would be."""
     expanded = os.path.expanduser(given)
@@ -89,17 +119,7 @@ def _folder_of_script(spec: Spec, folders: Sequence[Path]) -> Path | None:
     path = _script_path(spec)
     if path is None or os.path.isabs(path):
         return None
-    for folder in folders:
-        if (folder / path).exists():
-            return folder
-    looked = " and ".join(map(str, folders))
-    names = dict.fromkeys(str((folder / path).parent / name) for folder in folders for name in near_names(folder / path))
-    hint = (
-        f"near it: {', '.join(names)}"
-        if names
-        else "a script that only the nodes have: set environment.working_directory to its folder there"
-    )
-    raise UsageProblem(f"script.path: there is no {path}; looked in {looked}", hint)
+    return next((folder for folder in folders if (folder / path).exists()), None)
 
 
 def _working_directory(spec: Spec) -> str | None:

@@ -62,6 +62,7 @@ READ = {
     "SampleAudit": "text",
     "SampleRange": "generation first_step last_step first_sample samples",
     "SavedFile": "path bytes time",
+    "SilentNode": "node_name message",
     "SlotUse": "index",
     "SpecDifference": "text changes_numbers",
     "StackFrame": "function file line",

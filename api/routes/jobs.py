@@ -13,7 +13,7 @@ from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
 from paceline.api.middleware.spec_body import SpecRoute
 from paceline.api.schemas.common import Page
 from paceline.api.schemas.jobs import Job, JobSummary, Resize
-from paceline.api.services.jobs import jobs, ownership, revisions, submission
+from paceline.api.services.jobs import jobs, notices, ownership, revisions, submission
 from paceline.api.services.jobs.idempotency import Once
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
@@ -51,6 +51,7 @@ async def submit_job(
 async def list_jobs(
     request: Request,
     session: ReadSession,
+    services: ServicesDep,
     cursor: Cursor = None,
     limit: Limit = 50,
     status: Annotated[str | None, Query(description="states, comma-separated")] = None,
@@ -64,7 +65,8 @@ async def list_jobs(
     column, descending = sort.removeprefix("-"), sort.startswith("-")
     after = _after(cursor, column)
     rows = await job_rows.page(session, wanted, sort=column, descending=descending, after=after, limit=limit + 1)
-    return paging.page_of(rows, limit, jobs.summarize, lambda job: _sort_key(job, column))
+    told = await notices.of_jobs(session, rows, services.now())
+    return paging.page_of(rows, limit, lambda job: jobs.summarize(job, told[job.id]), lambda job: _sort_key(job, column))
 
 
 def _sort_key(job: JobRow, column: str) -> tuple[paging.Key, str]:

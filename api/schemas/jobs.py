@@ -81,6 +81,15 @@ class Failure(Schema):
     victims: list[Failure] = []
 
 
+class SilentNode(Schema):
+    """A node with ranks of the job whose agent has not been heard of for some time. Withdrawn with its next heartbeat."""
+
+    node_id: str
+    node_name: str
+    since: Timestamp = Field(description="when it was last heard of")
+    message: str = Field(description="in words, with its ranks, and what follows")
+
+
 class JobSummary(Schema):
     id: str
     name: str
@@ -104,6 +113,8 @@ class JobSummary(Schema):
     unreadable: str | None = Field(
         None, description="why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can"
     )
+    hang: HangNotice | None = Field(None, description="it seems to hang; null: it does not, or that is not known")
+    silent_nodes: list[SilentNode] = Field([], description="nodes of the job that are not heard of, and not given up as lost yet")
     created_by: str
     created_by_id: str | None = Field(None, description="the user whose job it is; null: nobody's but the admins'")
     created_at: Timestamp
@@ -144,7 +155,6 @@ class Job(JobSummary):
     stored_spec: Any = Field(None, description="an unreadable spec, as it is stored")
     revision: int = Field(description="the ETag; send it as If-Match with pause, resume, resize and cancel")
     failure: Failure | None = None
-    hang: HangNotice | None = Field(None, description="it seems to hang; null: it does not, or that is not known")
     restored_from: str | None = Field(None, description="the checkpoint that this job started from")
     choice: PlanChoice | None = Field(None, description="where strategy auto was asked for: what stands in its place in the spec, and why")
     ran_seconds: float = Field(0.0, description="how long it has held slots, over all generations: what `spec.time_limit` counts")

@@ -119,7 +119,7 @@ def _table(jobs: list[Job]) -> str:
     rows = [
         [
             job.name,
-            job.state if job.pending is None else f"{job.state} ({job.pending.code})",
+            _state(job),
             formats.steps(job.progress.step, job.progress.total_steps),
             formats.number(job.progress.loss),
             formats.quantity(job.progress.tokens_per_second),
@@ -131,3 +131,11 @@ def _table(jobs: list[Job]) -> str:
         for job in jobs
     ]
     return table(headers, rows, empty=f"no jobs; submit one with 'paceline submit {first_spec() or 'FILE'}'")
+
+
+def _state(job: Job) -> str:
+    """The state with the reasons to look at the job: "running (seems to hang, node b is silent)"."""
+    reasons = [job.pending.code] if job.pending is not None else []
+    reasons += ["seems to hang"] if job.hang is not None else []
+    reasons += [f"node {node.node_name} is silent" for node in job.silent_nodes]
+    return f"{job.state} ({', '.join(reasons)})" if reasons else job.state

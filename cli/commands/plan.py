@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import MemoryEstimate, Plan
@@ -23,12 +25,13 @@ def plan(session: Session, file: Spec, changes: Changes = None) -> None:
 
     spec = in_its_folder(read_spec(file, changes or []), file)
     with session.client() as client:
-        require_files(client, spec)
+        require_files(client, spec, file)
         document = client.create("/training/plan", spec)
     answer = parsed(document, Plan)
     session.emit(document, lambda: _report(answer))
     if answer.pending is None or answer.pending.code != NEVER_FITS:
-        session.next_steps(f"paceline submit {file} --plan-hash {answer.plan_hash}")
+        same = shlex.join([file, *(f"--set={change}" for change in changes or [])])
+        session.next_steps(f"paceline submit {same} --plan-hash {answer.plan_hash}")
 
 
 def _report(answer: Plan) -> str:

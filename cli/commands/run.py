@@ -136,7 +136,7 @@ def _run_on_coordinator(session: Session, request: _Request, detach: bool) -> No
 def _run_privately(session: Session, request: _Request, detach: bool) -> None:
     from paceline.cli.launch_place import require_free_choice_of_gpus, require_one_machine
     from paceline.cli.launch_spec import names_to_pass, overridden_variables, slots_for
-    from paceline.cli.local.private import private_stack
+    from paceline.cli.local.private import private_stack, require_valid
     from paceline.cli.local.stack import login_link
 
     if detach:
@@ -144,13 +144,13 @@ def _run_privately(session: Session, request: _Request, detach: bool) -> None:
     launch = request.launch
     require_one_machine(launch, request.shell)
     note(*launch.notes)
-    wanted = launch.ranks_per_node
+    wanted, variables = launch.ranks_per_node, overridden_variables(request.shell) | request.named
+    require_valid(request.spec(1 if isinstance(wanted, str) else wanted, variables))
     with private_stack(None if isinstance(wanted, str) else wanted, names_to_pass(request.shell)) as stack, stack.client() as client:
         nodes = [parsed(each, Node) for each in client.pages("/cluster/nodes")]
         ranks = slots_for(wanted, nodes, 1) if isinstance(wanted, str) else wanted
         require_free_choice_of_gpus(nodes[0], ranks, request.shell)
         note(f"note: a coordinator of its own, on this machine, until this run ends: {login_link(client)} (signs in once)")
-        variables = overridden_variables(request.shell) | request.named
         _follow_to_end(session, client, request.spec(ranks, variables), launch, ranks, private=True)
 
 

@@ -42,7 +42,7 @@ def submit(
 
     spec = in_its_folder(read_spec(file, changes or []), file) | ({"time_limit": time_limit} if time_limit else {})
     with session.client() as client:
-        require_files(client, spec)
+        require_files(client, spec, file)
         document = client.create("/training/jobs", spec, plan_hash=plan_hash)
         job = parsed(document, Job)
         note(*warning_lines(job))

@@ -7,8 +7,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from paceline.cli.errors import StackError
+from paceline.cli.errors import StackError, UsageProblem
 from paceline.cli.interrupts import deferred, finish_or_hurry
 from paceline.cli.local.layout import Layout
 from paceline.cli.local.processes import kill_marked
@@ -20,6 +21,21 @@ from paceline.cli.settings import forget_other_coordinators
 #: Bytes of the folder for temporary files. Sockets lie below it, and the system takes no path over about 100 bytes for one.
 LONGEST_PLACE = 40
 SHORT_PLACE = "/tmp"
+#: Reasons of one refusal that are listed.
+MOST_REASONS = 5
+
+
+def require_valid(spec: dict[str, Any]) -> None:
+    """Refuse what the private coordinator, which is of this same installation, would refuse once it is up. Raises UsageProblem."""
+    from pydantic import ValidationError
+
+    from paceline.training.spec.job import JobSpec
+    from paceline.training.spec.refusals import told
+
+    try:
+        JobSpec.model_validate(spec)
+    except ValidationError as error:
+        raise UsageProblem(told(error, MOST_REASONS)) from None
 
 
 @contextlib.contextmanager

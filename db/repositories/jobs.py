@@ -6,17 +6,27 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Text, and_, cast, exists, func, null, or_, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from paceline.cluster.states import EndReason, JobState
+from paceline.cluster.states import EndReason, JobState, NodeState, RankState
 from paceline.db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 
 SORTABLE: dict[str, InstrumentedAttribute[Any]] = {"created_at": JobRow.created_at, "name": JobRow.name, "priority": JobRow.priority}
+
+
+class UnreachableRank(NamedTuple):
+    """A rank that has not ended, on a node that is unreachable."""
+
+    job_id: str
+    rank: int
+    node_id: str
+    node_name: str
+    heard_at: datetime  # when its node last was
 
 
 @dataclass(frozen=True)
@@ -184,6 +194,20 @@ async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> S
         .order_by(RankRow.rank)
     )
     return [(rank, node) for rank, node in (await session.execute(query))]
+
+
+async def unreachable_ranks(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> list[UnreachableRank]:
+    """The ranks of these (job, generation) pairs that are out of reach, by job, by name of their node and by number."""
+    if not keys:
+        return []
+    mine = (tuple_(RankRow.job_id, RankRow.generation).in_(keys), HOLDING, RankRow.state != RankState.LOST)
+    query = (
+        select(RankRow.job_id, RankRow.rank, NodeRow.id, NodeRow.name, func.coalesce(NodeRow.heartbeat_at, NodeRow.joined_at))
+        .join(NodeRow, NodeRow.id == RankRow.node_id)
+        .where(*mine, NodeRow.state == NodeState.UNREACHABLE)
+        .order_by(RankRow.job_id, NodeRow.name, RankRow.rank)
+    )
+    return [UnreachableRank(*row) for row in await session.execute(query)]
 
 
 async def by_id(session: AsyncSession, job_ids: Collection[str]) -> dict[str, JobRow]:

@@ -92,6 +92,14 @@ async def silent_since(session: AsyncSession, since: datetime) -> list[Silence]:
     return [Silence(*row) for row in await session.execute(query.order_by(NodeRow.name))]
 
 
+async def heartbeats(session: AsyncSession, node_ids: Collection[str]) -> list[datetime]:
+    """The times at which these nodes were last heard of, without those that never were."""
+    if not node_ids:
+        return []
+    query = select(NodeRow.heartbeat_at).where(NodeRow.id.in_(node_ids), NodeRow.heartbeat_at.is_not(None))
+    return [each for each in await session.scalars(query) if each is not None]
+
+
 async def in_states(session: AsyncSession, states: Collection[NodeState]) -> set[str]:
     return set(await session.scalars(select(NodeRow.id).where(NodeRow.state.in_(states))))
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from paceline.cli.errors import UsageProblem
 from paceline.cli.job_folder import in_its_folder, why_missing
 from tests.cli.conftest import Paceline
-from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, problem
 
 SCRIPT = {"script": {"path": "train.py"}}
 HERE = {"items": [{"name": "n", "hostname": platform.node()}], "next_cursor": None}
@@ -71,13 +70,15 @@ def test_everything_else_stays_as_it_is_for_the_coordinator_to_judge(spec: dict[
     assert in_its_folder(spec, "job.yaml") == spec
 
 
-def test_a_relative_script_that_is_in_neither_folder_is_refused_with_near_names(places: tuple[Path, Path]) -> None:
+def test_a_relative_script_that_is_in_neither_folder_is_missing_with_near_names(places: tuple[Path, Path]) -> None:
     beside, here = places
     (beside / "trian.py").touch()
-    with pytest.raises(UsageProblem) as refused:
-        in_its_folder(SCRIPT, f"{beside}/job.yaml")
-    assert refused.value.message == f"script.path: there is no train.py; looked in {beside} and {here}"
-    assert refused.value.hint == f"near it: {beside}/trian.py"
+    assert in_its_folder(SCRIPT, f"{beside}/job.yaml") == SCRIPT
+    missing = why_missing(SCRIPT, f"{beside}/job.yaml")
+    assert missing is not None
+    assert missing.certain
+    assert missing.message == f"script.path: there is no train.py; looked in {beside} and {here}"
+    assert missing.hint == f"near it: {beside}/trian.py"
 
 
 def test_what_is_missing_is_named_with_the_folder_and_near_names(tmp_path: Path) -> None:
@@ -86,17 +87,22 @@ def test_what_is_missing_is_named_with_the_folder_and_near_names(tmp_path: Path)
 
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "tran.py").touch()
-    assert why_missing(spec(tmp_path / "project")) == (
+
+    def told(spec: dict[str, Any]) -> tuple[str, str | None] | None:
+        missing = why_missing(spec, "-")
+        return None if missing is None else (missing.message, missing.hint)
+
+    assert told(spec(tmp_path / "project")) == (
         f"script.path: there is no train.py, seen from {tmp_path}/project",
         f"{tmp_path}/project has tran.py",
     )
-    assert why_missing(spec(tmp_path / "projekt")) == (
+    assert told(spec(tmp_path / "projekt")) == (
         f"environment.working_directory: there is no folder {tmp_path}/projekt",
         f"{tmp_path} has project",
     )
-    assert why_missing(spec(tmp_path / "project", "tran.py")) is None
-    assert why_missing({"script": {"path": f"{tmp_path}/nothing"}}) == (f"script.path: there is no {tmp_path}/nothing", None)
-    assert why_missing({"script": {"command": ["x"]}, "environment": [3]}) is None
+    assert told(spec(tmp_path / "project", "tran.py")) is None
+    assert told({"script": {"path": f"{tmp_path}/nothing"}}) == (f"script.path: there is no {tmp_path}/nothing", None)
+    assert told({"script": {"command": ["x"]}, "environment": [3]}) is None
 
 
 def submitted(paceline: Paceline, coordinator: FakeCoordinator, nodes: dict[str, Any]) -> Any:
@@ -115,6 +121,21 @@ def test_a_missing_script_is_an_error_where_all_nodes_are_on_this_machine(paceli
     assert done.stderr.splitlines() == [
         f"error: script.path: there is no train.py, seen from {paceline.folder}",
         f"hint: {paceline.folder} has trein.py",
+    ]
+    assert not coordinator.sent("POST", "/training/jobs")
+
+
+def test_a_missing_script_does_not_hide_what_else_is_wrong(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """A typing error in the name of a field was told only once the script was there."""
+    typo = {"pointer": "/resorces", "message": "`resorces` is not a field of a job spec", "hint": None}
+    coordinator.on("POST", "/training/plan", problem(422, "invalid_spec", f"/resorces: {typo['message']}", errors=[typo]))
+    done = paceline("submit", "-", stdin="{name: a, script: {path: train.py}, resorces: {nodes: 2}}")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[:3] == [
+        "error: refused for these reasons (422, invalid_spec)",
+        f"  /resorces: {typo['message']}",
+        f"  /script/path: there is no train.py; looked in {paceline.folder}"
+        " -> a script that only the nodes have: set environment.working_directory to its folder there",
     ]
     assert not coordinator.sent("POST", "/training/jobs")
 

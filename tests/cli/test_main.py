@@ -117,6 +117,14 @@ def test_single_field_whose_way_out_the_detail_lacks_is_printed_once_with_it(pac
     assert told == f"error: /name: {message} (422, invalid_spec)\nhint: for example gpt-2\n"
 
 
+def test_of_several_refused_fields_none_is_told_twice(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """The first stood in the headline and in the list."""
+    fields = [{"pointer": "/nme", "message": "`nme` is not a field"}, {"pointer": "/precision", "message": "fp9 does not fit"}]
+    coordinator.on("POST", "/training/jobs", problem(422, "invalid_spec", "/nme: `nme` is not a field (and 1 more)", errors=fields))
+    told = paceline("submit", "-", stdin="name: x").stderr
+    assert told == "error: refused for these reasons (422, invalid_spec)\n  /nme: `nme` is not a field\n  /precision: fp9 does not fit\n"
+
+
 def test_an_absent_coordinator_exits_7_and_says_where_the_address_came_from(stranger: Paceline) -> None:
     done = stranger("jobs", "--server", "http://127.0.0.1:9")
     assert done.returncode == 7

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from paceline.api.loops.nodes import LOST_SECONDS
 from paceline.api.loops.placing import Placing
 from paceline.cluster.policy.culprits import CULPRIT_SECONDS
 from tests.integration.conftest import JOBS, POLL_SECONDS, UNTIL_SECONDS, Cluster
@@ -208,6 +209,33 @@ async def test_a_node_with_a_clock_years_late_makes_no_outage_of_years(cluster: 
     await cluster.until_job(job_id, "recovering")
     (incident,) = await incidents(cluster, job_id)
     assert incident["fault_at"] == (await cluster.job(job_id))["generations"][0]["started_at"]
+
+
+async def lost_after_silence(cluster: Cluster, job_id: str, *alive: SimulatedAgent) -> dict[str, Any]:
+    """The incident of a job one of whose nodes has fallen silent, once the node is lost."""
+    await cluster.elapse(LOST_SECONDS + 2, *alive)
+    await cluster.until_job(job_id, "recovering")
+    (incident,) = await incidents(cluster, job_id)
+    assert incident["cause"] == "node_lost"
+    assert_adds_up(incident)
+    return incident
+
+
+async def test_the_outage_by_a_lost_node_begins_when_it_was_last_heard_of(cluster: Cluster) -> None:
+    """It began when the node was declared lost, 45 s later."""
+    job_id, a, _ = await gang_of_two(cluster)
+    incident = await lost_after_silence(cluster, job_id, a)
+    detect = next(phase["seconds"] for phase in incident["phases"] if phase["name"] == "detect")
+    assert detect == pytest.approx(LOST_SECONDS, abs=5.0)
+
+
+async def test_a_gang_that_makes_steps_while_a_node_is_silent_is_out_from_the_last_of_them(cluster: Cluster) -> None:
+    job_id, a, _ = await gang_of_two(cluster)
+    await cluster.elapse(20, a)
+    await a.step(job_id, 7)
+    last_step_at = cluster.now()
+    incident = await lost_after_silence(cluster, job_id, a)
+    assert abs((datetime.fromisoformat(incident["fault_at"]) - last_step_at).total_seconds()) < 5.0
 
 
 @pytest.mark.parametrize(("method", "verb", "state"), [("PUT", "/pause", "paused"), ("DELETE", "", "cancelled")])

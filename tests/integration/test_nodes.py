@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,7 +13,7 @@ import pytest
 from paceline.db.errors import DatabaseAwayError
 from paceline.db.session import Database
 from tests.asgi_socket import AsgiSocket, SocketClosedError
-from tests.integration.conftest import Cluster
+from tests.integration.conftest import JOBS, Cluster
 from tests.simulated_agent import SimulatedAgent
 from tests.transactions import committed
 from tests.waiting import until
@@ -37,6 +38,24 @@ async def test_a_node_that_falls_silent_is_unreachable_then_lost_and_its_job_mov
         if event["type"] == "job.state" and event["data"]["to"] == "recovering"
     ]
     assert reasons == ["node_lost"]
+
+
+async def test_a_job_says_that_its_node_is_silent_before_the_node_is_lost(cluster: Cluster) -> None:
+    """Nothing on the job's page told of it until its ranks were given up."""
+    a, b = await cluster.add_agent("a", slots=1), await cluster.add_agent("b", slots=1)
+    job_id = await cluster.submit(resources={"nodes": 2}, parallelism={"strategy": "ddp"})
+    job = await cluster.until_job(job_id, "running")
+    assert job["silent_nodes"] == []
+    await cluster.elapse(20, a)
+    job = await cluster.job(job_id)
+    (listed,) = (await cluster.client.get(JOBS)).json()["items"]
+    for shown in (job, listed):
+        (silent,) = shown["silent_nodes"]
+        assert silent["node_name"] == "b"
+        assert re.fullmatch(r"node b \(rank [01]\) has not been heard of for \d\d s; .*given up.*", silent["message"])
+    await b.heartbeat()
+    await cluster.until_node("b", lambda node: bool(node["state"] == "ready"))
+    assert (await cluster.job(job_id))["silent_nodes"] == []
 
 
 async def test_a_lost_node_that_comes_back_stops_what_it_still_runs(cluster: Cluster) -> None:

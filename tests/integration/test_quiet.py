@@ -64,6 +64,8 @@ async def test_a_job_is_told_to_hang_with_the_rank_that_differs_and_is_left_as_i
     job = await until_told(cluster, job_id, agents)
     assert (job["state"], job["generation"], job["hang"]["differs"], job["hang"]["ends"]) == ("running", 1, [1], False)
     assert job["hang"]["message"] == f"no output and no step of any rank for 7 min: {WHAT}"
+    (listed,) = (await cluster.client.get(JOBS)).json()["items"]
+    assert listed["hang"] == job["hang"] | {"message": listed["hang"]["message"]}
     (event,) = await told(cluster, job_id)
     assert event["type"] == TOLD
     assert event["data"]["ranks"] == {"0": "waits in all_reduce (step in f.py:9)", "1": "is at f.py:24"}

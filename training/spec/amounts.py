@@ -3,6 +3,7 @@ pydantic."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from paceline.training.spec.parts import MOST_SAMPLES, shown
+from paceline.training.spec.parts import MOST_SAMPLES, Real, shown
 
 UNITS = {"": 1, "B": 1, "kB": 1000} | {
     f"{prefix}{suffix}": base**power for power, prefix in enumerate("KMGT", 1) for suffix, base in (("B", 1000), ("iB", 1024))
@@ -53,15 +54,47 @@ class Amount:
         return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": self.most}, {"type": "string", "pattern": self.pattern}]}
 
 
+@dataclass(frozen=True)
+class TimeText:
+    """For `Annotated` behind a kind of number: the seconds may be given as a text with units too. They are kept as the number."""
+
+    rule: str
+
+    def read(self, value: Any) -> Any:
+        if not isinstance(value, str) or _spells_number(value):
+            return value
+        if not re.fullmatch(TIME, value.strip()):
+            raise PydanticCustomError("string_pattern_mismatch", "{value} does not fit: {rule}", {"value": shown(value), "rule": self.rule})
+        return read_seconds(value.strip())
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "string", "pattern": TIME}]}
+
+
+def _spells_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def read_bytes(text: str) -> int:
     number, unit = re.findall(BYTES, text)[0]
     return int(float(number) * UNITS[unit])
 
 
+def read_seconds(text: str) -> float:
+    """The seconds of a time: those of `1h30m` are 5400."""
+    return math.fsum(float(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9.]+) *(min|[smhd]|)", text))
+
+
 def read_time(text: str) -> int:
-    """Seconds: those of `1h30m` are 5400."""
-    parts = re.findall(r"([0-9.]+) *(min|[smhd]|)", text)
-    return int(sum(float(number) * _SECONDS[unit] for number, unit in parts))
+    """The whole seconds of a time."""
+    return int(read_seconds(text))
 
 
 def written_time(seconds: float) -> str:
@@ -82,4 +115,5 @@ CountOrAuto = Annotated[
     int | Literal["auto"], Amount(read_count, COUNT_OR_AUTO, "a whole number from 1 to 16777216, or auto", MOST_SAMPLES)
 ]
 Grace = Annotated[int, Amount(read_time, TIME, "a time from 1 s to 1 h, as 30, 90s or 10m", LONGEST_GRACE_SECONDS)]
+Seconds = Annotated[Real, TimeText("a number of seconds, or a time as 90s, 10m or 1h30m")]
 TimeLimit = Annotated[int, Amount(read_time, TIME, "a time from 1 s to 366 d, as 90s, 1h30m or 2d", LONGEST_TIME_LIMIT_SECONDS)]

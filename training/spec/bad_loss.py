@@ -48,5 +48,6 @@ def what_is_done(kind: BadLossKind, act: BadLossPolicy, *, again: bool = False) 
         case "skip_update":
             return "the job had gone back because of it, and the update was skipped now" if again else "the update was skipped"
         case "roll_back":
-            return "the job goes back to its newest checkpoint, and skips this update then"
+            policy = "on_nan" if kind == "not_finite" else "on_spike"
+            return f"the job goes back to its newest checkpoint, and skips this update then, as fault_tolerance.{policy}=roll_back asks"
     return "what is trained from there on is of no use; checkpoints from before it are kept" if kind == "not_finite" else "training goes on"

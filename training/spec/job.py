@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from paceline.training.spec.amounts import CountOrAuto, TimeLimit
+from paceline.training.spec.amounts import CountOrAuto, Seconds, TimeLimit
 from paceline.training.spec.bad_loss import OnNan, OnSpike
 from paceline.training.spec.conflicts import too_many_micro_batches, why_not_together
 from paceline.training.spec.parts import MOST_EPOCHS, MOST_SAMPLES, Part, Path, PositiveInt, Real, Text, Whole, at_most, inconsistent
@@ -112,7 +112,7 @@ class FaultTolerance(Part):
     max_restarts: Whole = Field(3, ge=0, le=1000)
     recovery: Literal["restart", "close_up"] = "close_up"
     spares: Whole = Field(0, ge=0, le=64, description="ranks kept warm in slots of their own, to take the place of lost ones at once")
-    hang_seconds: Real | None = Field(
+    hang_seconds: Seconds | None = Field(
         None,
         le=MOST_HANG_SECONDS,
         description="a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured "

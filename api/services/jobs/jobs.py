@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,18 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor, Reason
 from paceline.api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
-from paceline.api.schemas.stacks import HangNotice
 from paceline.api.services.ingest import bad_losses
 from paceline.api.services.ingest.progress import not_finite_step
-from paceline.api.services.jobs import revisions
+from paceline.api.services.jobs import notices, revisions
+from paceline.api.services.jobs.notices import Notices
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.planning import plan_auto
-from paceline.api.services.specs.job_views import suspicion_of
 from paceline.api.services.specs.job_words import CURVES_PRINTED, model_of, place_in_mesh, strategy_of
 from paceline.api.services.specs.script_stops import BAD_LOSS
 from paceline.api.services.specs.stored_specs import readable_spec_of, required_spec_of, stored_part, why_unreadable
 from paceline.api.services.storage import removals
-from paceline.cluster.policy import quiet
 from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
@@ -57,7 +55,7 @@ def _progress(job: JobRow) -> JobProgress:
     return JobProgress.model_validate(told | {"not_finite_step": not_finite, "bad_loss": bad_losses.shown(job)})
 
 
-def summarize(job: JobRow) -> JobSummary:
+def summarize(job: JobRow, told: Notices) -> JobSummary:
     spec = readable_spec_of(job)
     return JobSummary(
         id=job.id,
@@ -76,6 +74,8 @@ def summarize(job: JobRow) -> JobSummary:
         strategy=strategy_of(spec, job.world_size) if spec else UNKNOWN,
         model=model_of(spec) if spec else UNKNOWN,
         unreadable=why_unreadable(job),
+        hang=told.hang,
+        silent_nodes=list(told.silent_nodes),
         can_pause=_can_pause(job),
         can_resize=spec is not None and (spec.is_elastic_script if spec.script else spec.parallelism.strategy != "single"),
         created_by=job.created_by,
@@ -94,12 +94,11 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
     spec = readable_spec_of(job)
     size = generations[-1].world_size if generations else job.world_size
     return Job(
-        **summarize(job).model_dump(),
+        **summarize(job, (await notices.of_jobs(session, [job], now))[job.id]).model_dump(),
         spec=spec,
         stored_spec=None if spec else job.spec.document,
         revision=job.version,
         failure=_failure_of(job),
-        hang=_hang_notice(rows[-1], now) if rows and job.state is JobState.RUNNING else None,
         restored_from=job.restored_from,
         choice=await plan_auto.choice_of(session, job.id),
         **_time_of(job, spec, rows[-1] if rows else None, now),
@@ -143,19 +142,6 @@ def _failure_of(job: JobRow) -> Failure | None:
     except ValidationError as error:
         said = f"the stored failure cannot be read: {error.error_count()} wrong field(s)"
         return Failure(kind="exit", rank=0, node_name="", generation=job.generation, message=said)
-
-
-def _hang_notice(generation: GenerationRow, now: datetime) -> HangNotice | None:
-    suspicion = suspicion_of(generation)
-    if suspicion is None or suspicion.told_at is None:
-        return None
-    return HangNotice(
-        since=datetime.fromtimestamp(suspicion.since, UTC),
-        told_at=datetime.fromtimestamp(suspicion.told_at, UTC),
-        message=quiet.described(suspicion, now.timestamp()),
-        differs=list(suspicion.ranks),
-        ends=suspicion.ends,
-    )
 
 
 def describe_rank(rank: RankRow, node: NodeRow, place: dict[str, int], now: datetime) -> Rank:

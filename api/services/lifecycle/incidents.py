@@ -16,6 +16,7 @@ from paceline.db.models.incidents import IncidentRow
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.repositories import incidents as incident_rows
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 
 #: A node's clock may say anything; what is later than the year 3000 is no time (nor is NaN).
 LATEST_TOLD = 32_503_680_000.0
@@ -83,21 +84,31 @@ async def _fault_within_generation(
     if generation is None:
         return detected_at
     suspicion = suspicion_of(generation) if reason is EndReason.HANG else None
-    told = datetime.fromtimestamp(suspicion.since, UTC) if suspicion is not None else _fault_at(ranks)
-    return min(max(told or detected_at, generation.started_at), detected_at)
+    if suspicion is not None:
+        signs = [datetime.fromtimestamp(suspicion.since, UTC)]
+    else:
+        signs = [*_told_times(ranks), *await _silent_since(session, ranks)]
+    return min(max(min(signs, default=detected_at), generation.started_at), detected_at)
 
 
 def _has_reported(rank: RankRow) -> bool:
     return rank.failure is not None or rank.stall is not None or rank.state in (RankState.EXITED, RankState.LOST)
 
 
-def _fault_at(ranks: Sequence[RankRow]) -> datetime | None:
-    """The earliest time in the reports of ranks: of a rank's own end, of the break of its connection to the one that ended, or of the
-    start of an operation that it could not finish."""
+def _told_times(ranks: Sequence[RankRow]) -> list[datetime]:
+    """The times in the reports of ranks: of a rank's own end, of the break of its connection to the one that ended, or of the start of an
+    operation that it could not finish."""
     times = [report.time for rank in ranks if (report := report_of(rank)) is not None]
     times += [stall.since for rank in ranks if (stall := stall_of(rank)) is not None]
-    told = [moment for moment in times if 0.0 < moment < LATEST_TOLD]
-    return datetime.fromtimestamp(min(told), UTC) if told else None
+    return [datetime.fromtimestamp(moment, UTC) for moment in times if 0.0 < moment < LATEST_TOLD]
+
+
+async def _silent_since(session: AsyncSession, ranks: Sequence[RankRow]) -> list[datetime]:
+    """The time since when nothing shows that the lost ranks were at work: their node was heard of, or a rank of the gang made a later
+    step, which it cannot without them. Empty where no rank is lost."""
+    heartbeats = await node_rows.heartbeats(session, {rank.node_id for rank in ranks if rank.state is RankState.LOST})
+    steps = [rank.progress_at for rank in ranks if rank.progress_at is not None]
+    return [max([min(heartbeats), *steps])] if heartbeats else []
 
 
 async def note_restart(session: AsyncSession, job: JobRow, resumed_step: int, now: datetime) -> None:

@@ -1649,7 +1649,7 @@ export interface components {
              * Hang Seconds
              * @description a rank that works on one step for longer, while others wait for it, counts as hung; default: ten times the measured step time and 30 s. A stopped process or a machine that does not answer is noticed sooner, by measured step times, in any case. A script hangs that has no output and no step on any rank for so long; default: it is never ended, and told of after 5 minutes
              */
-            hang_seconds?: number | null;
+            hang_seconds?: (number | string) | null;
             /**
              * Max Restarts
              * @default 3
@@ -2196,6 +2196,12 @@ export interface components {
              * @description the ETag; send it as If-Match with pause, resume, resize and cancel
              */
             revision: number;
+            /**
+             * Silent Nodes
+             * @description nodes of the job that are not heard of, and not given up as lost yet
+             * @default []
+             */
+            silent_nodes: components["schemas"]["SilentNode"][];
             /** @description null where it is unreadable */
             spec: components["schemas"]["JobSpec"] | null;
             /** Started At */
@@ -2504,6 +2510,8 @@ export interface components {
             ended_at: string | null;
             /** Generation */
             generation: number;
+            /** @description it seems to hang; null: it does not, or that is not known */
+            hang: components["schemas"]["HangNotice"] | null;
             /** Id */
             id: string;
             /** Labels */
@@ -2526,6 +2534,12 @@ export interface components {
             project: string;
             /** Restarts */
             restarts: number;
+            /**
+             * Silent Nodes
+             * @description nodes of the job that are not heard of, and not given up as lost yet
+             * @default []
+             */
+            silent_nodes: components["schemas"]["SilentNode"][];
             /** Started At */
             started_at: string | null;
             state: components["schemas"]["JobState"];
@@ -3679,6 +3693,27 @@ export interface components {
              * @default 0
              */
             weight_decay: number;
+        };
+        /**
+         * SilentNode
+         * @description A node with ranks of the job whose agent has not been heard of for some time. Withdrawn with its next heartbeat.
+         */
+        SilentNode: {
+            /**
+             * Message
+             * @description in words, with its ranks, and what follows
+             */
+            message: string;
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /**
+             * Since
+             * Format: date-time
+             * @description when it was last heard of
+             */
+            since: string;
         };
         /** SlotUse */
         SlotUse: {

@@ -168,6 +168,28 @@ def test_table_shows_nan_and_units_without_colour(paceline: Paceline, coordinato
     assert "12.3 k" in done.stdout
 
 
+def test_the_list_and_the_job_say_what_stands_still(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    """Only `show` told of a hang, and nothing of a silent node."""
+    hang = {
+        "since": "2026-11-20T12:00:00Z",
+        "told_at": "2026-11-20T12:05:00Z",
+        "message": "no output for 5 min",
+        "differs": [1],
+        "ends": False,
+    }
+    silent = {
+        "node_id": "n",
+        "node_name": "b",
+        "since": "2026-11-20T12:00:00Z",
+        "message": "node b (rank 1) has not been heard of for 40 s",
+    }
+    still = job(hang=hang, silent_nodes=[silent])
+    coordinator.on("GET", "/training/jobs", Answer(200, {"items": [still], "next_cursor": None}))
+    assert "running (seems to hang, node b is silent)" in paceline("jobs").stdout
+    coordinator.on("GET", ONE, Answer(200, still))
+    assert re.search(r"silent +node b \(rank 1\) has not been heard of for 40 s", paceline("show", ID).stdout)
+
+
 def test_output_yaml_is_the_servers_document(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", ONE, Answer(200, job(unheard_of="kept")))
     assert yaml.safe_load(paceline("show", ID, "-o", "yaml").stdout) == job(unheard_of="kept")
@@ -223,10 +245,10 @@ def test_plan_is_asked_and_nothing_is_submitted(paceline: Paceline, coordinator:
         "pending": {"code": "full", "text": "2 slots missing"},
     }
     coordinator.on("POST", "/training/plan", Answer(200, answer))
-    done = paceline("plan", "-", stdin=SPEC)
+    done = paceline("plan", "-", "--set", "labels.team=my team", stdin=SPEC)
     assert done.returncode == 0, done.stderr
     assert "2 slots missing" in done.stdout
-    assert "--plan-hash h1" in done.stderr
+    assert "paceline submit - '--set=labels.team=my team' --plan-hash h1" in done.stderr  # what was planned
     assert not coordinator.sent("POST", "/training/jobs")
 
 

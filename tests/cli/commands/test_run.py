@@ -166,6 +166,21 @@ def test_what_needs_a_coordinator_is_refused_where_there_is_none(stranger: Pacel
     assert "paceline up" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--time-limit", "1x"], "time_limit: '1x' does not fit: a time from 1 s to 366 d"),
+        (["--env", "RANK=1"], "environment.variables sets RANK"),
+    ],
+)
+def test_a_private_run_that_will_be_refused_starts_no_coordinator(stranger: Paceline, words: list[str], says: str) -> None:
+    """The refusal came after the whole stack had come up."""
+    done = stranger("run", "--private", *words, "train.py")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "starting a coordinator" not in done.stderr
+
+
 def test_a_coordinator_that_was_named_is_not_replaced_by_a_private_one(stranger: Paceline) -> None:
     done = stranger("run", "--server", "http://127.0.0.1:9", "train.py")
     assert done.returncode == 7

@@ -83,6 +83,17 @@ def test_the_error_names_what_was_bad_and_the_way_out(losses: tuple[float, ...],
     assert str(raised).startswith("the loss of step 41 is ")
 
 
+@pytest.mark.parametrize(("loss", "policy"), [(math.nan, "on_nan"), (9.0, "on_spike")])
+def test_a_run_that_is_rolled_back_says_for_which_loss_and_by_which_policy(loss: float, policy: str) -> None:
+    """Its incident and its events said that it goes back, and not who wanted that."""
+    guard = seasoned()
+    bad = guard.judge(measured(loss), FaultTolerance.model_validate({policy: "roll_back"}), None)
+    assert bad is not None
+    said = str(guard.error(41, bad))
+    assert said.startswith("the loss of step 41 is ")
+    assert said.endswith(f"and skips this update then, as fault_tolerance.{policy}=roll_back asks")
+
+
 def test_a_guard_comes_back_from_a_manifest_to_the_last_bit() -> None:
     guard = LossGuard(LossWatch((0.1, 1 / 3, 2.0**-40), spikes=2, told_spike=7), skipped_updates=3, skips_in_a_row=1)
     assert msgspec.json.decode(msgspec.json.encode(guard), type=LossGuard) == guard

@@ -28,3 +28,18 @@ def test_a_time_limit_is_seconds_or_a_time_with_units(given: object, seconds: in
 def test_any_other_time_limit_is_refused_with_what_would_do(given: object) -> None:
     with pytest.raises(ValidationError, match="does not fit: a time from 1 s to 366 d, as 90s, 1h30m or 2d"):
         JobSpec.model_validate(SCRIPT | {"time_limit": given})
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [(600, 600), (2.5, 2.5), ("10m", 600), ("1h30m", 5400), ("1.5s", 1.5), ("600", 600), (".5e3", 500), (None, None)]
+)
+def test_hang_seconds_may_be_given_with_units_and_are_kept_as_a_number(given: object, seconds: float | None) -> None:
+    """`time_limit` took `10m`, and this did not."""
+    spec = JobSpec.model_validate(SCRIPT | {"fault_tolerance": {"hang_seconds": given}})
+    assert spec.model_dump(mode="json")["fault_tolerance"]["hang_seconds"] == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "10 parsecs", "02:00"])
+def test_any_other_text_of_hang_seconds_is_refused_with_what_would_do(given: str) -> None:
+    with pytest.raises(ValidationError, match="does not fit: a number of seconds, or a time as 90s, 10m or 1h30m"):
+        JobSpec.model_validate(SCRIPT | {"fault_tolerance": {"hang_seconds": given}})

@@ -1,7 +1,7 @@
 import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
-import { failure, job } from "@/testing/fixtures";
+import { failure, job, silentNode } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -35,6 +35,12 @@ describe("the notices of a job", () => {
     expect(notice).toHaveTextContent("The loss of step 61 is NaN");
     expect(notice).toHaveTextContent("The update was skipped.");
     expect(notice).toHaveTextContent("Samples in step 61: 12, 55 and 14 more.");
+  });
+
+  it("says that a node is silent before its ranks are given up", async () => {
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ silent_nodes: [silentNode()] })) });
+    renderApp("/jobs/job1");
+    expect(await screen.findByRole("region", { name: "Silent nodes" })).toHaveTextContent(silentNode().message);
   });
 
   it("shows the causing rank of a failure, its exception and last lines, its victims folded", async () => {

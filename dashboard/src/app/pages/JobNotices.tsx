@@ -4,6 +4,7 @@ import { BadLossNotice } from "@/features/jobs/components/BadLossNotice";
 import { DataRemovedNotice } from "@/features/jobs/components/DataRemovedNotice";
 import { FailurePanel } from "@/features/jobs/components/FailurePanel";
 import { PendingPanel } from "@/features/jobs/components/PendingPanel";
+import { SilentNodesNotice } from "@/features/jobs/components/SilentNodesNotice";
 import { SmallWorldNotice } from "@/features/jobs/components/SmallWorldNotice";
 import { TimeLimitNotice } from "@/features/jobs/components/TimeLimitNotice";
 import { UnreadableNotice } from "@/features/jobs/components/UnreadableNotice";
@@ -32,6 +33,7 @@ export function JobNotices({
     <>
       <DataRemovedNotice job={job} />
       <BadLossNotice job={job} />
+      <SilentNodesNotice job={job} />
       <HangNotice job={job} onStacks={onStacks} />
       <TimeLimitNotice job={job} />
       {failure && (

@@ -1,7 +1,7 @@
-import { screen, waitFor } from "@testing-library/react";
+import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
-import { jobSummary, page } from "@/testing/fixtures";
+import { hang, jobSummary, page, silentNode } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -33,6 +33,14 @@ describe("the jobs list", () => {
     for (const text of ["running", "134 / 400", "33%", "2.5", "12.4k tok/s", "1 min 15 s"])
       expect(row).toHaveTextContent(text);
     expect(screen.getByRole("progressbar", { name: "Progress of gpt-stdlib" })).toHaveAttribute("aria-valuenow", "33");
+  });
+
+  it("marks jobs that seem to hang, and those with a silent node", async () => {
+    mockApi({ [`GET ${LIST}`]: () => ok(page([jobSummary({ hang: hang(), silent_nodes: [silentNode()] })])) });
+    renderApp("/jobs");
+    const row = (await screen.findByRole("link", { name: "gpt-stdlib" })).closest("tr")!;
+    expect(within(row).getByText("Seems to hang")).toHaveAttribute("title", hang().message);
+    expect(within(row).getByText("Node node-b is silent")).toHaveAttribute("title", silentNode().message);
   });
 
   it("turns pages by cursor and starts anew when the order changes", async () => {

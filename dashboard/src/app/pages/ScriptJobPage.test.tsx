@@ -4,7 +4,7 @@ import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import { MISSING } from "@/lib/format";
 import type { Job } from "@/lib/types";
-import { job, metrics } from "@/testing/fixtures";
+import { hang, job, metrics } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -146,13 +146,6 @@ describe("the page of a script", () => {
   });
 
   it("tells of a job that seems to hang, and takes its stacks, once, when asked", async () => {
-    const hang = {
-      since: "2026-11-24T06:00:00Z",
-      told_at: "2026-11-24T06:05:00Z",
-      message: "no output and no step of any rank for 5 min: rank 1 is at f.py:24",
-      differs: [1],
-      ends: false,
-    };
     const frames = [
       { function: "step", file: "f.py", line: 24, own: true },
       { function: "<module>", file: "f.py", line: 60, own: true },
@@ -163,14 +156,14 @@ describe("the page of a script", () => {
       state: "running",
       differs: true,
       summary: "is at f.py:24",
-      taken_at: hang.told_at,
+      taken_at: hang().told_at,
       cores: 0.99,
       gpu_percent: null,
       error: "",
       processes: [{ pid: 7, command: "python f.py", threads: [{ name: "MainThread", frames }], error: "" }],
     };
     const seen = mockApi({
-      "GET /api/v1/training/jobs/job1": () => ok(job({ hang })),
+      "GET /api/v1/training/jobs/job1": () => ok(job({ hang: hang() })),
       "GET /api/v1/training/jobs/job1/stacks": () =>
         ok({
           job_id: "job1",

@@ -107,6 +107,16 @@ function JobRow({ job, now, picked, full, onPick }: RowProps) {
             {job.pending.text}
           </div>
         )}
+        {job.hang && (
+          <div className={classes.reason} title={job.hang.message}>
+            Seems to hang
+          </div>
+        )}
+        {(job.silent_nodes ?? []).map((node) => (
+          <div key={node.node_id} className={classes.reason} title={node.message}>
+            Node {node.node_name} is silent
+          </div>
+        ))}
         {job.state === "failed" && job.end_reason && (
           <div className={classes.under}>{job.end_reason.replaceAll("_", " ")}</div>
         )}

@@ -119,7 +119,7 @@ function labelOf(name: string): string {
 
 /** Where a number or a word may stand, digits alone are the number. */
 function amountOf(text: string, options: readonly Schema[]): string | number | undefined {
-  const takesNumbers = options.some(({ type }) => type === "integer");
+  const takesNumbers = options.some(({ type }) => type === "integer" || type === "number");
   return takesNumbers && /^[0-9]+$/.test(text) ? Number(text) : text || undefined;
 }
 
