@@ -22,6 +22,7 @@ from paceline.training.models.gpt import stages as gpt_stages
 from paceline.training.models.hf import model as hf
 from paceline.training.models.hf import shard as hf_shard
 from paceline.training.optim.optimizers import build_optimizer
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import Cifar10, GptModel, HfModel, Model
 from paceline.training.state import TrainState, rebuild_optimizer
@@ -76,6 +77,6 @@ def train(spec: JobSpec, group: Group) -> None:
     coordinates = Coordinates(spec.parallelism.degrees(group.world_size), group.rank)
     steps_from = make_ready(spec, state, group, coordinates)
     rebuild_optimizer(state, spec)
-    step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
+    step_runner = steps_from(spec, first_assignment(derived.micro_batches(spec), coordinates, None))
     for _ in range(STEPS):
         step_runner.run(NOTHING_WANTED)

@@ -13,7 +13,8 @@ from paceline.training.models.hf import shape as hf
 from paceline.training.models.mlp import shape as mlp
 from paceline.training.models.resnet import shape as resnet
 from paceline.training.planning.sizes import CLASSIFICATION_SHAPES
-from paceline.training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
+from paceline.training.spec import derived
+from paceline.training.spec.workload import BuiltinWorkload, Data, GptModel, HfModel, MlpModel, Model, ResnetModel
 
 if TYPE_CHECKING:
     from paceline.training.spec.job import JobSpec  # which asks this module what a pipeline can be made of
@@ -44,7 +45,10 @@ def memory_of(spec: JobSpec, kernels: Kernels, ranks: int | None = None) -> Rank
 
 def known_shape(spec: JobSpec, numbers: Numbers) -> ModelShape | None:
     """Return the model's shape; None for a user's own model or script, and for some of transformers (`hf/shape.py`)."""
-    return shape_of(spec.model, spec.data, numbers) if spec.model is not None else None
+    match spec.workload:
+        case BuiltinWorkload(model, data):
+            return shape_of(model, data, numbers)
+    return None
 
 
 def stage_costs(spec: JobSpec) -> list[float] | None:
@@ -67,9 +71,9 @@ def setup_of(spec: JobSpec, ranks: int | None = None) -> Setup:
         degrees=spec.parallelism.degrees(ranks or spec.world_size),
         optimizer=spec.optimizer.kind,
         precision=spec.precision,
-        micro_batch_size=spec.micro_batch_size,
-        micro_batches=spec.micro_batches,
-        reproducible=spec.is_reproducible,
+        micro_batch_size=derived.micro_batch_size(spec),
+        micro_batches=derived.micro_batches(spec),
+        reproducible=derived.is_reproducible(spec),
         activation_checkpointing=spec.parallelism.activation_checkpointing,
         reshard_after_forward=spec.parallelism.reshard_after_forward,
         cpu_offload=spec.parallelism.cpu_offload,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paceline.training.planning.hf_sizes import hf_sizes
 from paceline.training.planning.sizes import CLASSIFICATION_SHAPES, gpt_parameters, mlp_parameters
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
+from paceline.training.spec.workload import BuiltinWorkload, Data, GptModel, HfModel, MlpModel, Model, ResnetModel
 
 #: CIFAR's images; each later stage has half the height and width.
 _IMAGE = 32
@@ -28,7 +28,10 @@ class ModelFlops:
 
 def model_flops(spec: JobSpec) -> ModelFlops | None:
     """Return the model's arithmetic; None for a user's own model or script, and for some of transformers (`hf_sizes.py`)."""
-    return flops_of(spec.model, spec.data) if spec.model is not None else None
+    match spec.workload:
+        case BuiltinWorkload(model, data):
+            return flops_of(model, data)
+    return None
 
 
 def flops_of(model: Model, data: Data | None) -> ModelFlops | None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
 from paceline.parallelism.pipelines.schedules import SCHEDULES
+from paceline.training.spec import derived
 from paceline.training.spec.bad_loss import NEED_A_TRAINER
-from paceline.training.spec.strategy import why_model_is_not_cut
+from paceline.training.spec.strategy import Parallelism, why_model_is_not_cut
+from paceline.training.spec.workload import ScriptWorkload
 
 if TYPE_CHECKING:
     from paceline.training.spec.job import JobSpec
@@ -19,7 +21,7 @@ MOST_MICRO_BATCHES = 1 << 16
 
 def why_not_together(spec: JobSpec) -> str | None:
     """The first reason; None: nothing is in the way."""
-    if spec.script is not None:
+    if isinstance(spec.workload, ScriptWorkload):
         own = why_not_with_a_script(spec)
     else:
         own = why_hang_never_comes(spec) or why_model_is_not_cut(spec.model, spec.parallelism)
@@ -27,6 +29,8 @@ def why_not_together(spec: JobSpec) -> str | None:
 
 
 def why_not_with_a_script(spec: JobSpec) -> str | None:
+    if spec.parallelism not in (Parallelism(), Parallelism(strategy="single")):
+        return "a script arranges its ranks by itself: leave parallelism out, or use model or entrypoint"
     if spec.reproducible:
         return "reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint"
     if spec.compile:
@@ -119,10 +123,35 @@ def why_not_these_weights(spec: JobSpec) -> str | None:
 
 def too_many_micro_batches(spec: JobSpec) -> str | None:
     """Return why the global batch makes too many micro-batches, with the way out, or None. The spec's axes must fit its world."""
-    if spec.training is None or spec.micro_batches <= MOST_MICRO_BATCHES:
+    if isinstance(spec.workload, ScriptWorkload) or derived.micro_batches(spec) <= MOST_MICRO_BATCHES:
         return None
-    total, enough = spec.training.global_batch_size, -(-spec.training.global_batch_size // MOST_MICRO_BATCHES)
+    enough = -(-spec.workload.training.global_batch_size // MOST_MICRO_BATCHES)
     return (
-        f"global_batch_size={total} in micro-batches of {spec.micro_batch_size} makes {spec.micro_batches}; at most {MOST_MICRO_BATCHES} are dealt "
-        f"out: use micro_batch_size={enough} or more (a batch is counted in samples, not in tokens)"
+        f"{micro_batches_in_words(spec)}; at most {MOST_MICRO_BATCHES} are dealt out: use micro_batch_size={enough} or more (a batch is counted in "
+        "samples, not in tokens)"
     )
+
+
+def too_few_micro_batches(spec: JobSpec, ranks: int) -> str | None:
+    """Return why this many ranks, which fit the axes, are too many: each data rank needs a micro-batch of its own. None if they are not.
+
+    A script shares its work out by itself.
+    """
+    if isinstance(spec.workload, ScriptWorkload):
+        return None
+    data_ranks = derived.data_ranks(spec, ranks)
+    if derived.micro_batches(spec) >= data_ranks:
+        return None
+    return f"{micro_batches_in_words(spec)}, fewer than {data_ranks} {'ranks' if data_ranks == ranks else 'data ranks'}"
+
+
+def enough_micro_batches(spec: JobSpec) -> str:
+    """Return what to change so that every data rank of the largest world has a micro-batch."""
+    total, most = derived.training_of(spec).global_batch_size, derived.data_ranks(spec, spec.resources.most_ranks)
+    return f"use micro_batch_size={total // most}" if total >= most else f"use global_batch_size={most} or more"
+
+
+def micro_batches_in_words(spec: JobSpec) -> str:
+    """Describe the division of a global batch, as in "global_batch_size=8 in micro-batches of 2 makes 4"."""
+    total = derived.training_of(spec).global_batch_size
+    return f"global_batch_size={total} in micro-batches of {derived.micro_batch_size(spec)} makes {derived.micro_batches(spec)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,9 @@ from paceline.training.models.mlp import presets as mlp_presets
 from paceline.training.models.resnet import presets as resnet_presets
 from paceline.training.spec.configuration import why_not_a_configuration
 from paceline.training.spec.parts import MOST_STEPS, Fraction, Part, Path, Real, Text, Whole, inconsistent
+from paceline.training.spec.script import Script
 from paceline.training.spec.spelling import Spelling
+from paceline.training.spec.training import TrainingLength
 
 Sha256 = Annotated[
     str,
@@ -203,3 +206,53 @@ class Schedule(Part):
     kind: Literal["constant", "cosine"] = "cosine"
     warmup_steps: Whole = Field(0, ge=0, le=MOST_STEPS)
     min_ratio: Real = Field(0.1, ge=0.0, le=1.0)
+
+
+@dataclass(frozen=True)
+class BuiltinWorkload:
+    """A model and data that come with Paceline."""
+
+    model: Model
+    data: Data
+    training: TrainingLength
+
+
+@dataclass(frozen=True)
+class EntrypointWorkload:
+    """A model and data of the user's own, which `entrypoint` returns as a `paceline.Task`."""
+
+    entrypoint: str
+    training: TrainingLength
+
+
+@dataclass(frozen=True)
+class ScriptWorkload:
+    """A program of the user's own, which trains by itself."""
+
+    script: Script
+
+
+Workload = BuiltinWorkload | EntrypointWorkload | ScriptWorkload
+
+
+def workload_of(
+    model: Model | None, data: Data | None, entrypoint: str | None, script: Script | None, training: TrainingLength | None
+) -> Workload:
+    """Return the workload that these fields of a job spec make. Raises PydanticCustomError where they make none, or more than one."""
+    choices = {"model": model, "entrypoint": entrypoint, "script": script}
+    given = [name for name, choice in choices.items() if choice is not None]
+    if len(given) != 1:
+        raise inconsistent("give exactly one of model (with data), entrypoint and script; got {given}", given=", ".join(given) or "none")
+    if (model is None) != (data is None):
+        raise inconsistent("model and data belong together: give both or neither")
+    if script is not None:
+        if training is not None:
+            raise inconsistent("leave training out: the script decides")
+        return ScriptWorkload(script)
+    if training is None:
+        raise inconsistent("training is required: give steps or epochs")
+    if entrypoint is not None:
+        return EntrypointWorkload(entrypoint, training)
+    assert model is not None  # the choice that is left, and its data
+    assert data is not None
+    return BuiltinWorkload(model, data, training)

@@ -26,6 +26,7 @@ from paceline.training.link import Broken, World
 from paceline.training.saving import checkpoint, export, weights
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state, rebuild_optimizer
 from paceline.training.steps.step import LocalStepRunner
@@ -224,7 +225,9 @@ def first_loss_with(folder: Path, cache: Path) -> float:
     spec = JobSpec.model_validate(tiny_gpt(dropout=0.0) | {"parallelism": {"strategy": "single"}, "reproducible": False})
     state = new_state(spec, torch.device("cpu"), cache)
     state.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-    step_runner = LocalStepRunner(spec, state, SoloGroup(), SingleProcess(state.model), Coordinates(), assign_evenly(spec.micro_batches, 1))
+    step_runner = LocalStepRunner(
+        spec, state, SoloGroup(), SingleProcess(state.model), Coordinates(), assign_evenly(derived.micro_batches(spec), 1)
+    )
     return step_runner.run(NothingAsked()).loss
 
 
