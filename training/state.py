@@ -27,8 +27,8 @@ from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import UNSCALED, Unscaled, loss_scale_for
 from paceline.training.optim.optimizers import build_optimizer
+from paceline.training.schema.checkpoint import CheckpointPolicy
 from paceline.training.spec import derived
-from paceline.training.spec.checkpoint import CheckpointPolicy
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import BuiltinWorkload, EntrypointWorkload, ScriptWorkload
 from paceline.training.task import Task

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from paceline.db.models.nodes import NodeRow
+from paceline.training.schema.script import Script
 from paceline.training.spec.clashes import why_ours_wins, why_yours_wins
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.script import Script
 from paceline.training.spec.workload import EntrypointWorkload, ScriptWorkload
 
 #: How many looks may be stuck in file systems that do not answer.

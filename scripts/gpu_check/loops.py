@@ -14,9 +14,9 @@ from paceline.parallelism.precision import autocast
 from paceline.training.builtin import next_token_loss
 from paceline.training.link import World
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
 from paceline.training.task import Dataset
 from scripts.bench.parallel.ours import Built, build
 from scripts.bench.parallel.turns import Loop

@@ -16,11 +16,11 @@ from paceline.parallelism.model_shape import CPU as CPU_KERNELS
 from paceline.parallelism.model_shape import CUDA as CUDA_KERNELS
 from paceline.parallelism.planning.memory import RankMemory
 from paceline.training.link import World
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.planning.estimates import memory_of
 from paceline.training.planning.flops import model_flops
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
 from paceline.training.task import Dataset
 from scripts.bench.parallel.turns import Loop, in_turns
 from scripts.gpu_check import loops

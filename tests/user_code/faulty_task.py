@@ -30,12 +30,12 @@ from paceline.distributed.process_group import WorldGroup
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.builtin import next_token_loss
 from paceline.training.data.sampler import Portions, Sampler
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.model import build
 from paceline.training.models.gpt.stages import units
 from paceline.training.saving import manifest, uncommitted
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
 from paceline.training.task import Batch, Loss, Task
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from paceline.parallelism.plan import AXES
 from paceline.parallelism.planning.auto import Choice, PlanRequest, Supported, choose
 from paceline.parallelism.planning.memory import Checkpointing, Setup
 from paceline.parallelism.planning.step_time import Machines
-from paceline.training.planning.estimates import known_shape
 from paceline.training.spec import derived
+from paceline.training.spec.derived import known_shape
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import BuiltinWorkload
 

@@ -21,8 +21,8 @@ from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.planning.flops import model_flops
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.profiling import Profiling
+from paceline.training.schema.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, what_is_bad, what_is_done
 from paceline.training.spec import derived
-from paceline.training.spec.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, what_is_bad, what_is_done
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport
 from paceline.training.task import Task

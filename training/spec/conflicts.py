@@ -6,10 +6,16 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
+from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.pipelines.schedules import SCHEDULES
+from paceline.training.models.gpt import limits as gpt
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.models.hf import limits as hf
+from paceline.training.models.hf.config import HfModel
+from paceline.training.models.hf.shape import FAMILIES
+from paceline.training.schema.bad_loss import NEED_A_TRAINER
+from paceline.training.schema.parallelism import Parallelism
 from paceline.training.spec import derived
-from paceline.training.spec.bad_loss import NEED_A_TRAINER
-from paceline.training.spec.strategy import Parallelism, why_model_is_not_cut
 from paceline.training.spec.workload import ScriptWorkload
 
 if TYPE_CHECKING:
@@ -24,7 +30,7 @@ def why_not_together(spec: JobSpec) -> str | None:
     if isinstance(spec.workload, ScriptWorkload):
         own = why_not_with_a_script(spec)
     else:
-        own = why_hang_never_comes(spec) or why_model_is_not_cut(spec.model, spec.parallelism)
+        own = why_hang_never_comes(spec) or why_model_is_not_cut(spec)
     return own or why_not_rolled_back(spec) or why_not_reproducible(spec) or why_not_compiled(spec) or why_not_these_weights(spec)
 
 
@@ -155,3 +161,34 @@ def micro_batches_in_words(spec: JobSpec) -> str:
     """Describe the division of a global batch, as in "global_batch_size=8 in micro-batches of 2 makes 4"."""
     total = derived.training_of(spec).global_batch_size
     return f"global_batch_size={total} in micro-batches of {derived.micro_batch_size(spec)} makes {derived.micro_batches(spec)}"
+
+
+def why_model_is_not_cut(spec: JobSpec) -> str | None:
+    """Return why the model cannot be sharded over tensor and context, with the way out; None if it can, or if only a rank can tell."""
+    model, tensor, context = spec.model, spec.parallelism.tensor, spec.parallelism.context
+    if isinstance(model, GptModel):
+        return gpt.why_not_cut(model, tensor=tensor, context=context)
+    if tensor * context == 1:
+        return None
+    if isinstance(model, HfModel) and context == 1:
+        return hf.why_not_cut(model.config, tensor) if model.config is not None else None
+    if isinstance(model, HfModel):
+        return f"context={context} is for model gpt; models of transformers attend to whole sequences: leave it at 1"
+    whose = f"model {model.kind}" if model else "an entrypoint's model"
+    return (
+        f"{spec.parallelism.spoken_cut} is for models gpt and hf, which say how they are cut; {whose} does not: leave both at 1, "
+        "or use fsdp for its size"
+    )
+
+
+def why_not_auto(spec: JobSpec) -> str | None:
+    """Return why the plan, or the micro-batch size, cannot be left to Paceline, with the way out, or None."""
+    if spec.parallelism.is_auto and derived.known_shape(spec, Numbers()) is None:
+        whose = "this model of transformers" if spec.model else "an entrypoint's"
+        return (
+            f"strategy auto goes by what a model will need, which is known of gpt, mlp, resnet and, by their model.config, {', '.join(FAMILIES)} with "
+            f"their usual attention, not of {whose}; use ddp or fsdp"
+        )
+    if derived.searches_micro_batch(spec) and spec.parallelism.pipeline != 1:
+        return "micro_batch_size=auto tries steps of whole models, not of a pipeline's stages; give a number, or leave it out"
+    return None

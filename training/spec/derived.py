@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paceline.training.spec.training import TrainingLength
-from paceline.training.spec.workload import ScriptWorkload
+from paceline.parallelism.model_shape import ModelShape, Numbers
+from paceline.training.models.catalog import shape_of
+from paceline.training.schema.training import TrainingLength
+from paceline.training.spec.workload import BuiltinWorkload, ScriptWorkload
 
 if TYPE_CHECKING:
     from paceline.training.spec.job import JobSpec  # whose validators ask this module
@@ -111,3 +113,11 @@ def micro_batches(spec: JobSpec) -> int:
 def data_ranks(spec: JobSpec, ranks: int) -> int:
     """Return how many of `ranks` ranks get micro-batches of their own. Raises WorldSizeMismatchError."""
     return spec.parallelism.degrees(ranks).data
+
+
+def known_shape(spec: JobSpec, numbers: Numbers) -> ModelShape | None:
+    """Return the model's shape; None for a user's own model or script, and for some of transformers (`hf/shape.py`)."""
+    match spec.workload:
+        case BuiltinWorkload(model, data):
+            return shape_of(model, data, numbers)
+    return None

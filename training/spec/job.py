@@ -10,32 +10,30 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from paceline.training.models.catalog import MODEL_DATA, Model
+from paceline.training.schema.amounts import TimeLimit
+from paceline.training.schema.checkpoint import CheckpointPolicy
+from paceline.training.schema.data import Data
+from paceline.training.schema.environment import Environment
+from paceline.training.schema.fault_tolerance import FaultTolerance
+from paceline.training.schema.optimizer import AdamW, Optimizer, Schedule
+from paceline.training.schema.parallelism import Parallelism
+from paceline.training.schema.parts import Part, Path, Text, Whole, at_most, inconsistent
+from paceline.training.schema.profile_window import ProfileWindow, require_traceable
+from paceline.training.schema.resources import Resources
+from paceline.training.schema.script import Script
+from paceline.training.schema.spelling import Spelling
+from paceline.training.schema.training import TrainingLength
 from paceline.training.spec import derived
-from paceline.training.spec.amounts import TimeLimit
-from paceline.training.spec.checkpoint import CheckpointPolicy
-from paceline.training.spec.conflicts import enough_micro_batches, too_few_micro_batches, too_many_micro_batches, why_not_together
-from paceline.training.spec.environment import Environment
-from paceline.training.spec.fault_tolerance import FaultTolerance
-from paceline.training.spec.parts import Part, Path, Text, Whole, at_most, inconsistent
-from paceline.training.spec.profile_window import ProfileWindow, require_traceable
-from paceline.training.spec.resources import Resources
-from paceline.training.spec.script import Script
-from paceline.training.spec.spelling import Spelling
-from paceline.training.spec.staging import why_not_in_stages
-from paceline.training.spec.strategy import Parallelism, why_not_auto
-from paceline.training.spec.training import TrainingLength
-from paceline.training.spec.workload import (
-    MODEL_DATA,
-    AdamW,
-    BuiltinWorkload,
-    Data,
-    Model,
-    Optimizer,
-    Schedule,
-    ScriptWorkload,
-    Workload,
-    workload_of,
+from paceline.training.spec.conflicts import (
+    enough_micro_batches,
+    too_few_micro_batches,
+    too_many_micro_batches,
+    why_not_auto,
+    why_not_together,
 )
+from paceline.training.spec.staging import why_not_in_stages
+from paceline.training.spec.workload import BuiltinWorkload, ScriptWorkload, Workload, workload_of
 
 SPEC_VERSION: Literal[1] = 1
 
@@ -148,7 +146,7 @@ class JobSpec(Part):
 
     @model_validator(mode="after")
     def check_auto_inputs(self) -> JobSpec:
-        if reason := why_not_auto(self.model, self.parallelism, searches=derived.searches_micro_batch(self)):
+        if reason := why_not_auto(self):
             raise inconsistent("{reason}", reason=reason)
         return self
 

@@ -27,8 +27,8 @@ from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.parallelism.model_shape import Kernels
+from paceline.training.models.catalog import parameter_count
 from paceline.training.planning.estimates import Estimates, estimates_of, setup_of
-from paceline.training.planning.sizes import parameter_count
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.workload import BuiltinWorkload, ScriptWorkload
@@ -104,7 +104,7 @@ def _shares_are_known(spec: JobSpec) -> bool:
 
 def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
     spec = resolved.spec
-    shares = _shares_are_known(spec)
+    micro_batches = derived.micro_batches(spec) if _shares_are_known(spec) else None
     placed = {each.node_id for each in verdict.placement or ()}
     memory = shown(estimates, spec, kernels_of(nodes)) if estimates else None
     return Plan(
@@ -114,11 +114,9 @@ def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequenc
         world_size=spec.world_size,
         strategy=strategy_of(spec, spec.world_size),
         global_batch_size=spec.training.global_batch_size if spec.training else None,
-        micro_batch_size=derived.micro_batch_size(spec) if shares else None,
-        micro_batches=derived.micro_batches(spec) if shares else None,
-        gradient_accumulation_steps=spec.parallelism.degrees(spec.world_size).max_per_data_rank(derived.micro_batches(spec))
-        if shares
-        else None,
+        micro_batch_size=derived.micro_batch_size(spec) if micro_batches else None,
+        micro_batches=micro_batches,
+        gradient_accumulation_steps=spec.parallelism.degrees(spec.world_size).max_per_data_rank(micro_batches) if micro_batches else None,
         reproducible=derived.is_reproducible(spec),
         parameter_count=_parameters(spec),
         stages=_stages(spec, estimates),

@@ -25,10 +25,10 @@ from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.training.link import FailureReport, Outcome, Stalled
 from paceline.training.reporting.telltales import first_line
+from paceline.training.schema.parallelism import REPLICAS
+from paceline.training.schema.script import grace_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.script import grace_of
-from paceline.training.spec.strategy import REPLICAS
 from paceline.training.spec.workload import ScriptWorkload
 
 #: A rank that ends sooner than this after it got a place, and before it has taken so many steps there, did not work there.

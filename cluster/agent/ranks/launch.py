@@ -18,8 +18,8 @@ from paceline.cluster.protocol import Desired
 from paceline.distributed.env import LOG_FOLDER, RANK_FOLDER, ScriptLaunch, path_with_commands_of, rank_environment, script_environment
 from paceline.monitoring.files import write_durably
 from paceline.training.link import RankFolder, RankOrder, World
+from paceline.training.schema.script import Script
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.script import Script
 from paceline.training.warm_start import acts_at_start
 
 

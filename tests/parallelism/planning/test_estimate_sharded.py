@@ -15,12 +15,13 @@ from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.memory import memory
 from paceline.training.builtin import next_token_loss
 from paceline.training.link import World
+from paceline.training.models.catalog import shape_of
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.optim.optimizers import build_optimizer
-from paceline.training.planning.estimates import setup_of, shape_of
+from paceline.training.planning.estimates import setup_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
 from tests.allocations import STEPS, Noise, peak_bytes
 from tests.ranks import run_ranks
 

@@ -129,7 +129,7 @@ def test_transformers_read_what_was_exported_from_their_model(tmp_path: Path) ->
     """And their own files start a job: the names are theirs."""
     transformers = pytest.importorskip("transformers")
     from paceline.training.models.hf import model as hf
-    from paceline.training.spec.workload import HfModel
+    from paceline.training.models.hf.config import HfModel
 
     config = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config |= {"vocab_size": 256, "tie_word_embeddings": True}

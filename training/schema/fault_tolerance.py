@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from paceline.training.spec.bad_loss import OnNan, OnSpike
-from paceline.training.spec.parts import Part, Real, Whole, inconsistent
+from paceline.training.schema.bad_loss import OnNan, OnSpike
+from paceline.training.schema.parts import Part, Real, Whole, inconsistent
 
 #: Of `hang_seconds`: a garbage collection or a crowded machine takes less.
 LEAST_HANG_SECONDS = 1

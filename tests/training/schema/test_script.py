@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from paceline.training.schema.script import Script
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.script import Script
 from paceline.training.spec.text import load
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import FailFast, Field
 
-from paceline.training.spec.parts import MOST_STEPS as MOST_STEPS_OF_A_JOB
-from paceline.training.spec.parts import Part, Whole, inconsistent
+from paceline.training.schema.parts import MOST_STEPS as MOST_STEPS_OF_A_JOB
+from paceline.training.schema.parts import Part, Whole, inconsistent
 
 #: A trace of a large model has 10 to 100 MB a step before it is compressed.
 MOST_STEPS = 20

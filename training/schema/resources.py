@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from paceline.training.spec.amounts import Bytes
-from paceline.training.spec.parts import Part, Whole, inconsistent
+from paceline.training.schema.amounts import Bytes
+from paceline.training.schema.parts import Part, Whole, inconsistent
 
 MOST_NODES = 4096
 

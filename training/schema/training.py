@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from paceline.training.spec.amounts import CountOrAuto
-from paceline.training.spec.parts import MOST_EPOCHS, MOST_SAMPLES, Part, PositiveInt, Real, Whole, inconsistent
+from paceline.training.schema.amounts import CountOrAuto
+from paceline.training.schema.parts import MOST_EPOCHS, MOST_SAMPLES, Part, PositiveInt, Real, Whole, inconsistent
 
 
 class TrainingLength(Part):

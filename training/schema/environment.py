@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from paceline.training.spec.parts import Part, Path, at_most, inconsistent
-from paceline.training.spec.script import Argument
-from paceline.training.spec.spelling import Spelling
+from paceline.training.schema.parts import Part, Path, at_most, inconsistent
+from paceline.training.schema.script import Argument
+from paceline.training.schema.spelling import Spelling
 
 VariableName = Annotated[str, Spelling(r"^[A-Za-z_][A-Za-z0-9_]*$", "letters, digits and '_', first no digit", "NCCL_DEBUG")]
 

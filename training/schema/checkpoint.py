@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from paceline.training.spec.parts import Part, Path, PositiveInt, Text, Whole, inconsistent
+from paceline.training.schema.parts import Part, Path, PositiveInt, Text, Whole, inconsistent
 
 
 class CheckpointPolicy(Part):
