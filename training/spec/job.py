@@ -106,7 +106,7 @@ class JobSpec(Part):
 
     @property
     def workload(self) -> Workload:
-        """What the job runs: the fields `model`, `data`, `entrypoint`, `script` and `training`, of which each kind of job has its own."""
+        """Return what the job runs, with those of `model`, `data`, `entrypoint`, `script` and `training` that belong to it."""
         return workload_of(self.model, self.data, self.entrypoint, self.script, self.training)
 
     @model_validator(mode="after")
