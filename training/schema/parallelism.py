@@ -1,4 +1,4 @@
-"""How a job's world is cut: its strategy and the sizes of the mesh's axes. Pure pydantic, no torch."""
+"""The `parallelism` section: how a job's world is cut, by its strategy and the sizes of the mesh's axes. Pure pydantic, no torch."""
 
 from __future__ import annotations
 

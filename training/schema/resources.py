@@ -1,4 +1,4 @@
-"""The slots of a job: how many nodes, how many ranks on each, and how far both may change. Pure pydantic."""
+"""The `resources` section: the slots of a job, how many nodes, how many ranks on each, and how far both may change. Pure pydantic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script of a job: a program that its user brings, started once for each rank with torchrun's variables. Pure."""
+"""The `script` section: a program that its user brings, started once for each rank with torchrun's variables. Pure."""
 
 from __future__ import annotations
 

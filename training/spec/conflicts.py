@@ -15,6 +15,7 @@ from paceline.training.models.hf.config import HfModel
 from paceline.training.models.hf.shape import FAMILIES
 from paceline.training.schema.bad_loss import NEED_A_TRAINER
 from paceline.training.schema.parallelism import Parallelism
+from paceline.training.schema.profile_window import beyond_world
 from paceline.training.spec import derived
 from paceline.training.spec.workload import ScriptWorkload
 
@@ -31,7 +32,14 @@ def why_not_together(spec: JobSpec) -> str | None:
         own = why_not_with_a_script(spec)
     else:
         own = why_hang_never_comes(spec) or why_model_is_not_cut(spec)
-    return own or why_not_rolled_back(spec) or why_not_reproducible(spec) or why_not_compiled(spec) or why_not_these_weights(spec)
+    return (
+        own
+        or why_not_rolled_back(spec)
+        or why_not_reproducible(spec)
+        or why_not_compiled(spec)
+        or why_not_these_weights(spec)
+        or why_not_traced(spec)
+    )
 
 
 def why_not_with_a_script(spec: JobSpec) -> str | None:
@@ -47,6 +55,8 @@ def why_not_with_a_script(spec: JobSpec) -> str | None:
                 f"fault_tolerance.{name}={policy} needs Paceline's trainer, which asks before it updates: use stop or warn for script, or use an "
                 "entrypoint or a model"
             )
+    if spec.profile is not None:
+        return "profile needs Paceline's trainer, which knows where a step begins: leave it out for script"
     if spec.initial_weights is not None:
         return f"initial_weights={spec.initial_weights} needs Paceline's trainer: leave it out for script, which loads them itself"
     return None
@@ -125,6 +135,13 @@ def why_not_these_weights(spec: JobSpec) -> str | None:
     if model is not None and model.kind == "hf" and model.path is not None:
         return f"initial_weights={path} and model.path={model.path}: give one of them"
     return None
+
+
+def why_not_traced(spec: JobSpec) -> str | None:
+    most_ranks = spec.resources.most_ranks
+    if spec.profile is None or not (beyond := beyond_world(spec.profile.ranks, most_ranks)):
+        return None
+    return f"profile.ranks names {beyond}, but ranks go from 0 to {most_ranks - 1}"
 
 
 def too_many_micro_batches(spec: JobSpec) -> str | None:

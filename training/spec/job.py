@@ -19,7 +19,7 @@ from paceline.training.schema.fault_tolerance import FaultTolerance
 from paceline.training.schema.optimizer import AdamW, Optimizer, Schedule
 from paceline.training.schema.parallelism import Parallelism
 from paceline.training.schema.parts import Part, Path, Text, Whole, at_most, inconsistent
-from paceline.training.schema.profile_window import ProfileWindow, require_traceable
+from paceline.training.schema.profile_window import ProfileWindow
 from paceline.training.schema.resources import Resources
 from paceline.training.schema.script import Script
 from paceline.training.schema.spelling import Spelling
@@ -33,7 +33,7 @@ from paceline.training.spec.conflicts import (
     why_not_together,
 )
 from paceline.training.spec.staging import why_not_in_stages
-from paceline.training.spec.workload import BuiltinWorkload, ScriptWorkload, Workload, workload_of
+from paceline.training.spec.workload import BuiltinWorkload, Workload, workload_of
 
 SPEC_VERSION: Literal[1] = 1
 
@@ -137,11 +137,6 @@ class JobSpec(Part):
         if way_out is not None and self.fault_tolerance.spares:
             spares = self.fault_tolerance.spares
             raise inconsistent("fault_tolerance.spares={spares} is for jobs that close up: {way_out}", spares=spares, way_out=way_out)
-        return self
-
-    @model_validator(mode="after")
-    def check_profile(self) -> JobSpec:
-        require_traceable(self.profile, script=isinstance(self.workload, ScriptWorkload), most_ranks=self.resources.most_ranks)
         return self
 
     @model_validator(mode="after")
