@@ -16,14 +16,18 @@ from paceline.training.build import make_ready
 from paceline.training.builtin import classification_loss, classifier, next_token_loss
 from paceline.training.data.feed import open_feed
 from paceline.training.elastic import first_assignment
+from paceline.training.models.catalog import Model
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt import shard as gpt_shard
 from paceline.training.models.gpt import stages as gpt_stages
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.hf import model as hf
 from paceline.training.models.hf import shard as hf_shard
+from paceline.training.models.hf.config import HfModel
 from paceline.training.optim.optimizers import build_optimizer
+from paceline.training.schema.data import Cifar10
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import Cifar10, GptModel, HfModel, Model
 from paceline.training.state import TrainState, rebuild_optimizer
 from paceline.training.task import Batch, Task
 
@@ -76,6 +80,6 @@ def train(spec: JobSpec, group: Group) -> None:
     coordinates = Coordinates(spec.parallelism.degrees(group.world_size), group.rank)
     steps_from = make_ready(spec, state, group, coordinates)
     rebuild_optimizer(state, spec)
-    step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
+    step_runner = steps_from(spec, first_assignment(derived.micro_batches(spec), coordinates, None))
     for _ in range(STEPS):
         step_runner.run(NOTHING_WANTED)

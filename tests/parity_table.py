@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.parallelism.plan import Degrees
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 
 PUBLISHED = Path(__file__).parents[1] / "parallelism" / "parity.md"
@@ -74,7 +75,7 @@ def add(document: Mapping[str, Any], bound: float, losses: float, norms: float |
     """What the running test has found of the job in `document`: relative differences, None where they are not held to `bound`."""
     spec = JobSpec.model_validate(document)
     plan, degrees = spec.parallelism.model_dump(exclude_defaults=True), spec.parallelism.degrees(spec.world_size)
-    what = f"{running_test()}{', reproducible' if spec.is_reproducible else ''}"
+    what = f"{running_test()}{', reproducible' if derived.is_reproducible(spec) else ''}"
     _shown.append(Row(words_of(plan, degrees), degrees.world_size, what, spec.precision, bound, (losses, norms, parameters)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paceline.training.planning.sizes import parameter_count
+from paceline.training.models.catalog import parameter_count
 from paceline.training.spec.job import JobSpec
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))

@@ -29,6 +29,7 @@ from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.saves import Saves
 from paceline.training.saving.weights import load_initial
 from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState, rebuild_optimizer
 from paceline.training.steps.pipelined import PipelineStepRunner, staged
@@ -96,7 +97,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
         telemetry.log(f"starts with the weights in {spec.initial_weights}")
     state.started, state.generation = True, world.generation
     spec = micro_batch.resolve_micro_batch(checkpoints, world, state, steps_from, coordinates, telemetry)
-    step_runner = steps_from(spec, elastic.first_assignment(spec.micro_batches, coordinates, agreement))
+    step_runner = steps_from(spec, elastic.first_assignment(derived.micro_batches(spec), coordinates, agreement))
     if spec.fault_tolerance.rolls_back:
         step_runner.left_out = left_out.read(checkpoints)
     writer = BackgroundWriter(world.local_world_size, telemetry.log) if spec.checkpoint.asynchronous else BlockingWriter()
@@ -120,7 +121,7 @@ def make_ready(
         coordinates.degrees,
         state.device,
         group,
-        reproducible=spec.is_reproducible,
+        reproducible=derived.is_reproducible(spec),
         shard=state.task.shard,
         choices=choices,
     )

@@ -13,18 +13,23 @@ from torch.nn import functional as F
 from paceline.parallelism.deferred import Build, at_once
 from paceline.training.data import cifar10, digits
 from paceline.training.data.corpus import Corpus, open_corpus
+from paceline.training.models.catalog import Model
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt import shard as gpt_shard
 from paceline.training.models.gpt import stages as gpt_stages
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.hf import model as hf
 from paceline.training.models.hf import shard as hf_shard
+from paceline.training.models.hf.config import HfModel
 from paceline.training.models.mlp import model as mlp
 from paceline.training.models.mlp import stages as mlp_stages
+from paceline.training.models.mlp.config import MlpModel
+from paceline.training.models.mlp.sizes import CLASSIFICATION_SHAPES
 from paceline.training.models.resnet import model as resnet
 from paceline.training.models.resnet import stages as resnet_stages
+from paceline.training.models.resnet.config import ResnetModel
 from paceline.training.planning.flops import flops_of
-from paceline.training.planning.sizes import CLASSIFICATION_SHAPES
-from paceline.training.spec.workload import Cifar10, Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel, StdlibText, Tokens
+from paceline.training.schema.data import Cifar10, Data, Digits, StdlibText, Tokens
 from paceline.training.task import Batch, Loss, Task
 
 SAMPLE_SEED = 0

@@ -29,37 +29,35 @@ FORMER_NAMES = frozenset({"distributed", "monitoring", "parallelism", "training"
 STREAM = "one whose shards can be read again from a given sample (paceline.Stream)"
 
 
-def load_entrypoint(spec: JobSpec) -> Task:
-    """Import `module:function` with the working directory first on the path, and call it with the spec.
+def load_entrypoint(entrypoint: str, spec: JobSpec) -> Task:
+    """Import `entrypoint`, a `module:function`, with the working directory first on the path, and call it with the spec.
 
     Raises InvalidInputError if it cannot be imported or called, or if what it returns is no task.
     """
-    assert spec.entrypoint is not None
-    task: object = find(spec)(spec)
+    task: object = find(entrypoint, spec)(spec)
     problem = next(problems(task), None)
     if problem is not None:
-        raise InvalidInputError(f"entrypoint {spec.entrypoint}: {problem}")
+        raise InvalidInputError(f"entrypoint {entrypoint}: {problem}")
     assert isinstance(task, Task)
     return watched(task)
 
 
-def find(spec: JobSpec) -> MakeTask:
+def find(entrypoint: str, spec: JobSpec) -> MakeTask:
     """Import the function that `entrypoint` names. Raises InvalidInputError if there is none, or if it cannot be called with a spec."""
-    assert spec.entrypoint is not None
     prefer(spec.environment.working_directory)
     if clash := why_ours_wins(spec.environment.working_directory):
         print(f"WARNING {clash}", flush=True)
-    module_name, function_name = spec.entrypoint.split(":")
+    module_name, function_name = entrypoint.split(":")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise InvalidInputError(f"entrypoint {spec.entrypoint}: {_why_not_imported(spec, error)}") from error
+        raise InvalidInputError(f"entrypoint {entrypoint}: {_why_not_imported(spec, error)}") from error
     if not hasattr(module, function_name):
-        raise InvalidInputError(f"entrypoint {spec.entrypoint}: module {module_name} has no {function_name!r}")
+        raise InvalidInputError(f"entrypoint {entrypoint}: module {module_name} has no {function_name!r}")
     function: MakeTask = getattr(module, function_name)
     problem = next(uncallable(function, function_name, "spec"), None)
     if problem is not None:
-        raise InvalidInputError(f"entrypoint {spec.entrypoint}: {problem}")
+        raise InvalidInputError(f"entrypoint {entrypoint}: {problem}")
     return function
 
 

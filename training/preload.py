@@ -8,7 +8,7 @@ import torch
 
 from paceline.distributed import env
 from paceline.training.optim.optimizers import build_optimizer, clip_gradients
-from paceline.training.spec.workload import AdamW, Optimizer, Sgd
+from paceline.training.schema.optimizer import AdamW, Optimizer, Sgd
 
 #: What torch, and we, would import in the middle of the first step or save.
 LAZY_MODULES = (

@@ -26,6 +26,7 @@ from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.failures import describe
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving.checkpoint_directory import require_visible
+from paceline.training.spec import derived
 from paceline.training.state import TrainState, building, new_state
 from paceline.training.state_handoff import CarriedState, detach_state, rebuild_state
 from paceline.training.trainer import train
@@ -130,7 +131,7 @@ class RankProcess:
             raise  # every rank ends by itself, even if another was faster
         except Exception as error:
             failure = describe(error, self.order.world.rank, state.step)
-            if not self.spec.closes_up or not (failure.kind == "peer_lost" or aborter.aborted.is_set()):
+            if not derived.closes_up(self.spec) or not (failure.kind == "peer_lost" or aborter.aborted.is_set()):
                 raise
         else:
             aborter.exited.set()

@@ -27,7 +27,10 @@ from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import UNSCALED, Unscaled, loss_scale_for
 from paceline.training.optim.optimizers import build_optimizer
-from paceline.training.spec.job import CheckpointPolicy, JobSpec, TrainingLength
+from paceline.training.schema.checkpoint import CheckpointPolicy
+from paceline.training.spec import derived
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import BuiltinWorkload, EntrypointWorkload, ScriptWorkload
 from paceline.training.task import Task
 
 #: Committed steps whose reports are kept for a successor of rank 0, which may have died before it had written them down.
@@ -185,10 +188,10 @@ def new_state(spec: JobSpec, device: torch.device, cache: Path, build: Build = a
     """Return the state at step 0, built from the seed alone and so the same on every rank. `build` is for models that are to be sharded."""
     if spec.compile:
         require_compiler(device)
-    seed_everything(device, training_of(spec).seed, 0, 0)
+    seed_everything(device, derived.training_of(spec).seed, 0, 0)
     task = make_task(spec, cache, build)
     if spec.compile:
-        compile_blocks(task.model, reproducible=spec.is_reproducible)
+        compile_blocks(task.model, reproducible=derived.is_reproducible(spec))
     if not spec.parallelism.in_parts:  # which takes its part of it there: all of it may be too large
         task.model.to(device)
     feed = open_feed(task.train, spec)
@@ -196,7 +199,7 @@ def new_state(spec: JobSpec, device: torch.device, cache: Path, build: Build = a
         task=task,
         optimizer=make_optimizer(spec, task),
         device=device,
-        total_steps=total_steps(training_of(spec), feed.epoch_samples),
+        total_steps=total_steps(derived.training_of(spec), feed.epoch_samples),
         feed=feed,
         scale=loss_scale_for(spec.precision),
         compiled=not spec.compile,
@@ -224,17 +227,14 @@ def rebuild_optimizer(state: TrainState, spec: JobSpec) -> None:
 
 
 def make_task(spec: JobSpec, cache: Path, build: Build = at_once) -> Task:
-    if spec.entrypoint is not None:
-        return load_entrypoint(spec)
-    assert spec.model is not None
-    assert spec.data is not None
-    return builtin_task(spec.model, spec.data, cache, build)
-
-
-def training_of(spec: JobSpec) -> TrainingLength:
-    """Return the spec's `training` part, which only scripts lack."""
-    assert spec.training is not None
-    return spec.training
+    """Return the task of a job that Paceline's trainer runs. Raises TypeError for a script, which has none."""
+    match spec.workload:
+        case BuiltinWorkload(model, data):
+            return builtin_task(model, data, cache, build)
+        case EntrypointWorkload(entrypoint):
+            return load_entrypoint(entrypoint, spec)
+        case ScriptWorkload():
+            raise TypeError(f"job {spec.name} runs a script, which has no task")
 
 
 def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int) -> None:
@@ -242,9 +242,9 @@ def seed_everything(device: torch.device, seed: int, step: int, micro_batch: int
 
     Not `torch.manual_seed`: without a GPU in use, each call queues itself, with a stack trace, for a GPU that may come.
     """
-    derived = derive_seed(seed, step, micro_batch)
-    torch.default_generator.manual_seed(derived)
+    own_seed = derive_seed(seed, step, micro_batch)
+    torch.default_generator.manual_seed(own_seed)
     if device.type == "cuda":
-        torch.cuda.manual_seed(derived)
-    random.seed(derived)
-    np.random.seed(derived % 2**32)
+        torch.cuda.manual_seed(own_seed)
+    random.seed(own_seed)
+    np.random.seed(own_seed % 2**32)

@@ -11,8 +11,9 @@ from paceline.training.optim.bad_loss import BadLossError, BadLossVerdict
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.saving import left_out
 from paceline.training.saving.saves import Saves
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.state import StepReport, training_of
+from paceline.training.state import StepReport
 from paceline.training.warm_up import compile_ahead
 
 
@@ -29,7 +30,7 @@ class StepActions:
 def due(spec: JobSpec, report: StepReport, total_steps: int) -> StepActions:
     """Return the actions that follow a step. Pure, and a function of agreed values only, so that all ranks take the same."""
     last = report.step >= total_steps
-    every, eval_every = spec.checkpoint.every_steps, training_of(spec).eval_every_steps
+    every, eval_every = spec.checkpoint.every_steps, derived.training_of(spec).eval_every_steps
     ends = last or report.pause
     parts_go = report.leave and spec.parallelism.in_parts  # and the next generation may cut them otherwise
     return StepActions(
@@ -186,7 +187,7 @@ def save(generation: JoinedGeneration, metrics: dict[str, float], *, required: b
 
 def log_sample(generation: JoinedGeneration) -> None:
     """Log a generated text, if the task can make one and the job asks for it."""
-    task, tokens = generation.state.task, training_of(generation.spec).generate_tokens
+    task, tokens = generation.state.task, derived.training_of(generation.spec).generate_tokens
     is_loss_reporter = generation.telemetry.leads
     if task.sample is None or tokens == 0 or not (is_loss_reporter or generation.step_runner.prepared.has_collective_forward):
         return

@@ -7,6 +7,7 @@ step would keep the whole gang waiting.
 from __future__ import annotations
 
 from paceline.training.saving.shards import put_tensors, tensors_of
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState
 from paceline.training.steps.step import solo_step_runner
@@ -35,5 +36,5 @@ def compile_ahead(step_runner: StepRunner) -> None:
     a hang.
     """
     if not step_runner.state.compiled:
-        step_runner.run_warmup(sorted({0, step_runner.spec.micro_batches - 1}))
+        step_runner.run_warmup(sorted({0, derived.micro_batches(step_runner.spec) - 1}))
         step_runner.state.compiled = True

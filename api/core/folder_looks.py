@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from paceline.db.models.nodes import NodeRow
+from paceline.training.schema.script import Script
 from paceline.training.spec.clashes import why_ours_wins, why_yours_wins
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import EntrypointWorkload, ScriptWorkload
 
 #: How many looks may be stuck in file systems that do not answer.
 MOST_LOOKS = 4
@@ -60,13 +62,14 @@ def look_at(spec: JobSpec, all_here: bool) -> list[str]:
     folder = spec.environment.working_directory
     if folder is not None and _is_gone(folder):
         return [f"environment.working_directory={folder} is not there, on the machine that all nodes are on"] if all_here else []
-    if spec.entrypoint is not None:
-        return _listed(why_ours_wins(folder))
-    if spec.script is None or spec.script.command is not None:
-        return []
-    if spec.script.path is None:
-        return _listed(why_yours_wins(folder)) if folder else []
-    return _look_at_script(spec.script.path, folder, all_here)
+    match spec.workload:
+        case EntrypointWorkload():
+            return _listed(why_ours_wins(folder))
+        case ScriptWorkload(Script(path=str(path))):
+            return _look_at_script(path, folder, all_here)
+        case ScriptWorkload(Script(module=str())) if folder:
+            return _listed(why_yours_wins(folder))
+    return []
 
 
 def _look_at_script(path: str, folder: str | None, all_here: bool) -> list[str]:
@@ -86,7 +89,10 @@ def _listed(warning: str | None) -> list[str]:
 
 def names_a_file(spec: JobSpec) -> bool:
     """Whether the spec names a file to look at."""
-    return spec.environment.working_directory is not None or (spec.script is not None and spec.script.path is not None)
+    match spec.workload:
+        case ScriptWorkload(Script(path=str())):
+            return True
+    return spec.environment.working_directory is not None
 
 
 def _all_here(nodes: Sequence[NodeRow]) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from paceline.api.schemas.common import Schema, Timestamp
-from paceline.training.spec.profile_window import MOST_RANKS, MOST_STEPS, RankNumber
+from paceline.training.schema.profile_window import MOST_RANKS, MOST_STEPS, RankNumber
 
 
 class Artifact(Schema):

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from paceline.api.schemas.common import Schema, Timestamp
-from paceline.training.spec.parts import Text, Whole
-from paceline.training.spec.spelling import Spelling
+from paceline.training.schema.parts import Text, Whole
+from paceline.training.schema.spelling import Spelling
 
 Role = Literal["viewer", "member", "admin"]
 

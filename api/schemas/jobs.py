@@ -12,9 +12,9 @@ from paceline.api.schemas.stacks import HangNotice
 from paceline.api.schemas.storage import DataRemoval
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
 from paceline.monitoring.loss_watch import BadLossKind
-from paceline.training.spec.bad_loss import BadLossPolicy
+from paceline.training.schema.bad_loss import BadLossPolicy
+from paceline.training.schema.parts import Whole
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.parts import Whole
 
 
 class SavedFile(Schema):

@@ -34,7 +34,7 @@ from paceline.cluster.agent.upload.uploader import Uploader
 from paceline.cluster.protocol import GenerationKey, RankKey
 from paceline.training.link import PauseRequest, RankHello, RankOrder, Reform, Release, TraceRequest
 from paceline.training.rank_folder import RankFolder
-from paceline.training.spec.script import grace_of
+from paceline.training.schema.script import grace_of
 
 END_TIMEOUT_SECONDS = 10.0  # for the spawner to end, after the grace
 LAST_UPLOAD_SECONDS = 3.0

@@ -10,7 +10,7 @@ from paceline.cluster.agent.ranks.rendezvous import RendezvousPoint
 from paceline.cluster.agent.spawner_link import EndStore, ProcessList, ServedStore, ServeStore
 from paceline.cluster.protocol import GenerationKey
 from paceline.training.link import World
-from paceline.training.spec.script import Script
+from paceline.training.schema.script import Script
 
 
 class ServedStores:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paceline.cluster.states import CheckpointState
-from paceline.training.spec.job import CheckpointPolicy
+from paceline.training.schema.checkpoint import CheckpointPolicy
 
 
 @dataclass(frozen=True)

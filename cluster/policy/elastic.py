@@ -20,7 +20,7 @@ from paceline.cluster.policy.placement import Request
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
-from paceline.training.spec.strategy import REPLICAS, Parallelism
+from paceline.training.schema.parallelism import REPLICAS, Parallelism
 
 #: How long a rank that is ready waits for others that are still starting, so that one change takes them all.
 GATHER_SECONDS = 3.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from paceline.cluster.policy.room import Kind, NodeShare, NodeView, Room, at_least
-from paceline.training.spec.strategy import REPLICAS, Parallelism
+from paceline.training.schema.parallelism import REPLICAS, Parallelism
 
 __all__ = ["NodeShare", "NodeView", "Room"]  # re-exported: they are part of the question and of the answer
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from paceline.cluster.policy.decisions import Stop
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason
-from paceline.training.spec.amounts import written_time
+from paceline.training.schema.amounts import written_time
 
 
 def reached(view: JobView, now: datetime) -> Stop | None:

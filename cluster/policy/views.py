@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from paceline.cluster.policy.hangs import HangVerdict
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
 from paceline.training.link import FailureReport, Outcome, Stalled
-from paceline.training.spec.amounts import written_time
-from paceline.training.spec.strategy import REPLICAS, Parallelism
+from paceline.training.schema.amounts import written_time
+from paceline.training.schema.parallelism import REPLICAS, Parallelism
 
 #: How long an exited rank's last metrics, logs and checkpoint records are waited for before the job moves on without them.
 DRAIN_SECONDS = 10.0

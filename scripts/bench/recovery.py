@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.training.spec.job import LEAST_HANG_SECONDS
+from paceline.training.schema.fault_tolerance import LEAST_HANG_SECONDS
 from scripts.bench.figures import Figure, report, summarize
 from scripts.bench.peers.table import PEER_PARTS, peer_figures, side_by_side
 from scripts.chaos import campaign

@@ -20,6 +20,7 @@ from paceline.parallelism.apply import parallelize
 from paceline.parallelism.plan import Coordinates, degrees
 from paceline.training.elastic import first_assignment
 from paceline.training.link import World
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state
 from paceline.training.steps.step import LocalStepRunner
@@ -57,7 +58,9 @@ def our_loop(group: Group, *, micro_batch_size: int | None = None) -> Loop:
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     coordinates = Coordinates(degrees("ddp", group.world_size), group.rank)
     wrapped = parallelize(state.task.model, coordinates.degrees, state.device, group, reproducible=True)
-    step_runner = LocalStepRunner(spec, state, group, wrapped, coordinates, first_assignment(spec.micro_batches, coordinates, None))
+    step_runner = LocalStepRunner(
+        spec, state, group, wrapped, coordinates, first_assignment(derived.micro_batches(spec), coordinates, None)
+    )
     return lambda: void(step_runner.run(NobodyAsks()))
 
 

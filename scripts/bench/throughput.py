@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.distributed import env
 from paceline.training.link import World
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.parallel.ours import build
 from tests.ranks import run_ranks

@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.distributed import env
 from paceline.training.data import stdlib_text
 from paceline.training.models.gpt import model as gpt
-from paceline.training.spec.workload import GptModel, StdlibText
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.schema.data import StdlibText
 
 BATCH = 16
 FIRST_STEP = "first step committed"

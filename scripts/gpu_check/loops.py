@@ -14,9 +14,9 @@ from paceline.parallelism.precision import autocast
 from paceline.training.builtin import next_token_loss
 from paceline.training.link import World
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
-from paceline.training.state import training_of
 from paceline.training.task import Dataset
 from scripts.bench.parallel.ours import Built, build
 from scripts.bench.parallel.turns import Loop
@@ -45,7 +45,7 @@ def bare(spec: JobSpec, data: Dataset, device: torch.device) -> Loop:
     assert isinstance(spec.model, GptModel)
     model = gpt.build(spec.model).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    batch = training_of(spec).global_batch_size
+    batch = derived.training_of(spec).global_batch_size
 
     def step() -> float:
         (windows,) = data.batch(torch.randint(len(data), (batch,)), None)

@@ -16,11 +16,11 @@ from paceline.parallelism.model_shape import CPU as CPU_KERNELS
 from paceline.parallelism.model_shape import CUDA as CUDA_KERNELS
 from paceline.parallelism.planning.memory import RankMemory
 from paceline.training.link import World
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.planning.estimates import memory_of
 from paceline.training.planning.flops import model_flops
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
-from paceline.training.state import training_of
 from paceline.training.task import Dataset
 from scripts.bench.parallel.turns import Loop, in_turns
 from scripts.gpu_check import loops
@@ -57,7 +57,7 @@ def check_speed(preset: str, micro_batch: int, machine: Machine) -> Seen:
 
 def rate_of(spec: JobSpec, seconds: float, machine: Machine) -> str:
     assert isinstance(spec.model, GptModel)
-    samples, flops = training_of(spec).global_batch_size / seconds, model_flops(spec)
+    samples, flops = derived.training_of(spec).global_batch_size / seconds, model_flops(spec)
     text = f"{samples * spec.model.context:,.0f} tokens/s"
     name = torch.cuda.get_device_name(0) if machine.device == "cuda" else "a CPU"
     peak = peak_of(name, spec.precision)

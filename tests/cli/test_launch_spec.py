@@ -13,6 +13,7 @@ from paceline.cli.api_types import Node, SlotUse
 from paceline.cli.errors import UsageProblem
 from paceline.cli.launch_arguments import LONGEST_GRACE_SECONDS, Launch, parse
 from paceline.cli.launch_spec import job_name, left_behind, named_variables, names_to_pass, rank_filter, slots_for, spec_of
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 
 
@@ -39,7 +40,7 @@ def test_the_spec_is_valid_and_keeps_every_word(line: str, script: dict[str, Any
 def test_a_range_of_nodes_makes_an_elastic_script() -> None:
     made = spec("--nnodes 2:6 train.py")
     assert made["resources"] == {"nodes": 6, "slots_per_node": 2, "min_nodes": 2}
-    assert JobSpec.model_validate(made).is_elastic_script
+    assert derived.is_elastic_script(JobSpec.model_validate(made))
 
 
 def test_the_time_to_shut_down_is_the_scripts_grace() -> None:

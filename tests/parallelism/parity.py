@@ -21,6 +21,7 @@ from paceline.training.elastic import first_assignment
 from paceline.training.link import World
 from paceline.training.optim.loss_scale import LossScale, Unscaled
 from paceline.training.saving.shards import tensors_of
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import building, make_optimizer, new_state, rebuild_optimizer
 from paceline.training.task import Batch, Loss, Task
@@ -119,7 +120,7 @@ def train(
     choices = dataclasses.replace(choices_of(spec), least_in_unit=least_in_unit)
     steps_from = make_ready(spec, state, group, coordinates, choices)
     rebuild_optimizer(state, spec)
-    step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
+    step_runner = steps_from(spec, first_assignment(derived.micro_batches(spec), coordinates, None))
     reports = [step_runner.run(NothingAsked()) for _ in range(steps)]
     evaluation = step_runner.evaluate()
     whole = {

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from paceline.parallelism.activation_checkpoint import checkpoint_activations
 from paceline.parallelism.blocks import blocks_of, units
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.model import build
-from paceline.training.spec.workload import GptModel
 from tests.parallelism.parity import train
 from tests.ranks import run_ranks
 from tests.training.specs import tiny_gpt, tiny_resnet, write_batches

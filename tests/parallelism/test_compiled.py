@@ -14,9 +14,9 @@ from paceline.parallelism.activation_checkpoint import checkpoint_activations
 from paceline.parallelism.blocks import blocks_of
 from paceline.parallelism.compiled import CompilerError, compile_blocks, require_compiler
 from paceline.training.link import World
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.model import build
 from paceline.training.reporting.failures import kind_of
-from paceline.training.spec.workload import GptModel
 from tests.compilers import COMPILE_TIMEOUT_SECONDS, needs_compiler
 from tests.parallelism.parity import STATISTICS, Trained, train
 from tests.ranks import run_ranks

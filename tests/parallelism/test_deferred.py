@@ -21,9 +21,11 @@ from paceline.parallelism.deferred import Build, NotDeferrableError, at_once, de
 from paceline.parallelism.plan import ParallelizeOptions, degrees
 from paceline.training.link import World
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.mlp import model as mlp
+from paceline.training.models.mlp.config import MlpModel
 from paceline.training.models.resnet import model as resnet
-from paceline.training.spec.workload import GptModel, MlpModel, ResnetModel
+from paceline.training.models.resnet.config import ResnetModel
 from tests.allocations import peak_bytes
 from tests.parallelism.parity import STATISTICS, train
 from tests.ranks import run_ranks

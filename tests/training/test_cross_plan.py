@@ -21,6 +21,7 @@ from paceline.training.saving import checkpoint
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.shards import tensors_of
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state, rebuild_optimizer
 from tests.gangs import Job
@@ -71,7 +72,7 @@ def saved(world: World, plan: str, source: str | None, folder: str) -> str:
     steps_from = make_ready(spec, state, group, coordinates)
     rebuild_optimizer(state, spec)
     if source is None:
-        step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
+        step_runner = steps_from(spec, first_assignment(derived.micro_batches(spec), coordinates, None))
         for _ in range(2):
             step_runner.run(NothingAsked())
     else:

@@ -85,7 +85,7 @@ def load(folder: Path, body: str, name: str = "make") -> Task:
             "training": {"steps": 1, "global_batch_size": 4},
         }
     )
-    return load_entrypoint(spec)
+    return load_entrypoint(f"my_task:{name}", spec)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ if pid == 0:
     modules = set(sys.modules)
     from paceline.parallelism.pipelines.stage import Stage
     from paceline.training.optim.optimizers import build_optimizer, clip_gradients
-    from paceline.training.spec.workload import AdamW
+    from paceline.training.schema.optimizer import AdamW
     model = torch.nn.Linear(2, 2)
     model(torch.ones(1, 2)).sum().backward()
     clip_gradients(model.parameters(), 1.0)

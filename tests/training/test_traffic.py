@@ -17,6 +17,7 @@ from paceline.parallelism.plan import AXES, Coordinates
 from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
 from paceline.training.link import World
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import building, new_state, rebuild_optimizer
 from tests.parallelism.parity import NothingAsked
@@ -53,7 +54,7 @@ def step(world: World, document: dict[str, Any], cache: str) -> Sent:
     coordinates = Coordinates(sizes, group.rank)
     steps_from = make_ready(spec, state, group, coordinates)
     rebuild_optimizer(state, spec)
-    step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
+    step_runner = steps_from(spec, first_assignment(derived.micro_batches(spec), coordinates, None))
     step_runner.run(NothingAsked())
     group.barrier_and_leave()
     before = bytes_sent(aborter)

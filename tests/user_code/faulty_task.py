@@ -30,11 +30,12 @@ from paceline.distributed.world_group import WorldGroup
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.builtin import next_token_loss
 from paceline.training.data.sampler import Portions, Sampler
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.model import build
 from paceline.training.models.gpt.stages import units
 from paceline.training.saving import manifest, uncommitted
-from paceline.training.spec.job import JobSpec, TrainingLength
-from paceline.training.spec.workload import GptModel
+from paceline.training.spec import derived
+from paceline.training.spec.job import JobSpec
 from paceline.training.task import Batch, Loss, Task
 
 if TYPE_CHECKING:
@@ -188,24 +189,21 @@ def planned() -> list[Planned]:
     return [fault for fault in faults if fault.is_ours]
 
 
-def length(spec: JobSpec) -> TrainingLength:
-    assert spec.training is not None
-    return spec.training
-
-
 def samples(spec: JobSpec) -> int:
     """Each is used once, so that a batch tells its step."""
-    training = length(spec)
+    training = derived.training_of(spec)
     assert training.steps is not None
     return training.steps * training.global_batch_size
 
 
 def places(spec: JobSpec) -> dict[tuple[int, ...], tuple[int, int]]:
     """(step, micro-batch) of each batch, by the numbers of its samples."""
-    training, size = length(spec), spec.micro_batch_size
+    training, size = derived.training_of(spec), derived.micro_batch_size(spec)
     sampler = Sampler(samples(spec), training.seed, Portions(training.global_batch_size, size))
     steps = range(1, samples(spec) // training.global_batch_size + 1)
-    return {tuple(sampler.micro_batch(step, index).tolist()): (step, index) for step in steps for index in range(spec.micro_batches)}
+    return {
+        tuple(sampler.micro_batch(step, index).tolist()): (step, index) for step in steps for index in range(derived.micro_batches(spec))
+    }
 
 
 def watch_saves(progress: Progress) -> None:

@@ -32,8 +32,9 @@ from paceline.training.reporting.failures import runs_out_of_memory
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.shards import put_tensors, tensors_of
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.state import TrainState, training_of
+from paceline.training.state import TrainState
 from paceline.training.steps.step import LocalStepRunner
 from paceline.training.steps.stepping import StepsFrom
 
@@ -100,13 +101,17 @@ def resolve_micro_batch(
     """Return the spec with the micro-batch size that all ranks use from now on. A rank that joins a gang takes over the size that the
     gang has found."""
     spec = checkpoints.spec
-    known = [each for each in checkpoints.group.all_gather_object(None if spec.searches else spec.micro_batch_size) if each is not None]
+    known = [
+        each
+        for each in checkpoints.group.all_gather_object(None if derived.searches_micro_batch(spec) else derived.micro_batch_size(spec))
+        if each is not None
+    ]
     found = (
         known[0]
         if known
         else search(Trials(checkpoints, state, steps_from, coordinates), budget_of(spec, world, state, checkpoints.group), telemetry)
     )
-    if not spec.searches:
+    if not derived.searches_micro_batch(spec):
         return spec
     resolved = with_micro_batch(spec, found)
     state.feed = open_feed(state.task.train, resolved)
@@ -178,9 +183,9 @@ class Trials:
     def sizes(self) -> list[int]:
         """Return the sizes to try: those below the size whose attempt ended an earlier process."""
         spec = self.checkpoints.spec
-        most = max(spec.data_ranks(spec.resources.most_ranks), self.coordinates.degrees.data)
+        most = max(derived.data_ranks(spec, spec.resources.most_ranks), self.coordinates.degrees.data)
         deadly = self.checkpoints.group.all_gather_object(read_attempt(self._attempt))[0]
-        every = sizes_to_try(training_of(spec).global_batch_size, most)
+        every = sizes_to_try(derived.training_of(spec).global_batch_size, most)
         return [size for size in every if deadly is None or size < deadly]
 
     def run(self, size: int) -> int | None:
@@ -202,7 +207,7 @@ class Trials:
     def _step_runner(self, size: int) -> LocalStepRunner:
         spec = with_micro_batch(self.checkpoints.spec, size)
         self.state.feed = open_feed(self.state.task.train, spec)
-        step_runner = self._steps_from(spec, self.coordinates.assignment(spec.micro_batches))
+        step_runner = self._steps_from(spec, self.coordinates.assignment(derived.micro_batches(spec)))
         assert isinstance(step_runner, LocalStepRunner), "specs with a pipeline are not to be searched for"
         return step_runner
 

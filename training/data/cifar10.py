@@ -15,7 +15,7 @@ from torch import Tensor
 
 from paceline.training.data.digits import Images
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.workload import Cifar10
+from paceline.training.schema.data import Cifar10
 from paceline.training.task import Batch
 
 TRAIN_FILES = tuple(f"data_batch_{number}" for number in range(1, 6))

@@ -11,7 +11,7 @@ from paceline.training.data import stdlib_text, tokens
 from paceline.training.data.token_set import TokenSet
 from paceline.training.data.tokenizer import ByteTokenizer, tokenizer_of
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.workload import StdlibText, Tokens
+from paceline.training.schema.data import StdlibText, Tokens
 from paceline.training.task import Dataset
 
 BYTES = 256

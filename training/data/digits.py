@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paceline.training.data.sampler import derive_seed
-from paceline.training.spec.workload import Digits
+from paceline.training.schema.data import Digits
 from paceline.training.task import Batch
 
 TABLE = Path(__file__).with_name("digits.csv.gz")

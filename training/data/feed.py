@@ -6,6 +6,7 @@ from typing import Protocol
 
 from paceline.training.data.sampler import Portions, Sampler, data_generator
 from paceline.training.data.streaming import StreamFeed
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.task import Batch, Dataset, Stream
 
@@ -45,8 +46,8 @@ class DatasetFeed:
 
 
 def open_feed(train: Dataset | Stream, spec: JobSpec) -> Feed:
-    assert spec.training is not None
-    portions = Portions(spec.training.global_batch_size, spec.micro_batch_size)
+    training = derived.training_of(spec)
+    portions = Portions(training.global_batch_size, derived.micro_batch_size(spec))
     if isinstance(train, Stream):
-        return StreamFeed(train, spec.training.seed, portions, spec.training.data_workers)
-    return DatasetFeed(train, spec.training.seed, portions)
+        return StreamFeed(train, training.seed, portions, training.data_workers)
+    return DatasetFeed(train, training.seed, portions)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.job import TrainingLength
+from paceline.training.schema.training import TrainingLength
 
 _MASK = (1 << 64) - 1
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from paceline.training.data.sampler import derive_seed
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.workload import StdlibText
+from paceline.training.schema.data import StdlibText
 from paceline.training.task import Batch
 
 EXCLUDED = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})

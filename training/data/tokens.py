@@ -19,7 +19,7 @@ from torch import Tensor
 from paceline.training.data import token_set
 from paceline.training.data.token_set import TokenSet, TokenShard
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.workload import Tokens
+from paceline.training.schema.data import Tokens
 from paceline.training.task import Batch
 
 

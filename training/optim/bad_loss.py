@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paceline.monitoring.loss_watch import BadLossKind
 from paceline.training.errors import TrainingError
-from paceline.training.spec.bad_loss import BadLossPolicy
+from paceline.training.schema.bad_loss import BadLossPolicy
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Protocol
 from paceline.monitoring.loss_watch import BadLossKind, LossWatch
 from paceline.training.optim.bad_loss import BadLossError, BadLossVerdict, LossNotFiniteError, LossSpikeError, RollBackError
 from paceline.training.optim.loss_scale import Scalar
-from paceline.training.spec.bad_loss import BadLossPolicy, what_is_bad, what_is_done
+from paceline.training.schema.bad_loss import BadLossPolicy, what_is_bad, what_is_done
 
 #: Updates that are skipped for a bad loss in a row. Then it is not the batch that is bad.
 MOST_SKIPS_IN_A_ROW = 20

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from paceline.parallelism.gradients import AxisGroups, clip_by_norm, global_norm, gradients_of
-from paceline.training.spec.workload import AdamW, Optimizer, Schedule
+from paceline.training.schema.optimizer import AdamW, Optimizer, Schedule
 
 
 def build_optimizer(spec: Optimizer, model: nn.Module) -> torch.optim.Optimizer:

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from paceline.parallelism.plan import Degrees, ParallelizeOptions, WorldSizeMismatchError
 from paceline.training.errors import InvalidInputError
+from paceline.training.schema.parallelism import Parallelism
 from paceline.training.spec.refusals import in_words
-from paceline.training.spec.strategy import Parallelism
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Recomputed = Literal["none", "selective", "full"]

@@ -15,8 +15,10 @@ from paceline.parallelism.plan import AXES
 from paceline.parallelism.planning.auto import Choice, PlanRequest, Supported, choose
 from paceline.parallelism.planning.memory import Checkpointing, Setup
 from paceline.parallelism.planning.step_time import Machines
-from paceline.training.planning.estimates import shape_of
+from paceline.training.spec import derived
+from paceline.training.spec.derived import known_shape
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import BuiltinWorkload
 
 
 def chosen(spec: JobSpec, machines: Machines, kernels: Kernels, most_told: int) -> tuple[Choice, int]:
@@ -30,16 +32,15 @@ def wanted_of(spec: JobSpec, kernels: Kernels) -> PlanRequest:
 
     Options that the spec gives by name are fixed; the defaults of options that it does not mention are not.
     """
-    assert spec.training is not None
-    assert spec.model is not None
-    shape = shape_of(spec.model, spec.data, Numbers(spec.precision, kernels))
+    workload, shape = spec.workload, known_shape(spec, Numbers(spec.precision, kernels))
+    assert isinstance(workload, BuiltinWorkload)  # strategy auto is refused for all others, and for models of unknown shape
     assert shape is not None
     parallelism, resources = spec.parallelism, spec.resources
-    given = spec.training.micro_batch_size
-    elastic = (spec.min_ranks, resources.most_ranks) if resources.is_elastic else ()
+    given = workload.training.micro_batch_size
+    elastic = (derived.min_ranks(spec), resources.most_ranks) if resources.is_elastic else ()
     return PlanRequest(
         shape=shape,
-        global_batch_size=spec.training.global_batch_size,
+        global_batch_size=workload.training.global_batch_size,
         optimizer=spec.optimizer.kind,
         precision=spec.precision,
         reproducible=spec.reproducible,
@@ -74,7 +75,9 @@ def written(spec: JobSpec, setup: Setup) -> JobSpec:
     """The spec with this plan in it, for as many nodes as the plan takes. Raises ValidationError where jobs cannot have it."""
     document = spec.model_dump(exclude_unset=True)
     parallelism = document["parallelism"] | _axes(setup) | {"activation_checkpointing": setup.activation_checkpointing}
-    training = document["training"] if spec.searches else document["training"] | {"micro_batch_size": setup.micro_batch_size}
+    training = (
+        document["training"] if derived.searches_micro_batch(spec) else document["training"] | {"micro_batch_size": setup.micro_batch_size}
+    )
     nodes = max(1, setup.degrees.world_size // spec.resources.slots_per_node)
     resources = document.get("resources", {}) | ({"nodes": nodes} if nodes != spec.resources.nodes else {})
     return JobSpec.model_validate(document | {"parallelism": parallelism, "training": training, "resources": resources})
@@ -103,6 +106,6 @@ def _axes(setup: Setup) -> dict[str, Any]:
 def asked(spec: JobSpec) -> list[str]:
     """Return the options of the plan that the user wrote, one a line, for example `parallelism.strategy: auto`."""
     given = spec.parallelism.model_dump(exclude_unset=True)
-    micro_batch = spec.training.micro_batch_size if spec.training else None
+    micro_batch = derived.training_of(spec).micro_batch_size
     lines = [f"parallelism.{name}: {value}" for name, value in given.items() if value is not None]
     return [*lines, *([f"training.micro_batch_size: {micro_batch}"] if micro_batch is not None else [])]

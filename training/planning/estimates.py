@@ -1,19 +1,15 @@
-"""What a job will need, from its spec alone: the planner's view of it. Pure; `sizes.py` counts only parameters."""
+"""What a job will need, from its spec alone: the planner's view of it. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
-from paceline.parallelism.model_shape import Kernels, ModelShape, Numbers
+from paceline.parallelism.model_shape import Kernels, Numbers
 from paceline.parallelism.pipelines.stages import costs_of, describe_stages, partition_layers
 from paceline.parallelism.planning.memory import RankMemory, Setup, memory
-from paceline.training.models.gpt import shape as gpt
-from paceline.training.models.hf import shape as hf
-from paceline.training.models.mlp import shape as mlp
-from paceline.training.models.resnet import shape as resnet
-from paceline.training.planning.sizes import CLASSIFICATION_SHAPES
-from paceline.training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
+from paceline.training.spec import derived
+from paceline.training.spec.derived import known_shape
 
 if TYPE_CHECKING:
     from paceline.training.spec.job import JobSpec  # which asks this module what a pipeline can be made of
@@ -42,11 +38,6 @@ def memory_of(spec: JobSpec, kernels: Kernels, ranks: int | None = None) -> Rank
     return memory(shape, replace(setup, cpu_offload=setup.cpu_offload and kernels.beside_host))
 
 
-def known_shape(spec: JobSpec, numbers: Numbers) -> ModelShape | None:
-    """Return the model's shape; None for a user's own model or script, and for some of transformers (`hf/shape.py`)."""
-    return shape_of(spec.model, spec.data, numbers) if spec.model is not None else None
-
-
 def stage_costs(spec: JobSpec) -> list[float] | None:
     """Return the costs of the model's units, by which a pipeline is cut; None if they are unknown before a rank has built the model."""
     shape = known_shape(spec, Numbers(spec.precision))
@@ -67,27 +58,12 @@ def setup_of(spec: JobSpec, ranks: int | None = None) -> Setup:
         degrees=spec.parallelism.degrees(ranks or spec.world_size),
         optimizer=spec.optimizer.kind,
         precision=spec.precision,
-        micro_batch_size=spec.micro_batch_size,
-        micro_batches=spec.micro_batches,
-        reproducible=spec.is_reproducible,
+        micro_batch_size=derived.micro_batch_size(spec),
+        micro_batches=derived.micro_batches(spec),
+        reproducible=derived.is_reproducible(spec),
         activation_checkpointing=spec.parallelism.activation_checkpointing,
         reshard_after_forward=spec.parallelism.reshard_after_forward,
         cpu_offload=spec.parallelism.cpu_offload,
         pipeline_schedule=spec.parallelism.pipeline_schedule,
         stages_per_rank=spec.parallelism.stages_on_each_rank,
     )
-
-
-@overload
-def shape_of(model: GptModel | MlpModel | ResnetModel, data: Data | None, numbers: Numbers) -> ModelShape: ...
-@overload
-def shape_of(model: Model, data: Data | None, numbers: Numbers) -> ModelShape | None: ...
-def shape_of(model: Model, data: Data | None, numbers: Numbers) -> ModelShape | None:
-    """`data` gives an MLP its input size; without it the digits' is assumed."""
-    if isinstance(model, GptModel):
-        return gpt.shape(model, numbers)
-    if isinstance(model, HfModel):
-        return hf.shape(model, numbers)
-    if isinstance(model, MlpModel):
-        return mlp.shape(model, *CLASSIFICATION_SHAPES[data.kind if data else "digits"], numbers)
-    return resnet.shape(model, numbers)

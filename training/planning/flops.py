@@ -7,10 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.training.planning.hf_sizes import hf_sizes
-from paceline.training.planning.sizes import CLASSIFICATION_SHAPES, gpt_parameters, mlp_parameters
+from paceline.training.models.catalog import Model
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.models.gpt.sizes import gpt_parameters
+from paceline.training.models.hf.config import HfModel
+from paceline.training.models.hf.sizes import hf_sizes
+from paceline.training.models.mlp.config import MlpModel
+from paceline.training.models.mlp.sizes import CLASSIFICATION_SHAPES, mlp_parameters
+from paceline.training.models.resnet.config import ResnetModel
+from paceline.training.schema.data import Data
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import Data, GptModel, HfModel, MlpModel, Model, ResnetModel
+from paceline.training.spec.workload import BuiltinWorkload
 
 #: CIFAR's images; each later stage has half the height and width.
 _IMAGE = 32
@@ -27,8 +34,11 @@ class ModelFlops:
 
 
 def model_flops(spec: JobSpec) -> ModelFlops | None:
-    """Return the model's arithmetic; None for a user's own model or script, and for some of transformers (`hf_sizes.py`)."""
-    return flops_of(spec.model, spec.data) if spec.model is not None else None
+    """Return the model's arithmetic; None for a user's own model or script, and for some of transformers (`models/hf/sizes.py`)."""
+    match spec.workload:
+        case BuiltinWorkload(model, data):
+            return flops_of(model, data)
+    return None
 
 
 def flops_of(model: Model, data: Data | None) -> ModelFlops | None:

@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, TraceArtifact, note_of
 from paceline.monitoring.files import write_durably
 from paceline.training.link import TraceRequest, World
-from paceline.training.spec.profile_window import ProfileWindow
+from paceline.training.schema.profile_window import ProfileWindow
 
 WARM_UP_STEPS = 1
 #: How long a rank that has done its work waits for a trace that is being written.

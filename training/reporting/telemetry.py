@@ -22,9 +22,10 @@ from paceline.training.planning.flops import model_flops
 from paceline.training.rank_folder import RankFolder
 from paceline.training.reporting.agent_link import AgentLink
 from paceline.training.reporting.profiling import Profiling
-from paceline.training.spec.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, what_is_bad, what_is_done
+from paceline.training.schema.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, what_is_bad, what_is_done
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.state import StepReport, training_of
+from paceline.training.state import StepReport
 from paceline.training.task import Task
 from paceline.training.timing.activity import Activity
 from paceline.training.timing.pace import Pace
@@ -58,7 +59,7 @@ class Telemetry:
         self.recorder.reserve(TRAINER_NAMES)
         self.recorder.on_dropped = self._events.emit_dropped
         self._profiling = Profiling(spec.profile, world, folder.artifacts, self)
-        self._samples = training_of(spec).global_batch_size
+        self._samples = derived.training_of(spec).global_batch_size
         self._world, self._precision = world, spec.precision
         self._formula = model_flops(spec)
         self._peak: Peak | None = None

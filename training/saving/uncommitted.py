@@ -27,7 +27,8 @@ from paceline.training.saving.manifest import CommittedCheckpoint, Manifest
 from paceline.training.saving.parts import RankPart, SavePlanner, explaining_errors
 from paceline.training.saving.shards import Tensors, tensors_of
 from paceline.training.saving.writers import Values
-from paceline.training.state import TrainState, training_of
+from paceline.training.spec import derived
+from paceline.training.state import TrainState
 
 
 class Written(NamedTuple):
@@ -113,7 +114,7 @@ def describe_state(checkpoints: CheckpointDirectory, state: TrainState, metrics:
         step=state.step,
         generation=checkpoints.generation,
         world_size=checkpoints.group.world_size,
-        seed=training_of(checkpoints.spec).seed,
+        seed=derived.training_of(checkpoints.spec).seed,
         spec_sha256=hashlib.sha256(checkpoints.spec.model_dump_json().encode()).hexdigest(),
         created=time.time(),
         best=state.best,

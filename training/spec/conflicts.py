@@ -6,9 +6,18 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
+from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.pipelines.schedules import SCHEDULES
-from paceline.training.spec.bad_loss import NEED_A_TRAINER
-from paceline.training.spec.strategy import why_model_is_not_cut
+from paceline.training.models.gpt import limits as gpt
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.models.hf import limits as hf
+from paceline.training.models.hf.config import HfModel
+from paceline.training.models.hf.shape import FAMILIES
+from paceline.training.schema.bad_loss import NEED_A_TRAINER
+from paceline.training.schema.parallelism import Parallelism
+from paceline.training.schema.profile_window import beyond_world
+from paceline.training.spec import derived
+from paceline.training.spec.workload import ScriptWorkload
 
 if TYPE_CHECKING:
     from paceline.training.spec.job import JobSpec
@@ -19,14 +28,23 @@ MOST_MICRO_BATCHES = 1 << 16
 
 def why_not_together(spec: JobSpec) -> str | None:
     """The first reason; None: nothing is in the way."""
-    if spec.script is not None:
+    if isinstance(spec.workload, ScriptWorkload):
         own = why_not_with_a_script(spec)
     else:
-        own = why_hang_never_comes(spec) or why_model_is_not_cut(spec.model, spec.parallelism)
-    return own or why_not_rolled_back(spec) or why_not_reproducible(spec) or why_not_compiled(spec) or why_not_these_weights(spec)
+        own = why_hang_never_comes(spec) or why_model_is_not_cut(spec)
+    return (
+        own
+        or why_not_rolled_back(spec)
+        or why_not_reproducible(spec)
+        or why_not_compiled(spec)
+        or why_not_these_weights(spec)
+        or why_not_traced(spec)
+    )
 
 
 def why_not_with_a_script(spec: JobSpec) -> str | None:
+    if spec.parallelism not in (Parallelism(), Parallelism(strategy="single")):
+        return "a script arranges its ranks by itself: leave parallelism out, or use model or entrypoint"
     if spec.reproducible:
         return "reproducible=true needs Paceline's trainer: leave it out for script, or use model or entrypoint"
     if spec.compile:
@@ -37,6 +55,8 @@ def why_not_with_a_script(spec: JobSpec) -> str | None:
                 f"fault_tolerance.{name}={policy} needs Paceline's trainer, which asks before it updates: use stop or warn for script, or use an "
                 "entrypoint or a model"
             )
+    if spec.profile is not None:
+        return "profile needs Paceline's trainer, which knows where a step begins: leave it out for script"
     if spec.initial_weights is not None:
         return f"initial_weights={spec.initial_weights} needs Paceline's trainer: leave it out for script, which loads them itself"
     return None
@@ -117,12 +137,75 @@ def why_not_these_weights(spec: JobSpec) -> str | None:
     return None
 
 
+def why_not_traced(spec: JobSpec) -> str | None:
+    most_ranks = spec.resources.most_ranks
+    if spec.profile is None or not (beyond := beyond_world(spec.profile.ranks, most_ranks)):
+        return None
+    return f"profile.ranks names {beyond}, but ranks go from 0 to {most_ranks - 1}"
+
+
 def too_many_micro_batches(spec: JobSpec) -> str | None:
     """Return why the global batch makes too many micro-batches, with the way out, or None. The spec's axes must fit its world."""
-    if spec.training is None or spec.micro_batches <= MOST_MICRO_BATCHES:
+    if isinstance(spec.workload, ScriptWorkload) or derived.micro_batches(spec) <= MOST_MICRO_BATCHES:
         return None
-    total, enough = spec.training.global_batch_size, -(-spec.training.global_batch_size // MOST_MICRO_BATCHES)
+    enough = -(-spec.workload.training.global_batch_size // MOST_MICRO_BATCHES)
     return (
-        f"global_batch_size={total} in micro-batches of {spec.micro_batch_size} makes {spec.micro_batches}; at most {MOST_MICRO_BATCHES} are dealt "
-        f"out: use micro_batch_size={enough} or more (a batch is counted in samples, not in tokens)"
+        f"{micro_batches_in_words(spec)}; at most {MOST_MICRO_BATCHES} are dealt out: use micro_batch_size={enough} or more (a batch is counted in "
+        "samples, not in tokens)"
     )
+
+
+def too_few_micro_batches(spec: JobSpec, ranks: int) -> str | None:
+    """Return why this many ranks, which fit the axes, are too many: each data rank needs a micro-batch of its own. None if they are not.
+
+    A script shares its work out by itself.
+    """
+    if isinstance(spec.workload, ScriptWorkload):
+        return None
+    data_ranks = derived.data_ranks(spec, ranks)
+    if derived.micro_batches(spec) >= data_ranks:
+        return None
+    return f"{micro_batches_in_words(spec)}, fewer than {data_ranks} {'ranks' if data_ranks == ranks else 'data ranks'}"
+
+
+def enough_micro_batches(spec: JobSpec) -> str:
+    """Return what to change so that every data rank of the largest world has a micro-batch."""
+    total, most = derived.training_of(spec).global_batch_size, derived.data_ranks(spec, spec.resources.most_ranks)
+    return f"use micro_batch_size={total // most}" if total >= most else f"use global_batch_size={most} or more"
+
+
+def micro_batches_in_words(spec: JobSpec) -> str:
+    """Describe the division of a global batch, as in "global_batch_size=8 in micro-batches of 2 makes 4"."""
+    total = derived.training_of(spec).global_batch_size
+    return f"global_batch_size={total} in micro-batches of {derived.micro_batch_size(spec)} makes {derived.micro_batches(spec)}"
+
+
+def why_model_is_not_cut(spec: JobSpec) -> str | None:
+    """Return why the model cannot be sharded over tensor and context, with the way out; None if it can, or if only a rank can tell."""
+    model, tensor, context = spec.model, spec.parallelism.tensor, spec.parallelism.context
+    if isinstance(model, GptModel):
+        return gpt.why_not_cut(model, tensor=tensor, context=context)
+    if tensor * context == 1:
+        return None
+    if isinstance(model, HfModel) and context == 1:
+        return hf.why_not_cut(model.config, tensor) if model.config is not None else None
+    if isinstance(model, HfModel):
+        return f"context={context} is for model gpt; models of transformers attend to whole sequences: leave it at 1"
+    whose = f"model {model.kind}" if model else "an entrypoint's model"
+    return (
+        f"{spec.parallelism.spoken_cut} is for models gpt and hf, which say how they are cut; {whose} does not: leave both at 1, "
+        "or use fsdp for its size"
+    )
+
+
+def why_not_auto(spec: JobSpec) -> str | None:
+    """Return why the plan, or the micro-batch size, cannot be left to Paceline, with the way out, or None."""
+    if spec.parallelism.is_auto and derived.known_shape(spec, Numbers()) is None:
+        whose = "this model of transformers" if spec.model else "an entrypoint's"
+        return (
+            f"strategy auto goes by what a model will need, which is known of gpt, mlp, resnet and, by their model.config, {', '.join(FAMILIES)} with "
+            f"their usual attention, not of {whose}; use ddp or fsdp"
+        )
+    if derived.searches_micro_batch(spec) and spec.parallelism.pipeline != 1:
+        return "micro_batch_size=auto tries steps of whole models, not of a pipeline's stages; give a number, or leave it out"
+    return None

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from paceline.training.schema.parallelism import AXIS_ALIASES
+from paceline.training.schema.parts import shown
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.parts import shown
 from paceline.training.spec.shape import FieldPath, fields_of, kinds_of, place_of
-from paceline.training.spec.strategy import AXIS_ALIASES
 
 #: How alike two names must be for one to be offered in the place of the other, from 0 to 1.
 LIKENESS = 0.6

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from paceline.training.spec.parts import Part
+from paceline.training.schema.parts import Part
 
 #: Tells the variants of a union apart.
 TAG = "kind"

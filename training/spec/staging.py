@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.pipelines.stages import chain_of
-from paceline.training.planning.estimates import known_shape
-from paceline.training.spec.workload import HfModel
+from paceline.training.models.hf.config import HfModel
+from paceline.training.spec.derived import known_shape
 
 if TYPE_CHECKING:
     from paceline.training.spec.job import JobSpec

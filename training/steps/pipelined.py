@@ -27,8 +27,9 @@ from paceline.training.data.sampler import Portions
 from paceline.training.entrypoint import described
 from paceline.training.errors import InvalidInputError
 from paceline.training.planning.estimates import stage_costs
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.state import PartialStep, TrainState, training_of
+from paceline.training.state import PartialStep, TrainState
 from paceline.training.steps.step_sync import Requests, StepConsensus, StepSync
 from paceline.training.steps.stepping import StepClock, StepRunner, fetch, sums_of, to_device
 from paceline.training.task import Batch, Dataset, Task
@@ -50,7 +51,7 @@ class StepWork:
 
     @property
     def portions(self) -> Portions:
-        return Portions(training_of(self.spec).global_batch_size, self.spec.micro_batch_size)
+        return Portions(derived.training_of(self.spec).global_batch_size, derived.micro_batch_size(self.spec))
 
     def rows(self, index: int) -> int:
         return self.portions.size(index)
@@ -164,7 +165,7 @@ def staged(spec: JobSpec, state: TrainState, group: Group, degrees: Degrees, cho
         chunks=plan.stages_on_each_rank,
         costs=stage_costs(spec),
         measured=plan.stages_by == "time",
-        reproducible=spec.is_reproducible,
+        reproducible=derived.is_reproducible(spec),
         prepare=functools.partial(parallelize_stages, degrees=degrees, device=state.device, group=group, shard=task.shard, choices=choices),
     )
 

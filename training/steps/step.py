@@ -19,6 +19,7 @@ from paceline.parallelism.plan import Coordinates, MicroBatchAssignment, assign_
 from paceline.parallelism.precision import autocast, scaled
 from paceline.parallelism.tensor_context.tensor_parallel import full_tensor
 from paceline.training.optim.optimizers import clip_gradients
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import PartialStep, TrainState
 from paceline.training.steps.step_sync import Requests, StepConsensus, StepSync
@@ -141,4 +142,6 @@ class LocalStepRunner(StepRunner):
 
 def solo_step_runner(spec: JobSpec, state: TrainState) -> LocalStepRunner:
     """Return a step runner of a rank by itself, without communication."""
-    return LocalStepRunner(spec, state, SoloGroup(), SingleProcess(state.task.model), Coordinates(), assign_evenly(spec.micro_batches, 1))
+    return LocalStepRunner(
+        spec, state, SoloGroup(), SingleProcess(state.task.model), Coordinates(), assign_evenly(derived.micro_batches(spec), 1)
+    )

@@ -23,8 +23,9 @@ from paceline.training.data.sampler import Portions, evaluation_indices
 from paceline.training.optim.bad_loss import BadLossVerdict
 from paceline.training.optim.loss_guard import MeasuredStep
 from paceline.training.optim.optimizers import set_learning_rates
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.state import PartialStep, StepReport, TrainState, seed_everything, training_of
+from paceline.training.state import PartialStep, StepReport, TrainState, seed_everything
 from paceline.training.steps.step_sync import Requests, StepConsensus
 from paceline.training.task import Batch, Dataset
 
@@ -61,10 +62,10 @@ class StepRunner(ABC):
         self, spec: JobSpec, state: TrainState, group: Group, prepared: Prepared, coordinates: Coordinates, first: MicroBatchAssignment
     ) -> None:
         self.spec, self.state, self.group, self.prepared, self.coordinates = spec, state, group, prepared, coordinates
-        self.training = training_of(spec)
-        self.assignment, self.even = first, coordinates.assignment(spec.micro_batches)
-        self.portions = Portions(self.training.global_batch_size, spec.micro_batch_size)
-        self.weights = [self.portions.weight(index) for index in range(spec.micro_batches)]
+        self.training = derived.training_of(spec)
+        self.assignment, self.even = first, coordinates.assignment(derived.micro_batches(spec))
+        self.portions = Portions(self.training.global_batch_size, derived.micro_batch_size(spec))
+        self.weights = [self.portions.weight(index) for index in range(derived.micro_batches(spec))]
         self.feed = ahead(state.feed, self.upcoming(), self.training.data_workers)
 
     def run(self, requests: Requests) -> StepReport:
@@ -166,7 +167,7 @@ class StepRunner(ABC):
         if held_out is None:
             return {}
         self.prepared.sync_buffers()
-        batches = torch.split(evaluation_indices(len(held_out), self.training.eval_samples), self.spec.micro_batch_size)
+        batches = torch.split(evaluation_indices(len(held_out), self.training.eval_samples), derived.micro_batch_size(self.spec))
         model.eval()
         names, sums = self.evaluate_assigned(held_out, batches)
         model.train()
@@ -187,7 +188,7 @@ StepsFrom = Callable[[JobSpec, MicroBatchAssignment], StepRunner]
 
 def fetch(spec: JobSpec, state: TrainState, feed: Feed, step: int, index: int) -> Batch:
     """Return micro-batch `index` of step `step` (from 1), with all randomness seeded for it."""
-    seed_everything(state.device, training_of(spec).seed, step, index + 1)  # from 1: 0 built the model
+    seed_everything(state.device, derived.training_of(spec).seed, step, index + 1)  # from 1: 0 built the model
     return to_device(feed.micro_batch(step, index), state.device)
 
 

@@ -22,7 +22,8 @@ from paceline.db.models.checkpoints import KEPT_STATES, CheckpointRow
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import checkpoints as checkpoint_rows
 from paceline.db.repositories import jobs as job_rows
-from paceline.training.spec.job import CheckpointPolicy, JobSpec
+from paceline.training.schema.checkpoint import CheckpointPolicy
+from paceline.training.spec.job import JobSpec
 
 
 def policy_of(job: JobRow) -> CheckpointPolicy:

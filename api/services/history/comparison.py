@@ -32,6 +32,7 @@ from paceline.db.repositories import incidents as incident_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import step_records
 from paceline.monitoring.points import TRAINER_NAMES
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 
 #: Of the job as a whole, and the same on every machine where the run is the same.
@@ -191,15 +192,15 @@ async def _parameters(control: AsyncSession, one: str, other: str) -> ParameterC
 
 
 def _spec_differences(one: JobSpec, other: JobSpec) -> list[SpecFieldDifference]:
-    reproducible = one.is_reproducible and other.is_reproducible
+    reproducible = derived.is_reproducible(one) and derived.is_reproducible(other)
     return rules.spec_differences(_effective(one), _effective(other), reproducible=reproducible)
 
 
 def _effective(spec: JobSpec) -> dict[str, Any]:
     """The spec with values that follow from other fields: a default may depend on the world."""
-    document = spec.model_dump(mode="json") | {"reproducible": spec.is_reproducible}
+    document = spec.model_dump(mode="json") | {"reproducible": derived.is_reproducible(spec)}
     if spec.training is not None:
-        document["training"] |= {"micro_batch_size": spec.micro_batch_size}
+        document["training"] |= {"micro_batch_size": derived.micro_batch_size(spec)}
     return document
 
 

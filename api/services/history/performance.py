@@ -19,6 +19,7 @@ from paceline.monitoring.points import SENT_METRICS, STEP_PARTS
 from paceline.training.planning.estimates import setup_of
 from paceline.training.planning.flops import ModelFlops, model_flops
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import EntrypointWorkload, ScriptWorkload
 
 #: Steps that the means are of.
 NEWEST_STEPS = 50
@@ -85,7 +86,7 @@ def traffic_of(sent: Mapping[str, Mapping[int, float]], step_seconds: float | No
 
 
 def bubble_of(spec: JobSpec, measured: float | None) -> Bubble | None:
-    if spec.training is None or spec.parallelism.pipeline == 1:
+    if spec.parallelism.pipeline == 1:
         return None
     schedule = setup_of(spec).schedule
     return Bubble(measured=measured, formula=schedule.bubble, text=f"{schedule.name}, {schedule.words}")
@@ -140,10 +141,11 @@ def utilization(spec: JobSpec, devices: Sequence[str], samples_per_second: float
 
 
 def unknown_arithmetic(spec: JobSpec) -> str:
-    if spec.script is not None:
-        return "what a script computes is not known"
-    if spec.entrypoint is not None:
-        return "what a model of your own computes is not known; give Task.flops_per_sample"
+    match spec.workload:
+        case ScriptWorkload():
+            return "what a script computes is not known"
+        case EntrypointWorkload():
+            return "what a model of your own computes is not known; give Task.flops_per_sample"
     return "what this model computes is counted on its ranks: no step is done yet, or their output says why not"
 
 

@@ -25,7 +25,7 @@ from paceline.db.models.jobs import JobRow
 from paceline.monitoring.loss_watch import BadLossKind
 from paceline.monitoring.sinks import on_the_wire
 from paceline.training.link import Count
-from paceline.training.spec.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, BadLossPolicy, what_is_bad, what_is_done
+from paceline.training.schema.bad_loss import MOST_MICRO_BATCHES, MOST_SAMPLE_IDS, BadLossPolicy, what_is_bad, what_is_done
 
 #: How many steps long the newest bad loss is shown, unless the job ends meanwhile.
 SHOWN_STEPS = 500

@@ -28,7 +28,10 @@ from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import jobs as job_rows
+from paceline.training.spec import derived
+from paceline.training.spec.conflicts import too_few_micro_batches
 from paceline.training.spec.job import LABEL_NAME, JobSpec
+from paceline.training.spec.workload import ScriptWorkload
 
 #: Of a query: what follows it is a label's name.
 LABEL, MOST_LABELS = "label.", 16
@@ -77,7 +80,7 @@ def summarize(job: JobRow, told: Notices) -> JobSummary:
         hang=told.hang,
         silent_nodes=list(told.silent_nodes),
         can_pause=_can_pause(job),
-        can_resize=spec is not None and (spec.is_elastic_script if spec.script else spec.parallelism.strategy != "single"),
+        can_resize=spec is not None and derived.can_resize(spec),
         created_by=job.created_by,
         created_by_id=job.created_by_id,
         created_at=job.created_at,
@@ -256,10 +259,10 @@ def _can_pause(job: JobRow) -> bool:
 
 def _refuse_size(job: JobRow, spec: JobSpec, nodes: int) -> None:
     least, most = spec.resources.min_nodes or 1, spec.resources.max_nodes
-    if spec.script is not None and not spec.is_elastic_script:
-        way_out = "submit it with resources.min_nodes and max_nodes"
-        raise ProblemError("cannot_resize", f"nodes={nodes}: job {job.name} runs a script that has one size only; {way_out}")
-    if spec.script is not None:
+    if isinstance(spec.workload, ScriptWorkload):
+        if not spec.resources.is_elastic:
+            way_out = "submit it with resources.min_nodes and max_nodes"
+            raise ProblemError("cannot_resize", f"nodes={nodes}: job {job.name} runs a script that has one size only; {way_out}")
         least, most = spec.resources.min_nodes or spec.resources.nodes, most or spec.resources.nodes
     if spec.parallelism.strategy == "single" and nodes != 1:
         raise ProblemError(
@@ -273,8 +276,8 @@ def _refuse_size(job: JobRow, spec: JobSpec, nodes: int) -> None:
         )
     if most is not None and nodes > most:
         raise ProblemError("cannot_resize", f"nodes={nodes} is more than resources.max_nodes={most} of job {job.name}; use {most} or fewer")
-    if short := spec.too_few_micro_batches(nodes * spec.resources.slots_per_node):
-        fitting = spec.micro_batches // spec.resources.slots_per_node
+    if short := too_few_micro_batches(spec, nodes * spec.resources.slots_per_node):
+        fitting = derived.micro_batches(spec) // spec.resources.slots_per_node
         raise ProblemError("cannot_resize", f"nodes={nodes}: {short}; use {fitting} or fewer")
 
 

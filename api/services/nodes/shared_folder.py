@@ -12,7 +12,9 @@ from paceline.api.schemas.common import FieldError
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import ScriptWorkload
 
 POINTER = "/checkpoint/directory"
 WAY_OUT = "set checkpoint.directory to a path on a file system that all of them mount, or start agents with --checkpoints on one"
@@ -69,13 +71,13 @@ def _needs_one(spec: JobSpec) -> bool:
 
 
 def _uses_default_folder(spec: JobSpec) -> bool:
-    return spec.script is None and spec.checkpoint.directory is None
+    return not isinstance(spec.workload, ScriptWorkload) and spec.checkpoint.directory is None
 
 
 def _fewest_nodes(spec: JobSpec) -> int:
     """The least number of nodes that the job starts with."""
     wanted, least = spec.resources.nodes, spec.resources.min_nodes
-    return min(wanted, least or wanted) if spec.closes_up else wanted
+    return min(wanted, least or wanted) if derived.closes_up(spec) else wanted
 
 
 def _kinds(spec: JobSpec, nodes: Iterable[NodeRow]) -> list[list[NodeRow]]:

@@ -27,9 +27,11 @@ from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
 from paceline.parallelism.model_shape import Kernels
+from paceline.training.models.catalog import parameter_count
 from paceline.training.planning.estimates import Estimates, estimates_of, setup_of
-from paceline.training.planning.sizes import parameter_count
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import BuiltinWorkload, ScriptWorkload
 
 #: Of a step; beyond it a pipeline's ranks idle for longer than its default number of micro-batches would have them.
 MOST_BUBBLE = 0.25
@@ -89,15 +91,20 @@ async def _verdict(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow
 
 async def _estimates(planner: Planner, spec: JobSpec, kernels: Kernels) -> Estimates | None:
     """The memory estimates; None for a script, or for a job that is to find its micro-batch by itself."""
-    if spec.training is None or spec.searches:
+    if not _shares_are_known(spec):
         return None
-    small = spec.micro_batches <= FEW_MICRO_BATCHES and spec.parallelism.stages <= FEW_STAGES
+    small = derived.micro_batches(spec) <= FEW_MICRO_BATCHES and spec.parallelism.stages <= FEW_STAGES
     return await planner.run(estimates_of, spec, kernels, small=small)
+
+
+def _shares_are_known(spec: JobSpec) -> bool:
+    """Whether the spec tells how a global batch is divided: not for a script, nor while the micro-batch is still to be found."""
+    return not isinstance(spec.workload, ScriptWorkload) and not derived.searches_micro_batch(spec)
 
 
 def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequence[NodeRow], estimates: Estimates | None) -> Plan:
     spec = resolved.spec
-    shares = spec.training is not None and not spec.searches
+    micro_batches = derived.micro_batches(spec) if _shares_are_known(spec) else None
     placed = {each.node_id for each in verdict.placement or ()}
     memory = shown(estimates, spec, kernels_of(nodes)) if estimates else None
     return Plan(
@@ -107,10 +114,10 @@ def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequenc
         world_size=spec.world_size,
         strategy=strategy_of(spec, spec.world_size),
         global_batch_size=spec.training.global_batch_size if spec.training else None,
-        micro_batch_size=spec.micro_batch_size if shares else None,
-        micro_batches=spec.micro_batches if shares else None,
-        gradient_accumulation_steps=spec.parallelism.degrees(spec.world_size).max_per_data_rank(spec.micro_batches) if shares else None,
-        reproducible=spec.is_reproducible,
+        micro_batch_size=derived.micro_batch_size(spec) if micro_batches else None,
+        micro_batches=micro_batches,
+        gradient_accumulation_steps=spec.parallelism.degrees(spec.world_size).max_per_data_rank(micro_batches) if micro_batches else None,
+        reproducible=derived.is_reproducible(spec),
         parameter_count=_parameters(spec),
         stages=_stages(spec, estimates),
         memory_per_rank=memory,
@@ -153,7 +160,10 @@ def _hash(spec: JobSpec, verdict: PlacementOutlook) -> str:
 
 
 def _parameters(spec: JobSpec) -> int | None:
-    return parameter_count(spec.model, spec.data) if spec.model is not None else None
+    match spec.workload:
+        case BuiltinWorkload(model, data):
+            return parameter_count(model, data)
+    return None
 
 
 def _stages(spec: JobSpec, estimates: Estimates | None) -> list[PlannedStage]:
@@ -178,17 +188,20 @@ def _warnings(spec: JobSpec, about_memory: str | None, about_folder: str | None)
 
 
 def _uneven_shares(spec: JobSpec) -> str | None:
-    if spec.training is None or spec.searches or spec.micro_batches % spec.data_ranks(spec.world_size) == 0:
+    if not _shares_are_known(spec):
         return None
-    ranks, largest = spec.data_ranks(spec.world_size), spec.parallelism.degrees(spec.world_size).max_per_data_rank(spec.micro_batches)
+    micro_batches, ranks = derived.micro_batches(spec), derived.data_ranks(spec, spec.world_size)
+    if micro_batches % ranks == 0:
+        return None
+    largest = spec.parallelism.degrees(spec.world_size).max_per_data_rank(micro_batches)
     return (
-        f"{spec.micro_batches} micro-batches over {ranks} {'ranks' if ranks == spec.world_size else 'data ranks'}: the others wait for those that "
+        f"{micro_batches} micro-batches over {ranks} {'ranks' if ranks == spec.world_size else 'data ranks'}: the others wait for those that "
         f"compute {largest}; training.micro_batch_size decides their number, and a multiple of {ranks} keeps every rank busy"
     )
 
 
 def _wide_bubble(spec: JobSpec) -> str | None:
-    if spec.training is None or spec.parallelism.pipeline == 1:
+    if spec.parallelism.pipeline == 1:
         return None
     schedule = setup_of(spec).schedule
     if schedule.bubble <= MOST_BUBBLE:
@@ -200,17 +213,19 @@ def _wide_bubble(spec: JobSpec) -> str | None:
 
 
 def _no_checkpoint(spec: JobSpec) -> str | None:
-    every, steps = spec.checkpoint.every_steps, spec.training.steps if spec.training else None
-    if spec.script is not None:
-        pause = "" if spec.script.saves_on_sigterm else "it cannot be paused, and "
+    workload, every = spec.workload, spec.checkpoint.every_steps
+    if isinstance(workload, ScriptWorkload):
+        pause = "" if workload.script.saves_on_sigterm else "it cannot be paused, and "
         return f"a script saves its own checkpoints: {pause}it restarts from its beginning unless it loads what it saved"
+    steps = workload.training.steps
     if every is None or (steps is not None and every >= steps):
         return "no checkpoint is saved before the end: a crash starts over at step 0"
     return None
 
 
 def _no_evaluation(spec: JobSpec) -> str | None:
-    if spec.training is None or spec.training.eval_every_steps is not None or spec.checkpoint.keep_best == 0:
+    workload = spec.workload
+    if isinstance(workload, ScriptWorkload) or workload.training.eval_every_steps is not None or spec.checkpoint.keep_best == 0:
         return None
     if not spec.checkpoint.metric.startswith("eval_"):
         return None

@@ -10,6 +10,7 @@ from paceline.parallelism.model_shape import CPU, CUDA, Kernels
 from paceline.parallelism.planning.auto_words import size
 from paceline.parallelism.planning.memory import RankMemory
 from paceline.training.planning.estimates import Estimates
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 
 ON_TOP = {
@@ -58,8 +59,8 @@ def _shown(found: RankMemory, gradient_copies: float, spec: JobSpec, kernels: Ke
 
 
 def _made_from(copies: float, spec: JobSpec, kernels: Kernels) -> str:
-    samples = "1 sample" if spec.micro_batch_size == 1 else f"{spec.micro_batch_size} samples"
-    tree = f", {copies:.1f} copies of the gradients while the fixed tree adds them up" if spec.is_reproducible else ""
+    samples = "1 sample" if derived.micro_batch_size(spec) == 1 else f"{derived.micro_batch_size(spec)} samples"
+    tree = f", {copies:.1f} copies of the gradients while the fixed tree adds them up" if derived.is_reproducible(spec) else ""
     return f"micro-batches of {samples} in {spec.precision}, {spec.optimizer.kind}{tree}, {KERNELS[kernels]}"
 
 
@@ -73,8 +74,8 @@ def _note(found: RankMemory, spec: JobSpec, kernels: Kernels) -> str:
 
 def _way_out(estimate: MemoryEstimate, spec: JobSpec) -> str:
     """The way out, by the part that takes most."""
-    if estimate.activations > estimate.total // 2 and spec.micro_batch_size > 1:
-        return f"use training.micro_batch_size={spec.micro_batch_size // 2} or less"
-    if spec.is_reproducible and estimate.gradients + estimate.buffers > 2 * estimate.parameters:
+    if estimate.activations > estimate.total // 2 and derived.micro_batch_size(spec) > 1:
+        return f"use training.micro_batch_size={derived.micro_batch_size(spec) // 2} or less"
+    if derived.is_reproducible(spec) and estimate.gradients + estimate.buffers > 2 * estimate.parameters:
         return "reproducible: false keeps fewer copies of the gradients"
     return "use strategy auto, a smaller model, or slots with more memory"

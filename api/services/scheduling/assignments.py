@@ -23,7 +23,7 @@ from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories import stacks as stack_rows
 from paceline.db.repositories.nodes import NodeAddress
 from paceline.training.link import ProcessIdentity, World
-from paceline.training.spec.script import grace_of
+from paceline.training.schema.script import grace_of
 
 Action = Literal["run", "pause", "release", "stop"]
 

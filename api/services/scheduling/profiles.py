@@ -19,7 +19,7 @@ from paceline.db.models.artifacts import ProfileRequestRow
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories import artifacts as rows
 from paceline.db.repositories import jobs as job_rows
-from paceline.training.spec.profile_window import beyond_world
+from paceline.training.schema.profile_window import beyond_world
 
 
 async def ask(session: AsyncSession, job: JobRow, order: ProfileOrder, actor: Actor, now: datetime) -> ProfileRequest:

@@ -25,9 +25,11 @@ from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.training.link import FailureReport, Outcome, Stalled
 from paceline.training.reporting.failure_kinds import first_line
+from paceline.training.schema.parallelism import REPLICAS
+from paceline.training.schema.script import grace_of
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.script import grace_of
-from paceline.training.spec.strategy import REPLICAS
+from paceline.training.spec.workload import ScriptWorkload
 
 #: A rank that ends sooner than this after it got a place, and before it has taken so many steps there, did not work there.
 USEFUL = timedelta(seconds=10)
@@ -46,13 +48,14 @@ def job_view(
     """The view of a job. `silent`: nodes whose agent is not connected; `behind`: nodes that have reports to send. A job whose spec
     cannot be read neither closes up nor runs out of restarts: see `job_snapshots.JobSnapshot.decide`."""
     spec = readable_spec_of(job)
+    is_script = spec is not None and isinstance(spec.workload, ScriptWorkload)
     views = [
         rank_view(
             rank,
             begun=job.state is JobState.RUNNING,
             reachable=rank.node_id not in silent,
             leaving=rank.node_id in draining,
-            behind=spec is not None and spec.script is None and rank.node_id in behind,
+            behind=spec is not None and not is_script and rank.node_id in behind,
         )
         for rank in ranks
     ]
@@ -68,15 +71,15 @@ def job_view(
         max_restarts=spec.fault_tolerance.max_restarts if spec else job.restarts + 1,
         ranks=tuple(view for view, rank in zip(views, ranks, strict=True) if not rank.parked),
         parked=tuple(view for view, rank in zip(views, ranks, strict=True) if rank.parked),
-        min_ranks=min(spec.min_ranks, job.world_size) if spec and spec.closes_up else None,
+        min_ranks=min(derived.min_ranks(spec), job.world_size) if spec and derived.closes_up(spec) else None,
         plan=spec.parallelism if spec else REPLICAS,
         silence=None if generation is None or generation.ended_at is not None else quiet.verdict(suspicion_of(generation)),
         slow_is_hung=spec is not None and spec.fault_tolerance.hang_seconds is not None,
         target=job.world_size,
-        is_elastic=spec is not None and spec.is_elastic_script,
-        is_script=spec is not None and spec.script is not None,
+        is_elastic=spec is not None and derived.is_elastic_script(spec),
+        is_script=is_script,
         stop=stop_of(job),
-        saves=spec is not None and (spec.script is None or spec.script.saves_on_sigterm or spec.is_elastic_script),
+        saves=spec is not None and derived.saves_when_stopped(spec),
         grace_seconds=grace_of(job.spec.document),
         time_limit=spec.time_limit if spec else None,
         ran_before=job.ran_seconds,
@@ -117,11 +120,11 @@ def gang_view(
         slots_per_node=spec.resources.slots_per_node,
         members=tuple(process for process in processes if process.rank not in parked),
         parked=tuple(process for process in processes if process.rank in parked),
-        least=min(spec.min_ranks, job.world_size),
+        least=min(derived.min_ranks(spec), job.world_size),
         plan=spec.parallelism,
         target=job.world_size,
         most=most,
-        ceiling=max(job.world_size, spec.micro_batches) if spec.script is None else most,
+        ceiling=most if isinstance(spec.workload, ScriptWorkload) else max(job.world_size, derived.micro_batches(spec)),
         spares=spec.fault_tolerance.spares,
         join_failures=tuple(join_failures),
         request=request_of(job) if view.is_elastic else None,
@@ -168,9 +171,9 @@ def request_for(spec: JobSpec, job_id: str, world_size: int, priority: int, queu
         slots_per_node=per_node,
         priority=priority,
         queued_at=queued_at,
-        min_nodes=resources.min_nodes if spec.closes_up or spec.is_elastic_script else None,
+        min_nodes=resources.min_nodes if derived.closes_up(spec) or derived.is_elastic_script(spec) else None,
         plan=spec.parallelism,
-        most_nodes=resources.max_nodes if spec.is_elastic_script and world_size == spec.world_size else None,
+        most_nodes=resources.max_nodes if derived.is_elastic_script(spec) and world_size == spec.world_size else None,
     )
 
 

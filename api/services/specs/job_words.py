@@ -6,6 +6,7 @@ from paceline.api.schemas.common import Reason
 from paceline.cluster.policy import placement
 from paceline.parallelism.plan import Coordinates
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import BuiltinWorkload, EntrypointWorkload, ScriptWorkload
 
 #: Events of a script's job: a file of its own becomes curves; so does what it prints.
 CURVES_FOUND, CURVES_PRINTED = "job.curves_found", "job.curves_printed"
@@ -26,14 +27,18 @@ FAILURE_WORDS = {
 
 
 def model_of(spec: JobSpec) -> str:
-    if spec.model is not None:
-        return spec.model.kind
-    return "entrypoint" if spec.entrypoint is not None else "script"
+    match spec.workload:
+        case BuiltinWorkload(model):
+            return model.kind
+        case EntrypointWorkload():
+            return "entrypoint"
+        case ScriptWorkload():
+            return "script"
 
 
 def strategy_of(spec: JobSpec, world_size: int) -> str:
     """The strategy with the axes of its mesh, where it has any but replicas: "fsdp, tensor 2 x shard 2 x replicate 2"."""
-    if spec.script is not None:
+    if isinstance(spec.workload, ScriptWorkload):
         return "script"
     sizes = spec.parallelism.degrees(world_size).sizes
     if not spec.parallelism.shards and set(sizes) <= {"replicate"}:
@@ -44,7 +49,7 @@ def strategy_of(spec: JobSpec, world_size: int) -> str:
 
 def place_in_mesh(spec: JobSpec, world_size: int, rank: int) -> dict[str, int]:
     """The coordinates of a rank along each axis of more than one rank. A script arranges its ranks by itself."""
-    if spec.script is not None or rank >= world_size:
+    if isinstance(spec.workload, ScriptWorkload) or rank >= world_size:
         return {}
     return {str(axis): place for axis, place in Coordinates(spec.parallelism.degrees(world_size), rank).by_axis.items()}
 

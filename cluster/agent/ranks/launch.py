@@ -18,7 +18,7 @@ from paceline.distributed.env import LOG_FOLDER, RANK_FOLDER, ScriptLaunch, path
 from paceline.monitoring.files import write_durably
 from paceline.training.link import RankOrder, World, encode_order
 from paceline.training.rank_folder import RankFolder
-from paceline.training.spec.script import Script
+from paceline.training.schema.script import Script
 from paceline.training.spec.stored import StoredSpec
 from paceline.training.warm_start import acts_at_start
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.cluster.agent.processes import in_session, members, programs_of
 from paceline.training.link import RankOrder
-from paceline.training.spec.script import grace_of
+from paceline.training.schema.script import grace_of
 
 #: A process that ends by one of these has broken by itself, whatever else it was told: it may take long to dump its core.
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS})

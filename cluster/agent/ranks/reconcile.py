@@ -10,7 +10,7 @@ from paceline.cluster.agent.spawner_link import birth_of, key_of
 from paceline.cluster.protocol import CheckpointToDelete, Desired, DesiredAssignment, Observed, ObservedAssignment, ObservedRank, RankKey
 from paceline.cluster.states import RankState
 from paceline.training.link import TraceRequest, World
-from paceline.training.spec.script import grace_of
+from paceline.training.schema.script import grace_of
 from paceline.training.spec.stored import StoredSpec
 
 #: What an exited rank left behind is given up this long after, if the coordinator will not have it.

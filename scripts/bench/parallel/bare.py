@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.training.models.gpt import model as gpt
-from paceline.training.spec.workload import GptModel
+from paceline.training.models.gpt.config import GptModel
 from scripts.bench.parallel.turns import Loop
 from scripts.bench.parallel.workload import (
     CLIP_NORM,

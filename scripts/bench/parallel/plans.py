@@ -23,9 +23,10 @@ from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported
 from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
 from paceline.training.link import World
-from paceline.training.planning.estimates import shape_of
+from paceline.training.models.catalog import shape_of
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
 from paceline.training.state import new_state, rebuild_optimizer
 from scripts.bench.figures import Figure, summarize
 from scripts.bench.parallel.probe import measured_machines
@@ -121,7 +122,7 @@ def loop_of(spec: JobSpec, group: Group) -> Loop:
     coordinates = Coordinates(spec.parallelism.degrees(group.world_size), group.rank)
     steps_from = make_ready(spec, state, as_joined_for(coordinates.degrees, group), coordinates)
     rebuild_optimizer(state, spec)
-    step_runner = steps_from(spec, first_assignment(spec.micro_batches, coordinates, None))
+    step_runner = steps_from(spec, first_assignment(derived.micro_batches(spec), coordinates, None))
     return lambda: step_runner.run(NobodyAsks())
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from paceline.distributed import env
 from paceline.training.data import stdlib_text
+from paceline.training.schema.data import StdlibText
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import StdlibText
 
 RANKS = 2
 GLOBAL_BATCH = 16

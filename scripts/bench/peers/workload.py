@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from paceline.distributed import env
 from paceline.training.data import stdlib_text
 from paceline.training.models.gpt import model as gpt
-from paceline.training.spec.workload import GptModel, StdlibText
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.schema.data import StdlibText
 from scripts.faults.history import Commit
 from scripts.faults.job import GLOBAL_BATCH, MODEL
 

@@ -15,7 +15,7 @@ from paceline.cluster.agent.ports import listen
 from paceline.cluster.agent.served_stores import ServedStores
 from paceline.cluster.agent.spawner_link import EndStore, ProcessList, ServedStore, ServeStore
 from paceline.cluster.protocol import GenerationKey
-from paceline.training.spec.script import Script
+from paceline.training.schema.script import Script
 from tests.cluster.agent.conftest import world
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Agent, Node
 from tests.waiting import wait_until

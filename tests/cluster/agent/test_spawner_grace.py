@@ -11,7 +11,7 @@ import pytest
 
 from paceline.cluster.agent.ranks.exits import conclude
 from paceline.cluster.agent.spawner_link import ExitStatus, Shutdown, Spawn, Terminate, key_of
-from paceline.training.spec.script import GRACE_SECONDS, OWN_GRACE_SECONDS, grace_of
+from paceline.training.schema.script import GRACE_SECONDS, OWN_GRACE_SECONDS, grace_of
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Node
 from tests.waiting import wait_until
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.cluster.history.retention import CheckpointView, best, to_delete, to_delete_next
 from paceline.cluster.states import CheckpointState
-from paceline.training.spec.job import CheckpointPolicy
+from paceline.training.schema.checkpoint import CheckpointPolicy
 
 KEEP_TWO = CheckpointPolicy(keep_last=2, keep_best=1)
 DAMAGED = CheckpointState.DAMAGED

@@ -26,7 +26,7 @@ from paceline.cluster.policy.elastic import (
 )
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
-from paceline.training.spec.strategy import REPLICAS, Parallelism
+from paceline.training.schema.parallelism import REPLICAS, Parallelism
 from tests.cluster.policy.test_decide import job, rank
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)

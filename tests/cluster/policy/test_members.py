@@ -14,7 +14,7 @@ from paceline.cluster.policy.members import regroup
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import RankState
 from paceline.parallelism.plan import state_shards
-from paceline.training.spec.strategy import REPLICAS, Parallelism
+from paceline.training.schema.parallelism import REPLICAS, Parallelism
 from tests.cluster.policy.test_decide import NOW, crashed, rank, report
 from tests.cluster.policy.test_decide_close_up import broken, gang, killed, saving
 

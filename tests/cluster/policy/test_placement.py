@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from paceline.cluster.policy.placement import NodeView, Placement, QueuedGang, Request, Room, place
-from paceline.training.spec.strategy import Parallelism
+from paceline.training.schema.parallelism import Parallelism
 from tests.cluster import plain_placement
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)

@@ -24,13 +24,15 @@ from paceline.parallelism.precision import autocast
 from paceline.training.builtin import next_token_loss
 from paceline.training.link import World
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.stages import units as gpt_units
 from paceline.training.models.mlp import model as mlp
+from paceline.training.models.mlp.config import MlpModel
 from paceline.training.models.mlp.stages import units as mlp_units
 from paceline.training.models.resnet import model as resnet
+from paceline.training.models.resnet.config import ResnetModel
 from paceline.training.models.resnet.stages import units as resnet_units
 from paceline.training.optim.optimizers import clip_gradients
-from paceline.training.spec.workload import GptModel, MlpModel, ResnetModel
 from paceline.training.state import seed_everything
 
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported, all_degrees, budget_of, choose, setups
 from paceline.parallelism.planning.memory import RankMemory, Setup, memory
 from paceline.parallelism.planning.step_time import Link, Machines, axis_link, step_time
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.shape import shape as gpt_shape
-from paceline.training.spec.workload import GptModel
 from tests.parallelism.planning.shapes import decoder
 
 AXES = ("replicate", "shard", "tensor", "pipeline", "context")

@@ -15,11 +15,13 @@ from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.memory import memory
 from paceline.training.builtin import next_token_loss
 from paceline.training.link import World
+from paceline.training.models.catalog import shape_of
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.optim.optimizers import build_optimizer
-from paceline.training.planning.estimates import setup_of, shape_of
+from paceline.training.planning.estimates import setup_of
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import GptModel
 from tests.allocations import STEPS, Noise, peak_bytes
 from tests.ranks import run_ranks
 
@@ -58,7 +60,7 @@ def train(spec: JobSpec, reshard: bool) -> None:
     optimizer, data = build_optimizer(spec.optimizer, model), Noise(spec.model)
     for _ in range(STEPS):
         for _ in range(setup_of(spec).assignment.max_per_rank):
-            loss, _ = next_token_loss(model, data.of(spec.micro_batch_size))
+            loss, _ = next_token_loss(model, data.of(derived.micro_batch_size(spec)))
             loss.backward()  # type: ignore[no-untyped-call]
             del loss
         optimizer.step()

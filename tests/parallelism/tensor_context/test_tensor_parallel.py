@@ -17,9 +17,9 @@ from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from paceline.parallelism.tensor_context.tensor_parallel import IncompletePlanError, apply_tensor_parallel, refuse_plain_parameters
 from paceline.training.link import World
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.limits import divided_by_tensor, why_not_cut
 from paceline.training.models.gpt.shard import shard
-from paceline.training.spec.workload import GptModel
 from tests.ranks import run_ranks
 
 

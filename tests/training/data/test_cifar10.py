@@ -12,7 +12,7 @@ import torch
 
 from paceline.training.data import cifar10
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.workload import Cifar10
+from paceline.training.schema.data import Cifar10
 from tests.training.specs import PER_BATCH, write_batches
 
 

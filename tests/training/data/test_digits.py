@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from paceline.training.data.digits import load
-from paceline.training.spec.workload import Digits
+from paceline.training.schema.data import Digits
 
 
 def test_all_real_digits_are_there_split_and_scaled() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paceline.parallelism.plan import partition
 from paceline.training.data.sampler import Portions, Sampler, derive_seed, epoch_order, evaluation_indices, total_steps
-from paceline.training.spec.job import TrainingLength
+from paceline.training.schema.training import TrainingLength
 
 
 @st.composite

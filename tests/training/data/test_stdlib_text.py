@@ -7,7 +7,7 @@ import torch
 
 from paceline.training.data import stdlib_text
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.workload import StdlibText
+from paceline.training.schema.data import StdlibText
 
 
 @pytest.fixture(scope="module")

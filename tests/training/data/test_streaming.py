@@ -16,7 +16,8 @@ from paceline.training.data.feed import open_feed
 from paceline.training.data.sampler import Portions, total_steps
 from paceline.training.data.streaming import StreamFeed
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.job import JobSpec, TrainingLength
+from paceline.training.schema.training import TrainingLength
+from paceline.training.spec.job import JobSpec
 from paceline.training.task import Batch
 
 

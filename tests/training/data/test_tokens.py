@@ -15,7 +15,7 @@ from paceline.training.data import token_set, tokens
 from paceline.training.data.corpus import decode_with
 from paceline.training.data.tokens import TokenWindows
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.workload import Tokens
+from paceline.training.schema.data import Tokens
 from tests.training.data.token_sets import make, write_texts
 
 CONTEXT = 16

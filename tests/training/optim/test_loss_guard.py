@@ -10,7 +10,7 @@ import torch
 from paceline.monitoring.loss_watch import LossWatch
 from paceline.training.optim.bad_loss import LossNotFiniteError, LossSpikeError, RollBackError
 from paceline.training.optim.loss_guard import MOST_SKIPS_IN_A_ROW, LossGuard, MeasuredStep
-from paceline.training.spec.job import FaultTolerance
+from paceline.training.schema.fault_tolerance import FaultTolerance
 
 WARN, SKIP = FaultTolerance(), FaultTolerance(on_nan="skip_update", on_spike="skip_update")
 

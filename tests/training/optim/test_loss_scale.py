@@ -12,6 +12,7 @@ from paceline.parallelism.precision import scaled
 from paceline.training.errors import InvalidInputError
 from paceline.training.optim.loss_scale import GROWTH_INTERVAL, INITIAL, LEAST, UNSCALED, LossScale, loss_scale_for
 from paceline.training.saving.shards import tensors_of
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, TrainState, new_state
 from paceline.training.steps.step import LocalStepRunner
@@ -85,7 +86,7 @@ class Alike:
             SoloGroup(),
             SingleProcess(self.state.task.model),
             Coordinates(),
-            assign_evenly(self.spec.micro_batches, 1),
+            assign_evenly(derived.micro_batches(self.spec), 1),
         )
 
     def run(self, steps: int) -> StepReport:

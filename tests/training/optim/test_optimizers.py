@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from paceline.training.optim.optimizers import build_optimizer, clip_gradients, learning_rate
-from paceline.training.spec.workload import AdamW, Schedule, Sgd
+from paceline.training.schema.optimizer import AdamW, Schedule, Sgd
 
 
 def rates(schedule: Schedule, total: int) -> list[float]:

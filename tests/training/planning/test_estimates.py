@@ -11,16 +11,21 @@ from torch import nn
 from paceline.parallelism.model_shape import CPU, CUDA, Numbers, Precision
 from paceline.parallelism.pipelines.chain import Unit
 from paceline.parallelism.pipelines.stages import chain_of, costs_of
+from paceline.training.models.catalog import Model, parameter_count, shape_of
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt import stages as gpt_stages
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.models.gpt.sizes import swiglu_width
 from paceline.training.models.mlp import model as mlp
 from paceline.training.models.mlp import stages as mlp_stages
+from paceline.training.models.mlp.config import MlpModel
+from paceline.training.models.mlp.sizes import CLASSIFICATION_SHAPES
 from paceline.training.models.resnet import model as resnet
 from paceline.training.models.resnet import stages as resnet_stages
-from paceline.training.planning.estimates import memory_of, setup_of, shape_of, stage_names
-from paceline.training.planning.sizes import CLASSIFICATION_SHAPES, parameter_count, swiglu_width
-from paceline.training.spec.strategy import Parallelism
-from paceline.training.spec.workload import Cifar10, Digits, GptModel, MlpModel, Model, ResnetModel
+from paceline.training.models.resnet.config import ResnetModel
+from paceline.training.planning.estimates import memory_of, setup_of, stage_names
+from paceline.training.schema.data import Cifar10, Digits
+from paceline.training.schema.parallelism import Parallelism
 from tests import factories
 
 MODELS: list[Model] = [

@@ -11,12 +11,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.training.builtin import logits_of
+from paceline.training.models.catalog import Model
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.hf import model as hf
+from paceline.training.models.hf.config import HfModel
 from paceline.training.models.mlp import model as mlp
+from paceline.training.models.mlp.config import MlpModel
 from paceline.training.models.resnet import model as resnet
+from paceline.training.models.resnet.config import ResnetModel
 from paceline.training.planning.flops import flops_of, model_flops
-from paceline.training.spec.workload import Data, Digits, GptModel, HfModel, MlpModel, Model, ResnetModel
+from paceline.training.schema.data import Data, Digits
 from tests import factories
 
 #: torch leaves out norms and biases, and the first layer's gradient of its input; the formulas do not.

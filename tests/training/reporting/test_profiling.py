@@ -18,8 +18,8 @@ from paceline.monitoring.artifacts import TraceArtifact, file_of, note_of
 from paceline.training.link import TraceRequest
 from paceline.training.reporting import profiling
 from paceline.training.reporting.profiling import Profiling
+from paceline.training.schema.profile_window import ProfileWindow
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.profile_window import ProfileWindow
 from tests.ranks import make_world
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-from paceline.training.planning.sizes import parameter_count
+from paceline.training.models.catalog import parameter_count
 from paceline.training.saving import shards
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState, new_state

@@ -27,6 +27,7 @@ from paceline.training.link import Broken, World
 from paceline.training.saving import checkpoint, export, weights
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import new_state, rebuild_optimizer
 from paceline.training.steps.step import LocalStepRunner
@@ -129,7 +130,7 @@ def test_transformers_read_what_was_exported_from_their_model(tmp_path: Path) ->
     """And their own files start a job: the names are theirs."""
     transformers = pytest.importorskip("transformers")
     from paceline.training.models.hf import model as hf
-    from paceline.training.spec.workload import HfModel
+    from paceline.training.models.hf.config import HfModel
 
     config = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config |= {"vocab_size": 256, "tie_word_embeddings": True}
@@ -225,7 +226,9 @@ def first_loss_with(folder: Path, cache: Path) -> float:
     spec = JobSpec.model_validate(tiny_gpt(dropout=0.0) | {"parallelism": {"strategy": "single"}, "reproducible": False})
     state = new_state(spec, torch.device("cpu"), cache)
     state.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-    step_runner = LocalStepRunner(spec, state, SoloGroup(), SingleProcess(state.model), Coordinates(), assign_evenly(spec.micro_batches, 1))
+    step_runner = LocalStepRunner(
+        spec, state, SoloGroup(), SingleProcess(state.model), Coordinates(), assign_evenly(derived.micro_batches(spec), 1)
+    )
     return step_runner.run(NothingAsked()).loss
 
 

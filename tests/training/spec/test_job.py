@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from paceline.parallelism.plan import Degrees
 from paceline.training.planning.auto import with_micro_batch
+from paceline.training.spec import derived
+from paceline.training.spec.conflicts import too_few_micro_batches
 from paceline.training.spec.job import JobSpec, json_schema
 from tests.training.specs import tiny_gpt
 
@@ -159,7 +161,7 @@ def test_unknown_fields_are_refused() -> None:
 def test_a_spec_survives_json() -> None:
     spec = JobSpec.model_validate(tiny_gpt(2))
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
-    assert (spec.world_size, spec.micro_batch_size, spec.micro_batches) == (2, 2, 4)
+    assert (spec.world_size, derived.micro_batch_size(spec), derived.micro_batches(spec)) == (2, 2, 4)
 
 
 def test_the_schema_is_published_with_its_discriminators() -> None:
@@ -171,31 +173,31 @@ def test_the_schema_is_published_with_its_discriminators() -> None:
 def test_a_reproducible_jobs_micro_batches_do_not_depend_on_its_resources(batch: int, micro: int, count: int) -> None:
     for nodes in (1, 2, 3):
         spec = JobSpec.model_validate(tiny_gpt(nodes, global_batch_size=batch, micro_batch_size=None))
-        assert spec.is_reproducible
-        assert (spec.micro_batch_size, spec.micro_batches) == (micro, count)
+        assert derived.is_reproducible(spec)
+        assert (derived.micro_batch_size(spec), derived.micro_batches(spec)) == (micro, count)
 
 
 def test_a_fast_jobs_micro_batch_is_a_ranks_share() -> None:
     spec = JobSpec.model_validate(tiny_gpt(3, global_batch_size=10, micro_batch_size=None) | {"reproducible": False})
-    assert (spec.micro_batch_size, spec.micro_batches) == (4, 3)
+    assert (derived.micro_batch_size(spec), derived.micro_batches(spec)) == (4, 3)
 
 
 def test_a_script_is_not_said_to_be_reproducible() -> None:
-    assert not JobSpec.model_validate(tiny_gpt() | SCRIPT).is_reproducible
+    assert not derived.is_reproducible(JobSpec.model_validate(tiny_gpt() | SCRIPT))
 
 
 def test_a_job_that_closes_up_may_grow_as_far_as_its_micro_batches_go() -> None:
     spec = JobSpec.model_validate(tiny_gpt() | SPARE | {"resources": {"nodes": 1, "max_nodes": 4}})
-    assert (spec.closes_up, spec.world_size, spec.resources.most_ranks, spec.fault_tolerance.spares) == (True, 1, 4, 1)
-    assert spec.too_few_micro_batches(4) is None
-    assert spec.too_few_micro_batches(5) == "global_batch_size=8 in micro-batches of 2 makes 4, fewer than 5 ranks"
+    assert (derived.closes_up(spec), spec.world_size, spec.resources.most_ranks, spec.fault_tolerance.spares) == (True, 1, 4, 1)
+    assert too_few_micro_batches(spec, 4) is None
+    assert too_few_micro_batches(spec, 5) == "global_batch_size=8 in micro-batches of 2 makes 4, fewer than 5 ranks"
 
 
 def test_what_is_not_reproducible_is_cut_for_its_largest_size() -> None:
     spec = JobSpec.model_validate(
         tiny_gpt(micro_batch_size=None) | SPARE | {"reproducible": False, "resources": {"nodes": 2, "max_nodes": 4}}
     )
-    assert (spec.micro_batch_size, spec.micro_batches) == (2, 4)
+    assert (derived.micro_batch_size(spec), derived.micro_batches(spec)) == (2, 4)
 
 
 @pytest.mark.parametrize("plan", [{"strategy": "fsdp", "shard": 2}, {"pipeline": 2}])
@@ -205,21 +207,23 @@ def test_replicas_of_shards_or_stages_can_be_reproducible(plan: dict[str, Any]) 
         JobSpec.model_validate(tiny_gpt(nodes, global_batch_size=32, micro_batch_size=None) | {"parallelism": plan, "reproducible": True})
         for nodes in (2, 4, 6)
     ]
-    assert [(spec.is_reproducible, spec.micro_batch_size, spec.micro_batches) for spec in specs] == [(True, 2, 16)] * 3
+    assert [(derived.is_reproducible(spec), derived.micro_batch_size(spec), derived.micro_batches(spec)) for spec in specs] == [
+        (True, 2, 16)
+    ] * 3
 
 
 def test_a_sharded_job_is_not_reproducible_and_its_survivors_keep_their_processes() -> None:
     spec = JobSpec.model_validate(tiny_gpt() | FSDP | {"fault_tolerance": {}})
-    assert (spec.is_reproducible, spec.closes_up) == (False, True)
+    assert (derived.is_reproducible(spec), derived.closes_up(spec)) == (False, True)
     assert spec.parallelism.degrees(4) == Degrees(shard=4)
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
 def test_a_cut_job_is_dealt_out_to_its_data_ranks_and_is_not_reproducible() -> None:
     spec = JobSpec.model_validate(tiny_gpt(micro_batch_size=None) | TENSOR | {"fault_tolerance": {}})
-    assert (spec.is_reproducible, spec.closes_up) == (False, True)
+    assert (derived.is_reproducible(spec), derived.closes_up(spec)) == (False, True)
     assert spec.parallelism.degrees(4) == Degrees(replicate=2, tensor=2)
-    assert (spec.micro_batch_size, spec.micro_batches) == (4, 2)
+    assert (derived.micro_batch_size(spec), derived.micro_batches(spec)) == (4, 2)
 
 
 def test_a_spec_of_an_earlier_version_had_every_axis_at_one() -> None:
@@ -239,7 +243,7 @@ def test_a_spec_of_an_earlier_version_had_every_axis_at_one() -> None:
     ],
 )
 def test_no_rank_is_given_more_to_hold_unless_its_user_says_so(change: dict[str, Any], least: int) -> None:
-    assert JobSpec.model_validate(tiny_gpt() | SPARE | change).min_ranks == least
+    assert derived.min_ranks(JobSpec.model_validate(tiny_gpt() | SPARE | change)) == least
 
 
 def test_a_sharded_job_moves_only_to_sizes_that_its_axes_come_to() -> None:
@@ -279,10 +283,10 @@ def test_bytes_may_be_written_with_their_unit(text: str | int, count: int) -> No
 def test_a_micro_batch_that_is_to_be_found_has_the_default_s_size_until_then() -> None:
     length = tiny_gpt()["training"]
     spec = JobSpec.model_validate(tiny_gpt() | {"training": length | {"micro_batch_size": "auto"}})
-    assert spec.searches
-    assert spec.micro_batch_size == JobSpec.model_validate(tiny_gpt(micro_batch_size=None)).micro_batch_size
+    assert derived.searches_micro_batch(spec)
+    assert derived.micro_batch_size(spec) == derived.micro_batch_size(JobSpec.model_validate(tiny_gpt(micro_batch_size=None)))
     found = with_micro_batch(spec, 1)
-    assert (found.searches, found.micro_batch_size) == (False, 1)
+    assert (derived.searches_micro_batch(found), derived.micro_batch_size(found)) == (False, 1)
     assert found.model_dump() | {"training": None} == spec.model_dump() | {"training": None}
 
 
@@ -344,11 +348,11 @@ def test_a_pipeline_may_have_any_precision() -> None:
 
 def test_a_pipeline_is_not_reproducible_and_has_four_micro_batches_for_each_of_its_ranks() -> None:
     spec = JobSpec.model_validate(tiny_gpt(global_batch_size=32, micro_batch_size=None) | STAGED | {"resources": {"nodes": 4}})
-    assert (spec.is_reproducible, spec.closes_up) == (False, True)
+    assert (derived.is_reproducible(spec), derived.closes_up(spec)) == (False, True)
     assert spec.parallelism.degrees(4) == Degrees(pipeline=2, replicate=2)
-    assert (spec.micro_batch_size, spec.micro_batches) == (2, 16)
+    assert (derived.micro_batch_size(spec), derived.micro_batches(spec)) == (2, 16)
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
-    assert JobSpec.model_validate(tiny_gpt(global_batch_size=5, micro_batch_size=None) | STAGED).micro_batches == 5
+    assert derived.micro_batches(JobSpec.model_validate(tiny_gpt(global_batch_size=5, micro_batch_size=None) | STAGED)) == 5
 
 
 def test_a_script_may_say_for_how_long_it_is_never_quiet() -> None:

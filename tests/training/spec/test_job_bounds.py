@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from paceline.training.models.hf.config import HfModel
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.text import load
-from paceline.training.spec.workload import HfModel
 
 BASE: dict[str, Any] = {
     "name": "bounds",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paceline.parallelism.tensor_context.division import explain_indivisible
-from paceline.training.planning.sizes import swiglu_width
-from paceline.training.spec.workload import GptModel
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.models.gpt.sizes import swiglu_width
 
 
 def why_not_cut(model: GptModel, *, tensor: int = 1, context: int = 1) -> str | None:

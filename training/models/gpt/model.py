@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paceline.training.planning.sizes import swiglu_width
-from paceline.training.spec.workload import GptModel
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.models.gpt.sizes import swiglu_width
 
 
 def build(spec: GptModel) -> Gpt:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paceline.parallelism.model_shape import ModelShape, Numbers
 from paceline.training.models.decoder import Decoder
-from paceline.training.planning.sizes import swiglu_width
-from paceline.training.spec.workload import GptModel
+from paceline.training.models.gpt.config import GptModel
+from paceline.training.models.gpt.sizes import swiglu_width
 
 
 def shape(spec: GptModel, numbers: Numbers) -> ModelShape:

@@ -5,7 +5,7 @@ configuration alone tells why, and on the ranks, which know all of its values, i
 from __future__ import annotations
 
 from paceline.parallelism.tensor_context.division import explain_indivisible
-from paceline.training.planning.hf_sizes import Config, llama_like
+from paceline.training.models.hf.sizes import Config, llama_like
 
 #: Families that transformers 5.23 has no plan over the tensor axis for; a test asks the package.
 WITHOUT_PLAN = frozenset({"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "mamba", "mamba2", "mpt", "opt"})

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.distributed.torch_private import FakeTensorMode
 from paceline.training.errors import InvalidInputError
-from paceline.training.spec.workload import HfModel
+from paceline.training.models.hf.config import HfModel
 
 REQUIREMENT = "transformers==5.23.0"
 #: Of what a message quotes: some of the package's list every model that there is.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paceline.parallelism.model_shape import ModelShape, Numbers
 from paceline.training.models.decoder import Decoder
-from paceline.training.planning.hf_sizes import LLAMA_LIKE, Config, LlamaLike, llama_like
-from paceline.training.spec.workload import HfModel
+from paceline.training.models.hf.config import HfModel
+from paceline.training.models.hf.sizes import LLAMA_LIKE, Config, LlamaLike, llama_like
 
 #: What else would be computed, and kept, than is counted here: values that a configuration has where it has them at all.
 ORDINARY = {"hidden_act": "silu", "attention_dropout": 0, "attn_implementation": "sdpa", "_attn_implementation": "sdpa"}

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from paceline.training.spec.workload import MlpModel
+from paceline.training.models.mlp.config import MlpModel
 
 
 def build(spec: MlpModel, inputs: int, classes: int) -> Mlp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, Numbers
-from paceline.training.spec.workload import MlpModel
+from paceline.training.models.mlp.config import MlpModel
 
 CLASS_ID_BYTES = 8
 

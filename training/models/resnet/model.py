@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paceline.training.spec.workload import ResnetModel
+from paceline.training.models.resnet.config import ResnetModel
 
 CLASSES = 10
 

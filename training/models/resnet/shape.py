@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from paceline.parallelism.model_shape import MASTER_BYTES, Layer, ModelShape, Numbers
 from paceline.training.models.mlp.shape import CLASS_ID_BYTES, head, loss
-from paceline.training.planning.sizes import convolution
-from paceline.training.spec.workload import ResnetModel
+from paceline.training.models.resnet.config import ResnetModel
+from paceline.training.models.resnet.sizes import convolution
 
 SIDE = 32
 COLOURS = 3

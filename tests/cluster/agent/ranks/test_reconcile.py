@@ -32,7 +32,7 @@ from paceline.cluster.protocol import CheckpointToDelete, Desired, Profile, Rank
 from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
 from paceline.training.link import ProcessIdentity, RankOrder, TraceRequest
-from paceline.training.spec.script import OWN_GRACE_SECONDS
+from paceline.training.schema.script import OWN_GRACE_SECONDS
 from paceline.training.spec.stored import StoredSpec
 from tests.cluster.agent.conftest import assignment, training_job, world
 

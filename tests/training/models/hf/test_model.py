@@ -14,10 +14,11 @@ from pydantic import ValidationError
 from paceline.training.builtin import builtin_task
 from paceline.training.errors import InvalidInputError
 from paceline.training.models.hf import model as hf
+from paceline.training.models.hf.config import HfModel
 from paceline.training.planning.flops import flops_of
 from paceline.training.saving.shards import tensors_of
+from paceline.training.schema.data import StdlibText
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.workload import HfModel, StdlibText
 from paceline.training.state import new_state
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt

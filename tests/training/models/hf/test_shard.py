@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from paceline.parallelism.tensor_context.shard_model import CannotShardError
 from paceline.training.models.hf import model as hf
+from paceline.training.models.hf.config import HfModel
 from paceline.training.models.hf.limits import WITHOUT_PLAN, why_not_cut
 from paceline.training.models.hf.shard import tensor_plan
-from paceline.training.spec.workload import HfModel
 from tests import factories
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt

@@ -3,11 +3,14 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
+from paceline.training.models.catalog import parameter_count
 from paceline.training.models.gpt import model as gpt
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.mlp import model as mlp
+from paceline.training.models.mlp.config import MlpModel
 from paceline.training.models.resnet import model as resnet
-from paceline.training.planning.sizes import parameter_count
-from paceline.training.spec.workload import Cifar10, Digits, GptModel, MlpModel, ResnetModel
+from paceline.training.models.resnet.config import ResnetModel
+from paceline.training.schema.data import Cifar10, Digits
 
 
 def trainable(model: nn.Module) -> int:

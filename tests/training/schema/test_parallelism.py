@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from paceline.training.schema.parallelism import AXIS_ALIASES, Parallelism
 from paceline.training.spec.job import JobSpec, json_schema
 from paceline.training.spec.refusals import told
-from paceline.training.spec.strategy import AXIS_ALIASES, Parallelism
 from tests.training.specs import tiny_gpt
 
 

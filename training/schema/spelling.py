@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from paceline.training.spec.parts import shown
+from paceline.training.schema.parts import shown
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from paceline.parallelism.model_shape import Numbers
+from paceline.training.models.catalog import parameter_count, shape_of
 from paceline.training.models.hf import model as hf
-from paceline.training.planning.estimates import shape_of
-from paceline.training.planning.hf_sizes import FAMILIES
-from paceline.training.planning.sizes import parameter_count
-from paceline.training.spec.workload import HfModel
+from paceline.training.models.hf.config import HfModel
+from paceline.training.models.hf.sizes import FAMILIES
 
 TINY = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4}
 BUILT = [

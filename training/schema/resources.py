@@ -1,11 +1,11 @@
-"""The slots of a job: how many nodes, how many ranks on each, and how far both may change. Pure pydantic."""
+"""The `resources` section: the slots of a job, how many nodes, how many ranks on each, and how far both may change. Pure pydantic."""
 
 from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from paceline.training.spec.amounts import Bytes
-from paceline.training.spec.parts import Part, Whole, inconsistent
+from paceline.training.schema.amounts import Bytes
+from paceline.training.schema.parts import Part, Whole, inconsistent
 
 MOST_NODES = 4096
 

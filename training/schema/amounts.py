@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from paceline.training.spec.parts import MOST_SAMPLES, Real, shown
+from paceline.training.schema.parts import MOST_SAMPLES, Real, shown
 
 UNITS = {"": 1, "B": 1, "kB": 1000} | {
     f"{prefix}{suffix}": base**power for power, prefix in enumerate("KMGT", 1) for suffix, base in (("B", 1000), ("iB", 1024))

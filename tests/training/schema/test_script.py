@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from paceline.training.schema.script import Script
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
-from paceline.training.spec.script import Script
 from paceline.training.spec.text import load
 
 
@@ -16,10 +17,10 @@ def test_a_script_may_have_several_sizes_and_starts_with_no_fewer_nodes_than_it_
     spec = JobSpec.model_validate(
         {"name": "mine", "script": {"path": "a.py"}, "resources": {"nodes": 4, "min_nodes": 2, "slots_per_node": 8}}
     )
-    assert (spec.is_elastic_script, spec.closes_up, spec.min_ranks) == (True, False, 16)
+    assert (derived.is_elastic_script(spec), derived.closes_up(spec), derived.min_ranks(spec)) == (True, False, 16)
     grows = JobSpec.model_validate({"name": "mine", "script": {"path": "a.py"}, "resources": {"nodes": 2, "max_nodes": 3}})
-    assert (grows.is_elastic_script, grows.min_ranks) == (True, 2)
-    assert not JobSpec.model_validate({"name": "mine", "script": {"path": "a.py"}, "resources": {"nodes": 2}}).is_elastic_script
+    assert (derived.is_elastic_script(grows), derived.min_ranks(grows)) == (True, 2)
+    assert not derived.is_elastic_script(JobSpec.model_validate({"name": "mine", "script": {"path": "a.py"}, "resources": {"nodes": 2}}))
 
 
 def test_one_process_is_not_elastic() -> None:

@@ -1,4 +1,4 @@
-"""How a job's world is cut: its strategy and the sizes of the mesh's axes. Pure pydantic, no torch."""
+"""The `parallelism` section: how a job's world is cut, by its strategy and the sizes of the mesh's axes. Pure pydantic, no torch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.pipelines.schedules import SCHEDULES, ScheduleError, ScheduleName
 from paceline.parallelism.plan import Degrees, WorldSizeMismatchError, degrees, in_words
-from paceline.training.models.gpt import limits as gpt
-from paceline.training.models.hf import limits as hf
-from paceline.training.models.hf.shape import FAMILIES
-from paceline.training.planning.estimates import shape_of
-from paceline.training.spec.parts import Part, Ranks, inconsistent
-from paceline.training.spec.workload import GptModel, HfModel, Model
+from paceline.training.schema.parts import Part, Ranks, inconsistent
 
 #: Other names of the mesh's axes, which torchtitan and others use. A spec may be written with either; it is kept and shown with ours.
 AXIS_ALIASES = {"dp_replicate": "replicate", "dp_shard": "shard", "cp": "context", "tp": "tensor", "pp": "pipeline"}
@@ -203,38 +197,6 @@ class Parallelism(Part):
         except ScheduleError as error:
             raise inconsistent("parallelism.stages_per_rank: {error}", error=str(error)) from None
         return self
-
-
-def why_model_is_not_cut(model: Model | None, parallelism: Parallelism) -> str | None:
-    """Return why the model cannot be sharded over tensor and context, with the way out, or None. `model` is None for a user's own."""
-    tensor, context = parallelism.tensor, parallelism.context
-    if isinstance(model, GptModel):
-        return gpt.why_not_cut(model, tensor=tensor, context=context)
-    if tensor * context == 1:
-        return None
-    if isinstance(model, HfModel) and context == 1:
-        return hf.why_not_cut(model.config, tensor) if model.config is not None else None
-    if isinstance(model, HfModel):
-        return f"context={context} is for model gpt; models of transformers attend to whole sequences: leave it at 1"
-    whose = f"model {model.kind}" if model else "an entrypoint's model"
-    return (
-        f"{parallelism.spoken_cut} is for models gpt and hf, which say how they are cut; {whose} does not: leave both at 1, "
-        "or use fsdp for its size"
-    )
-
-
-def why_not_auto(model: Model | None, parallelism: Parallelism, *, searches: bool) -> str | None:
-    """Return why strategy auto cannot be used, with the way out, or None. `model` is None for a user's own; `searches` is True if the
-    job searches for the largest micro-batch."""
-    if parallelism.is_auto and (model is None or shape_of(model, None, Numbers()) is None):
-        whose = "this model of transformers" if model else "an entrypoint's"
-        return (
-            f"strategy auto goes by what a model will need, which is known of gpt, mlp, resnet and, by their model.config, {', '.join(FAMILIES)} with "
-            f"their usual attention, not of {whose}; use ddp or fsdp"
-        )
-    if searches and parallelism.pipeline != 1:
-        return "micro_batch_size=auto tries steps of whole models, not of a pipeline's stages; give a number, or leave it out"
-    return None
 
 
 #: Any number of ranks, each with all of the state.

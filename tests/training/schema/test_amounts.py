@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from paceline.training.spec.amounts import read_time, written_time
+from paceline.training.schema.amounts import read_time, written_time
 from paceline.training.spec.job import JobSpec
 
 SCRIPT = {"name": "mine", "script": {"path": "train.py"}}

@@ -1,4 +1,4 @@
-"""The script of a job: a program that its user brings, started once for each rank with torchrun's variables. Pure."""
+"""The `script` section: a program that its user brings, started once for each rank with torchrun's variables. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from paceline.training.spec.amounts import LONGEST_GRACE_SECONDS, Grace
-from paceline.training.spec.parts import Part, Path, Text, inconsistent
-from paceline.training.spec.spelling import Spelling
+from paceline.training.schema.amounts import LONGEST_GRACE_SECONDS, Grace
+from paceline.training.schema.parts import Part, Path, Text, inconsistent
+from paceline.training.schema.spelling import Spelling
 
 MOST_ARGUMENTS = 1000
 #: As torchrun (`--shutdown-timeout`), Slurm (`KillWait`) and Kubernetes have it.

@@ -10,12 +10,14 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
+from paceline.training.models.catalog import Model, parameter_count
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt import presets as gpt_presets
+from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.mlp import presets as mlp_presets
+from paceline.training.models.mlp.config import MlpModel
 from paceline.training.models.resnet import presets as resnet_presets
-from paceline.training.planning.sizes import parameter_count
-from paceline.training.spec.workload import GptModel, MlpModel, Model, ResnetModel
+from paceline.training.models.resnet.config import ResnetModel
 
 MODELS: TypeAdapter[Any] = TypeAdapter(Model)
 MAX_PLANNING_SECONDS = 5.0  # of this process's own time, whatever else the machine does

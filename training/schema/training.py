@@ -1,0 +1,44 @@
+"""The `training` section: how long a job trains, and in which portions. Pure pydantic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from paceline.training.schema.amounts import CountOrAuto
+from paceline.training.schema.parts import MOST_EPOCHS, MOST_SAMPLES, Part, PositiveInt, Real, Whole, inconsistent
+
+
+class TrainingLength(Part):
+    """How long, and in which portions. A step's global batch is a fixed list of micro-batches, whatever the world."""
+
+    steps: PositiveInt | None = None
+    epochs: Annotated[Whole, Field(ge=1, le=MOST_EPOCHS)] | None = None
+    global_batch_size: Whole = Field(32, ge=1, le=MOST_SAMPLES, description="samples per optimizer step over all ranks")
+    micro_batch_size: CountOrAuto | None = Field(
+        None,
+        description="samples per forward; default: global batch / 8 for each rank of a replica (not reproducible: / world size; pipeline: / 4 for "
+        "each rank), rounded up; "
+        "auto: the most that fit a slot's memory, found by trying real steps before the first one",
+    )
+    gradient_clip_norm: Real | None = Field(1.0, gt=0)
+    eval_every_steps: PositiveInt | None = 100
+    eval_samples: PositiveInt | None = Field(512, description="held-out samples per evaluation; null: all")
+    data_workers: Whole = Field(
+        0, ge=0, le=64, description="threads of each rank that compute its next micro-batches while it trains; the numbers stay the same"
+    )
+    seed: Whole = Field(0, ge=0, lt=2**32)
+    generate_tokens: Whole = Field(0, ge=0, le=100_000, description="length of the sample logged at the end (gpt only)")
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> TrainingLength:
+        if (self.steps is None) == (self.epochs is None):
+            raise inconsistent("give exactly one of steps and epochs")
+        if isinstance(self.micro_batch_size, int) and self.micro_batch_size > self.global_batch_size:
+            raise inconsistent(
+                "micro_batch_size={micro} is larger than global_batch_size={total}; use {total} or less",
+                micro=self.micro_batch_size,
+                total=self.global_batch_size,
+            )
+        return self
