@@ -3,8 +3,7 @@
     scripts/test [--all | PYTEST ARGUMENTS]
 
 Without `--all`, tests that are marked `release` are left out (full products of plans, further stories of faults), and parity takes fewer steps.
-Two processes of pytest share the tests out, but for those of whole gangs of ranks, which come after them one by one. With other arguments,
-pytest runs once, with these.
+Two processes of pytest share the tests out. With other arguments, pytest runs with these.
 With CI=true a missing PostgreSQL, Redis or Chromium is a failure instead of a skip.
 """
 
@@ -21,9 +20,6 @@ from scripts import services
 from scripts.steps import ROOT, StepError, say
 
 DASHBOARD = ROOT / "dashboard"
-TESTS = ROOT / "tests"
-#: Folders of tests that start gangs of up to eight ranks. Two gangs at once on two cores wait for each other longer than they compute.
-GANGS = ("parallelism", "training")
 PYTEST = (sys.executable, "-m", "pytest", "--durations", "20")
 EVERYTHING = "--all"
 SHARED = ("-n", "2", "--dist", "loadscope")
@@ -65,21 +61,15 @@ def _parts(environment: dict[str, str], arguments: list[str]) -> list[tuple[str,
     parts = [
         ("checks", [sys.executable, "-m", "scripts.run_checks"], ROOT),
         ("dashboard tests", ["npm", "run", "--silent", "test"], DASHBOARD),
-        *((name, [*PYTEST, *chosen], ROOT) for name, chosen in _pytest_runs(arguments)),
+        ("pytest", [*PYTEST, *_pytest_arguments(arguments)], ROOT),
     ]
     return [(name, _run(name, command, folder, environment)) for name, command, folder in parts]
 
 
-def _pytest_runs(arguments: list[str]) -> list[tuple[str, list[str]]]:
-    """(name, arguments) of each."""
-    if arguments and arguments != [EVERYTHING]:
-        return [("pytest", arguments)]
-    chosen = () if arguments else ("-m", "not release")
-    gangs = [str(TESTS / name) for name in GANGS]
-    return [
-        ("pytest", [*SHARED, *chosen, *(f"--ignore={folder}" for folder in gangs)]),
-        ("pytest: gangs of ranks", [*chosen, *gangs]),
-    ]
+def _pytest_arguments(arguments: list[str]) -> list[str]:
+    if arguments == [EVERYTHING]:
+        return [*SHARED]
+    return arguments or [*SHARED, "-m", "not release"]
 
 
 def _run(name: str, command: list[str], folder: Path, environment: dict[str, str]) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = "tests/e2e/"
+TOGETHER = ("tests/e2e/", "tests/hostile/test_scripts.py")
 
 
 class LongModulesFirst(LoadScopeScheduling):
-    """End-to-end tests by module, for the stack that it has started, and before all others, which go one by one and fill what is left."""
+    """Tests that share a stack by module, before all others, which go one by one and fill what is left."""
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid

@@ -14,7 +14,6 @@ import pytest
 
 from tests.e2e.stack import Stack, wait_until
 from tests.faults import Fault, faulty_job, slow_down
-from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
@@ -26,9 +25,8 @@ Rank = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def three(empty_stack: Stack) -> Stack:
-    empty_stack.up(free_port(), agents=AGENTS)
-    return empty_stack
+def three(three_agents: Stack) -> Stack:
+    return three_agents
 
 
 @pytest.fixture(scope="module")
