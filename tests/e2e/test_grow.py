@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.stack import Stack, wait_until
 from tests.faults import Fault, faulty_job, slow_down
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
@@ -25,8 +26,10 @@ Rank = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def three(three_agents: Stack) -> Stack:
-    return three_agents
+def three(empty_stack: Stack) -> Stack:
+    """Three agents of this module's own: a test removes one of their nodes."""
+    empty_stack.up(free_port(), agents=AGENTS)
+    return empty_stack
 
 
 @pytest.fixture(scope="module")
