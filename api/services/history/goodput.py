@@ -12,7 +12,6 @@ from paceline.api.schemas.jobs import Failure
 from paceline.api.services.history import incident_views, steps
 from paceline.api.services.history.incident_views import IncidentContext, what_happened
 from paceline.api.services.history.steps import STEP_SECONDS, StepRecord
-from paceline.api.services.specs.stored_specs import stored_part
 from paceline.cluster.history.goodput import (
     WORDS,
     Cause,
@@ -55,7 +54,7 @@ async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow, now: 
         memberships=_memberships(generations, history, await checkpoint_rows.saved_last(control, job.id)),
         stretches=stretches,
         faults=[_fault(story) for story in found],
-        tells_steps=stored_part(job, "script") is None,
+        tells_steps=not job.spec.is_script,
     )
     return _describe(job, now, account(facts), found, resolution)
 
@@ -167,7 +166,7 @@ def _words(story: IncidentContext) -> str:
 
 
 def _summary(job: JobRow, result: TimeAccount) -> str:
-    if result.goodput is None and stored_part(job, "script") is not None:
+    if result.goodput is None and job.spec.is_script:
         return "not known: a script does not tell how long its steps take"
     if result.goodput is None and (job.progress or {}).get("step"):
         return "its steps are no longer kept; the history says when and why they were deleted"

@@ -14,7 +14,6 @@ from paceline.api.schemas.jobs import Failure
 from paceline.api.services.history import steps
 from paceline.api.services.history.steps import StepRecord
 from paceline.api.services.specs.job_words import CURVES_FOUND, CURVES_PRINTED, FAILURE_WORDS
-from paceline.api.services.specs.stored_specs import stored_part
 from paceline.cluster.history.incidents import PhaseName, phases
 from paceline.cluster.policy.failures import LEFT_EARLY
 from paceline.cluster.policy.rank_numbers import listed
@@ -94,7 +93,7 @@ async def incident_contexts(control: AsyncSession, points: AsyncSession, job: Jo
     generations = {row.generation: row for row in await job_rows.generations_of(control, job.id)}
     ranks = await job_rows.ranks(control, [(job.id, row.generation) for row in rows])
     kept = await _kept_steps(points, job.id, rows)
-    is_script = stored_part(job, "script") is not None
+    is_script = job.spec.is_script
     newest = await (
         step_records.newest_recorded(points, job.id) if is_script else step_records.newest_steps(points, job.id, steps.STEP_SECONDS)
     )

@@ -11,7 +11,6 @@ from paceline.api.core import paging
 from paceline.api.schemas.samples import EpochUse, SampleAudit, SampleRange
 from paceline.api.services.history import steps
 from paceline.api.services.history.steps import CountedStep
-from paceline.api.services.specs.stored_specs import stored_part
 from paceline.cluster.history.samples import Audit, SampleSpan, Use, audit, extend
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
@@ -109,7 +108,7 @@ def _epochs(result: Audit, size: int | None) -> list[EpochUse]:
 
 def _verdict(job: JobRow, result: Audit, findings: Sequence[str], discarded: int) -> str:
     if not result.ranges:
-        script = stored_part(job, "script") is not None
+        script = job.spec.is_script
         return "a script does not tell which samples it uses" if script else "no step has told which samples it used"
     again = f"; {discarded} steps that a restart did again do not count" if discarded else ""
     if findings:

@@ -24,7 +24,6 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.services.ingest import bad_losses
 from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter
 from paceline.api.services.ingest.screening import refusal
-from paceline.api.services.specs.stored_specs import stored_part
 from paceline.db.errors import DatabaseError
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import progress as repository
@@ -202,7 +201,7 @@ async def _record_bad_losses(
     its losses itself."""
     if not bad or (job := await session.get(JobRow, job_id)) is None:
         return {}
-    is_script, news = stored_part(job, "script") is not None, dict[str, Any]()
+    is_script, news = job.spec.is_script, dict[str, Any]()
     for found in bad:
         policy = bad_losses.policy_of(job, found.kind)
         if found.kind == "not_finite" and (is_script or policy == "warn"):

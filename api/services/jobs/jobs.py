@@ -127,7 +127,7 @@ def _time_of(job: JobRow, spec: JobSpec | None, newest: GenerationRow | None, no
 
 
 async def _has_printed_curves(session: AsyncSession, job: JobRow) -> bool:
-    return stored_part(job, "script") is not None and await event_rows.has_any(session, job.id, CURVES_PRINTED)
+    return job.spec.is_script and await event_rows.has_any(session, job.id, CURVES_PRINTED)
 
 
 async def _gang_of(session: AsyncSession, job: JobRow) -> tuple[Sequence[tuple[RankRow, NodeRow]], Sequence[GenerationRow]]:

@@ -11,7 +11,6 @@ from paceline.api.errors import ProblemError
 from paceline.api.schemas.artifacts import ProfileOrder, ProfileRequest
 from paceline.api.schemas.common import Actor
 from paceline.api.services.lifecycle import events, node_lifecycle
-from paceline.api.services.specs.stored_specs import stored_part
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.protocol import Profile
 from paceline.cluster.states import JobState
@@ -24,7 +23,7 @@ from paceline.training.schema.profile_window import beyond_world
 
 async def ask(session: AsyncSession, job: JobRow, order: ProfileOrder, actor: Actor, now: datetime) -> ProfileRequest:
     """Request traces. One request at a time: a second would find the profiler taken."""
-    if stored_part(job, "script") is not None:
+    if job.spec.is_script:
         raise ProblemError(
             "cannot_profile", f"job {job.name} runs a script, whose steps Paceline does not know; use an entrypoint or a model"
         )

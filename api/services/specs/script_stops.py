@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paceline.api.services.specs.stored_specs import stored_part
 from paceline.cluster.policy.views import PolicyStop
 from paceline.cluster.states import EndReason
 from paceline.db.models.jobs import JobRow
@@ -18,6 +17,6 @@ _REASONS: Mapping[BadLossKind, EndReason] = {"not_finite": EndReason.LOSS_NOT_FI
 def stop_of(job: JobRow) -> PolicyStop | None:
     """Why a script is to be ended now. A trainer of ours ends by itself."""
     known = (job.progress or {}).get(BAD_LOSS)
-    if not isinstance(known, dict) or known["generation"] != job.generation or known["act"] != "stop" or stored_part(job, "script") is None:
+    if not isinstance(known, dict) or known["generation"] != job.generation or known["act"] != "stop" or not job.spec.is_script:
         return None
     return PolicyStop(_REASONS[known["kind"]], known["what"], known["step"])

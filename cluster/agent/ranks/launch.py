@@ -20,6 +20,7 @@ from paceline.training.link import RankOrder, World, encode_order
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import Script
 from paceline.training.spec.stored import StoredSpec
+from paceline.training.spec.workload import ScriptWorkload
 from paceline.training.warm_start import acts_at_start
 
 
@@ -64,9 +65,10 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callab
     variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder, LOG_FOLDER: str(folder.logs)}
     directory = spec.environment.working_directory
     fresh = any(map(acts_at_start, variables))
-    if spec.script is None:
+    if not isinstance(spec.workload, ScriptWorkload):
         return Spawn(order=order, environment=variables | mark, fresh=fresh, working_directory=directory)
-    point = await agree_on_rendezvous(world, partial(choose, world, spec.script))
+    script = spec.workload.script
+    point = await agree_on_rendezvous(world, partial(choose, world, script))
     known = ScriptLaunch(
         run_id=world.job_id,
         max_restarts=spec.fault_tolerance.max_restarts,
@@ -78,8 +80,8 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callab
     environment = path_with_commands_of(sys.executable) | script_environment(world, known) | variables | rank_environment(world) | mark
     if world.device == "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(slot) for slot in local_slots)
-    fresh = fresh or spec.script.command is not None
-    program = spec.script.program(sys.executable)
+    fresh = fresh or script.command is not None
+    program = script.program(sys.executable)
     return Spawn(order=order, environment=environment, program=program, fresh=fresh, working_directory=directory or str(folder.work))
 
 
