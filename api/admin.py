@@ -1,6 +1,6 @@
 """Administration from the coordinator's own machine: needs no key, only its database. Prints one JSON document.
 
-python -m paceline.api.admin migrate | login-link | api-key | join-token | backup DIR | restore DIR | db-check
+python -m paceline.api.admin migrate | login-link | api-key | join-token | backup DIR | restore DIR | db-check [--backup DIR]
 
 Exit codes: 1 error (also: a database that is not well), 2 not on this kind of database, 6 something is in the way.
 """
@@ -78,10 +78,15 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> dict[str
 
 
 async def check(settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.backup is not None:
+        return _health(await asyncio.to_thread(backup.check_backup, arguments.backup))
     backup.require_sqlite(
         settings.database_url, "pg_amcheck checks its files; 'python -m paceline.api.admin migrate' says whether its schema is known"
     )
-    found = await asyncio.to_thread(backup.check, settings.data)
+    return _health(await asyncio.to_thread(backup.check, settings.data))
+
+
+def _health(found: list[backup.Health]) -> dict[str, Any]:
     return {"well": not any(each.problems for each in found), "files": msgspec.to_builtins(found)}
 
 
@@ -130,7 +135,9 @@ def _add_file_actions(actions: argparse._SubParsersAction[argparse.ArgumentParse
     restoring.add_argument("folder", type=Path)
     restoring.add_argument("--force", action="store_true", help="move the databases that are there aside")
     restoring.set_defaults(on_files=restore)
-    actions.add_parser("db-check", help="read every page, and say what is wrong").set_defaults(on_files=check)
+    checking = actions.add_parser("db-check", help="read every page, and say what is wrong")
+    checking.add_argument("--backup", type=Path, metavar="DIR", help="of this backup, not of the data folder")
+    checking.set_defaults(on_files=check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from fastapi.requests import HTTPConnection
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import identity
 from paceline.api.core.context import Services
+from paceline.api.core.guest import check_guest
 from paceline.api.core.identity import Caller
 from paceline.api.core.origin import check_csrf, session_cookie
 from paceline.api.errors import ProblemError
@@ -52,16 +53,20 @@ def bearer(connection: HTTPConnection) -> str | None:
 
 
 async def find_caller(connection: HTTPConnection) -> Caller | None:
-    """The verified identity of an HTTP request or a WebSocket handshake. A bad key is not rescued by a good cookie."""
+    """The verified identity of an HTTP request or a WebSocket handshake. A bad key is not rescued by a good cookie, nor by being a guest;
+    a cookie may be of another coordinator that had this port."""
     services = services_of(connection)
     secret = bearer(connection)
-    cookie = None if secret else session_cookie(connection)
-    if secret is None and cookie is None:
-        return None
-    async with services.control.read() as session:
-        if secret is not None:
+    if secret is not None:
+        async with services.control.read() as session:
             return await identity.caller_of_key(session, identity.hash_secret(secret), services.now())
-        return await identity.caller_of_session(session, identity.hash_secret(cookie or ""), services.now())
+    cookie = session_cookie(connection)
+    if cookie is not None:
+        async with services.control.read() as session:
+            caller = await identity.caller_of_session(session, identity.hash_secret(cookie), services.now())
+        if caller is not None:
+            return caller
+    return services.guest.admit(connection)
 
 
 async def identified(request: Request) -> Caller:
@@ -85,6 +90,8 @@ async def _identify(request: Request) -> Caller:
         )
     if caller.kind == "session":
         check_csrf(request, caller.csrf_token or "")
+    elif caller.kind == "guest":
+        check_guest(request, caller)
     else:
         services = services_of(request)
         services.key_uses.note(caller.credential, services.now())
@@ -103,6 +110,14 @@ def _at_least(role: Role) -> Callable[[Caller], Awaitable[Caller]]:
 Viewer = Annotated[Caller, Depends(identified)]
 Member = Annotated[Caller, Depends(_at_least("member"))]
 Admin = Annotated[Caller, Depends(_at_least("admin"))]
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", description="the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now"),
+]
+RevisionMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", description="the ETag or revision: 412 when stale; absent: the change is made whatever it is now"),
+]
 
 
 async def joined_node(request: Request, services: ServicesDep) -> NodeRow:

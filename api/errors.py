@@ -50,7 +50,6 @@ CATALOGUE: Mapping[str, ProblemKind] = {
     "already_created": ProblemKind(409, "This was created before, and its secret was shown then"),
     "already_exists": ProblemKind(409, "The name is taken"),
     "last_admin": ProblemKind(409, "The last admin cannot be removed"),
-    "precondition_required": ProblemKind(428, "If-Match is required"),
     "precondition_failed": ProblemKind(412, "It has changed since you read it"),
     # jobs
     "job_finished": ProblemKind(409, "The job has finished"),
@@ -61,6 +60,7 @@ CATALOGUE: Mapping[str, ProblemKind] = {
     "unreadable_spec": ProblemKind(409, "The stored spec of the job cannot be read"),
     "cannot_pause": ProblemKind(409, "This job cannot be paused"),
     "cannot_resize": ProblemKind(409, "This job cannot have that size"),
+    "cannot_set_back": ProblemKind(409, "The job cannot be set back in place"),
     "nothing_recorded": ProblemKind(409, "The job has recorded nothing yet"),
     "cannot_profile": ProblemKind(409, "This job cannot be traced like that"),
     "already_profiling": ProblemKind(409, "A trace is being taken"),
@@ -72,6 +72,15 @@ CATALOGUE: Mapping[str, ProblemKind] = {
     "plan_changed": ProblemKind(409, "The plan would be another by now"),
     "job_not_ended": ProblemKind(409, "The job has not ended"),
     "no_longer_kept": ProblemKind(410, "What was recorded is no longer kept"),
+    # experiments
+    "invalid_experiment": ProblemKind(422, "Nothing of the experiment can run"),
+    "search_unavailable": ProblemKind(501, "This coordinator cannot draw the values of a search"),
+    "experiment_finished": ProblemKind(409, "The experiment has finished"),
+    "experiment_already_paused": ProblemKind(409, "The experiment is already paused"),
+    "experiment_not_paused": ProblemKind(409, "The experiment is not paused"),
+    "not_analyzed": ProblemKind(409, "The experiment has not been analyzed"),
+    "nothing_to_show": ProblemKind(409, "There is nothing to show in it yet"),
+    "figures_unavailable": ProblemKind(501, "This coordinator cannot draw figures"),
     # nodes and checkpoints
     "node_gone": ProblemKind(409, "The node is gone"),
     "node_state": ProblemKind(409, "The node's state does not allow this"),

@@ -22,17 +22,20 @@ from paceline.api.middleware.gate import Gate
 from paceline.api.middleware.identity_first import IdentityFirst
 from paceline.api.middleware.methods import HeadAsGet
 from paceline.api.middleware.rate_limit import RateLimit
+from paceline.api.mock import mode
+from paceline.api.mock.database import private_database
 from paceline.api.problems import install_problem_handlers
 from paceline.api.routing import routes
 from paceline.api.services.history.heavy_reads import HeavyReads
 from paceline.api.services.identity import first_start
 from paceline.api.services.ingest import rank_events
 from paceline.api.services.ingest.progress import ProgressKeeper
+from paceline.api.services.ingest.readings import ReadingsWriter
 from paceline.api.services.ingest.uploads import UploadHandler
 from paceline.api.services.ingest.writer import MetricsWriter
-from paceline.api.services.nodes.node_writer import NodeWriter
 from paceline.api.services.nodes.presence import Heartbeats
 from paceline.api.services.scheduling.assignment_watch import AssignmentWatch
+from paceline.api.services.scheduling.node_writer import NodeWriter
 from paceline.api.settings import Settings
 from paceline.api.websocket.tails import Tails
 from paceline.db.folder_lock import folder_lock
@@ -59,6 +62,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     allow_descriptors()
     async with AsyncExitStack() as stack:
+        if settings.mock_db:
+            settings = stack.enter_context(private_database(settings))
         if app.state.with_loops and not settings.database_url:
             stack.enter_context(folder_lock(settings.data))
         control, metrics = open_databases(settings.data, settings.database_url)
@@ -76,6 +81,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if app.state.with_loops:
             await first_start.welcome(services)
             await stack.enter_async_context(supervisor.run_all(app))
+            if settings.mock_db:
+                await stack.enter_async_context(mode.running(app, services))
         yield
 
 
@@ -102,10 +109,12 @@ async def _start_writers(app: FastAPI, services: Services, stack: AsyncExitStack
     app.state.assignment_watch = watch = AssignmentWatch(services)
     app.state.tails = Tails(services)
     app.state.node_writer = node_writer = NodeWriter(services)
-    app.state.upload_door = UploadHandler(services, writer, progress, rank_events.apply, vitals)
+    readings = ReadingsWriter(services)
+    app.state.upload_door = UploadHandler(services, writer, progress, rank_events.apply, vitals, readings)
     await stack.enter_async_context(vitals.running())
     await stack.enter_async_context(services.key_uses.running())
     await stack.enter_async_context(writer.running())
+    await stack.enter_async_context(readings.running())
     await stack.enter_async_context(progress.running())
     await stack.enter_async_context(heartbeats.running())
     await stack.enter_async_context(node_writer.running())

@@ -17,7 +17,7 @@ from paceline.api.core.methods import allowed_methods
 from paceline.api.errors import HeadOnlyError, ProblemError
 from paceline.api.schemas.common import FieldError
 from paceline.db.errors import DatabaseBusyError
-from paceline.training.spec.refusals import in_words
+from paceline.training.spec.refusals import in_words, parameter_in_words
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -51,7 +51,10 @@ def field_error(error: dict[str, Any], body: Any, model: type[BaseModel] | None)
     source, *location = error["loc"] or ("body",)
     where = pointer(location, body, missing=error["type"] == "missing") if source == "body" else ".".join(map(str, location))
     hint = error.get("ctx", {}).get("way_out")
-    words = in_words({**error, "loc": tuple(location)}, model) if source == "body" and model is not None else None
+    if source == "body":
+        words = None if model is None else in_words({**error, "loc": tuple(location)}, model)
+    else:
+        words = parameter_in_words(error)
     return FieldError(pointer=where, code=error["type"], message=words or _with_value(error), hint=None if hint is None else str(hint))
 
 

@@ -20,6 +20,8 @@ from paceline.api.routes import (
     dashboard,
     document,
     events,
+    experiment_reports,
+    experiments,
     exposition,
     health,
     history,
@@ -42,7 +44,24 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": {"model": Problem, "content"
 #: Every route of these needs an identity.
 GUARDED: tuple[APIRouter, ...] = tuple(
     room.router
-    for room in (identity, events, metrics, logs, stacks, jobs, artifacts, history, plan, nodes, cluster, storage, checkpoints, document)
+    for room in (
+        identity,
+        events,
+        metrics,
+        logs,
+        stacks,
+        jobs,
+        artifacts,
+        history,
+        plan,
+        nodes,
+        cluster,
+        storage,
+        checkpoints,
+        experiment_reports,
+        experiments,
+        document,
+    )
 )
 #: These check for themselves: they are the way in, or for machines with a credential of their own.
 DOORS = (auth.router, agents.router)

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import ByteSize, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from paceline.cluster.history.node_readings import KeepReadings
 from paceline.cluster.history.storage import KeepPolicy
 from paceline.location import DASHBOARD
 
@@ -17,13 +18,19 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Settings(BaseSettings):
-    """The settings, each read from `PACELINE_<FIELD>`, except DATABASE_URL and REDIS_URL, which every platform already calls so."""
+    """The settings, each read from `PACELINE_<FIELD>`, except DATABASE_URL and REDIS_URL, which every platform already calls so,
+    and MOCK_DB."""
 
     model_config = SettingsConfigDict(env_prefix="PACELINE_", frozen=True, populate_by_name=True, extra="ignore")
 
     data: Path = Field(Path(".paceline"), description="folder of the SQLite files")
     database_url: str | None = Field(None, validation_alias="DATABASE_URL", description="postgresql://...; empty: SQLite")
     redis_url: str | None = Field(None, validation_alias="REDIS_URL", description="redis://...: replicas wake each other up through it")
+    mock_db: bool = Field(
+        False,
+        validation_alias="MOCK_DB",
+        description="a database in memory that is gone at the end, a simulated cluster with demo jobs, and no signing in on loopback",
+    )
     allowed_hosts: str = Field("", description="comma-separated Host names besides the loopback ones")
     insecure_public: bool = Field(False, description="answer plain http from other machines (keys travel readable)")
     dashboard: Path = Field(DASHBOARD, description="the built dashboard")
@@ -43,7 +50,11 @@ class Settings(BaseSettings):
     keep_events_days: int = Field(365, ge=1, description="events, but for those of jobs that have not ended")
     keep_artifacts_days: int = Field(90, ge=1, description="traces of ended jobs")
     keep_ranks_days: int = Field(30, ge=1, description="ranks of earlier generations, from their job's end on")
-    keep_size: ByteSize = Field(ByteSize(20 << 30), description="points, roll-ups and log lines together, such as 20GiB; 0: no limit")
+    keep_readings_hours: float = Field(3.0, gt=0, description="readings of nodes and cards, each second")
+    keep_readings_days: int = Field(30, ge=1, description="readings in buckets of a minute; of 10 s a tenth as long; of 10 min as curves")
+    keep_size: ByteSize = Field(
+        ByteSize(20 << 30), description="points, roll-ups, log lines and readings together, such as 20GiB; 0: no limit"
+    )
     keep_recent_hours: float = Field(24.0, ge=0, description="of a job that has not ended: goes last when keep_size is passed")
     disk_low: ByteSize | None = Field(
         None, description="free disk under which points, lines and files are refused, such as 2GiB; 0: never; default: 5 % or 2 GiB"
@@ -56,7 +67,10 @@ class Settings(BaseSettings):
             kind: timedelta(days=getattr(self, f"keep_{kind}_days"))
             for kind in ("points", "curves", "lines", "events", "artifacts", "ranks")
         }
-        return KeepPolicy(**days, bytes=int(self.keep_size), recent=timedelta(hours=self.keep_recent_hours))
+        readings = KeepReadings(
+            raw=timedelta(hours=self.keep_readings_hours), fine=timedelta(days=self.keep_readings_days) / 10, coarse=days["curves"]
+        )
+        return KeepPolicy(**days, readings=readings, bytes=int(self.keep_size), recent=timedelta(hours=self.keep_recent_hours))
 
     @property
     def hosts(self) -> frozenset[str]:

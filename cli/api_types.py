@@ -8,6 +8,12 @@ from typing import Any
 from msgspec import Struct, field
 
 
+class Actor(Struct, frozen=True, kw_only=True):
+    name: str
+    id: str = ""
+    kind: str = ""
+
+
 class Artifact(Struct, frozen=True, kw_only=True):
     id: str
     rank: int
@@ -99,6 +105,57 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     """until the slowest rank had its part on disk, hashed"""
 
 
+class Convergence(Struct, frozen=True, kw_only=True):
+    """The loss of a configuration beside that of the single process with the same other values."""
+
+    configuration: int
+    reference: int
+    text: str
+    at_samples: int = 0
+    """samples that both have seen; losses are means over the last tenth of them, medians over repeats"""
+    at_seconds: float | None = None
+    """training time that both have had"""
+    loss: float = 0.0
+    loss_at_time: float | None = None
+    reference_loss: float = 0.0
+    reference_loss_at_time: float | None = None
+    same: bool = False
+    """equal to rounding at equal samples"""
+
+
+class CostCheck(Struct, frozen=True, kw_only=True):
+    """The cost model beside a configuration that was measured."""
+
+    configuration: int
+    measured_seconds: float
+    predicted_seconds: float
+    error: float
+    """predicted / measured - 1"""
+
+
+class Curve(Struct, frozen=True, kw_only=True):
+    """
+    One metric of one rank within one generation, columnar: index i of every list is bucket i.
+
+    `bucket_steps` 1 means raw points (min = max = last).
+    """
+
+    name: str
+    rank: int
+    generation: int
+    steps: list[int]
+    """last step in the bucket"""
+    last: list[float | str]
+    bucket_steps: int = 0
+    maximum: list[float | str] = field(default_factory=list)
+    minimum: list[float | str] = field(default_factory=list)
+    nan_count: list[int] = field(default_factory=list)
+    """points in the bucket that were NaN; minimum and maximum are of the others"""
+    times: list[float] = field(default_factory=list)
+    """seconds since the epoch of the last point"""
+    unit: str = ""
+
+
 class DataRemoval(Struct, frozen=True, kw_only=True):
     """The data of an ended job is deleted; the job itself stays."""
 
@@ -119,6 +176,51 @@ class DiskState(Struct, frozen=True, kw_only=True):
     low_bytes: int
     """the watermark: below it points, log lines and files wait on their nodes"""
     low: bool
+
+
+class Effect(Struct, frozen=True, kw_only=True):
+    """A value instead of another one, in all pairs of configurations that differ in nothing else: more pairs show what few repeats cannot."""
+
+    path: str
+    figure: str
+    pairs: list[list[Any]]
+    """indices of the compared configurations"""
+    text: str
+    first: Any = None
+    """value of the path; for columns that change together the values, in the order of the paths"""
+    is_difference: bool = False
+    """p under 0.05 after the correction"""
+    largest_ratio: float = 0.0
+    p_value: float | None = None
+    """of a permutation test within the pairs, corrected by Holm; None: too few repeats and pairs"""
+    ratio: float = 0.0
+    """second over first: the median of the pairs' ratios of medians"""
+    second: Any = None
+    smallest_ratio: float = 0.0
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """A median over repeats with a bootstrap interval; the interval is None where there is one value."""
+
+    value: float
+    count: int
+    """trials that it is the median of"""
+    high: float | None = None
+    low: float | None = None
+    """of the 95 % bootstrap interval of the median"""
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    seq: int
+    time: datetime
+    type: str
+    message: str
+    actor: Actor | None = None
+    cause: str = ""
+    data: Any = field(default_factory=dict)
+    generation: int | None = None
+    job_id: str | None = None
+    node_id: str | None = None
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -142,6 +244,45 @@ class Failure(Struct, frozen=True, kw_only=True):
     """the line of the user's code that raised it, as `loss in train.py:22`; empty: not known"""
 
 
+class FigureDifference(Struct, frozen=True, kw_only=True):
+    """Two configurations that differ in one value, compared in one figure."""
+
+    first: int
+    """index of a configuration"""
+    second: int
+    path: str
+    """the value that differs"""
+    figure: str
+    """samples_per_second, peak_memory_bytes, final_metric, ..."""
+    ratio: float
+    """second over first"""
+    text: str
+    is_difference: bool = False
+    """p under 0.05 after the correction"""
+    p_value: float | None = None
+    """of a permutation test, corrected for the number of comparisons in this figure (Holm 1979); None: too few repeats"""
+
+
+class Fit(Struct, frozen=True, kw_only=True):
+    """
+    A law fitted by least squares of the relative errors: to configurations that are equal in all but the number of ranks, alpha_beta to all of
+    one strategy.
+
+    Of amdahl, `measured` and `fitted` are seconds of a step, of gustafson samples per second, of alpha_beta seconds of exposed communication.
+    """
+
+    law: str
+    series: str
+    text: str
+    fitted: list[float] = field(default_factory=list)
+    measured: list[float] = field(default_factory=list)
+    parameters: dict[str, float] = field(default_factory=dict)
+    """amdahl, gustafson: serial_share; alpha_beta: latency_seconds, bytes_per_second"""
+    ranks: list[int] = field(default_factory=list)
+    worst_residual: float = 0.0
+    """largest |fitted / measured - 1|"""
+
+
 class Generation(Struct, frozen=True, kw_only=True):
     generation: int
     world_size: int
@@ -155,6 +296,40 @@ class Generation(Struct, frozen=True, kw_only=True):
     start_step: int = 0
 
 
+class GpuReading(Struct, frozen=True, kw_only=True):
+    """The readings of a GPU. null: the card does not tell, which is not zero."""
+
+    node_id: str
+    node_name: str
+    index: int
+    name: str
+    age_seconds: float
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    error: str | None = None
+    memory_clock_mhz: float | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    nvlink_received_bytes_per_second: float | None = None
+    nvlink_sent_bytes_per_second: float | None = None
+    pcie_received_bytes_per_second: float | None = None
+    pcie_sent_bytes_per_second: float | None = None
+    power_limit_watts: float | None = None
+    power_watts: float | None = None
+    processes: dict[str, int] = field(default_factory=dict)
+    sm_clock_mhz: float | None = None
+    temperature_celsius: float | None = None
+    throttle_reasons: list[str] = field(default_factory=list)
+    utilization_percent: float | None = None
+    uuid: str = ""
+
+
+class GpuStatus(Struct, frozen=True, kw_only=True):
+    gpus: list[GpuReading]
+    nodes_without_gpu: list[str] = field(default_factory=list)
+    """names of nodes that say "no GPU\""""
+
+
 class HangNotice(Struct, frozen=True, kw_only=True):
     """The job seems to hang. Withdrawn with the next output or step."""
 
@@ -166,6 +341,57 @@ class HangNotice(Struct, frozen=True, kw_only=True):
     ends: bool = False
     """fault_tolerance.hang_seconds is given: its ranks are ended"""
     told_at: datetime | None = None
+
+
+class JobMetrics(Struct, frozen=True, kw_only=True):
+    names: list[str]
+    """every metric this job has reported"""
+    curves: list[Curve]
+    """at most 2,000 buckets per name and rank, over all its generations together"""
+    as_of_seq: int = 0
+    """the metrics stream continues from here"""
+    cards: list[Any] = field(default_factory=list)
+    """readings of each rank's own card, as `cards` asks for"""
+    first_step: int | None = None
+    job_id: str = ""
+    last_step: int | None = None
+
+
+class ListedCheckpoint(Struct, frozen=True, kw_only=True):
+    """A checkpoint in the list over all jobs, with what one needs to know of its job."""
+
+    id: str
+    job_id: str
+    job_name: str
+    job_state: str
+    step: int
+    state: str
+    bytes: int
+    best: bool
+    """the best of its job by the policy's metric"""
+    latest: bool
+    pinned: bool
+    created_at: datetime
+    created_by: str = ""
+    created_by_id: str | None = None
+    """the user whose job it is; null: nobody's but the admins'"""
+    damage: str | None = None
+    deleted_next: bool = False
+    """what retention would delete when the next one is saved"""
+    directory: str = ""
+    generation: int = 0
+    manifest_sha256: str = ""
+    metrics: dict[str, float | str] = field(default_factory=dict)
+    parameters_sha256: str | None = None
+    """of parameters and buffers, the same whatever world saved them"""
+    slowdown: float | None = None
+    """how many times as long steps took while it was written; null where none did, or none to compare"""
+    stall_seconds: float | None = None
+    """that training waited for it; null where no rank lived to report what it cost"""
+    used_by: list[Any] = field(default_factory=list)
+    """jobs that were started from it and have not ended"""
+    write_seconds: float | None = None
+    """until the slowest rank had its part on disk, hashed"""
 
 
 class LogEntry(Struct, frozen=True, kw_only=True):
@@ -218,6 +444,15 @@ class MetricComparison(Struct, frozen=True, kw_only=True):
     """steps up to the shorter run's end that only one of them has"""
 
 
+class Outlier(Struct, frozen=True, kw_only=True):
+    trial: int
+    figure: str
+    value: float
+    text: str
+    job_id: str | None = None
+    median: float = 0.0
+
+
 class PeakMemory(Struct, frozen=True, kw_only=True):
     rank: int
     bytes: float
@@ -246,11 +481,46 @@ class PlanOption(Struct, frozen=True, kw_only=True):
     """why it was not chosen; empty for the one that was"""
 
 
+class PlannedAxis(Struct, frozen=True, kw_only=True):
+    """The messages along one axis of the mesh."""
+
+    axis: str
+    ranks: int
+    between_nodes: bool = False
+    """whether it crosses the network, because some of its groups are on several nodes"""
+    carries: str = ""
+    """what its ranks send each other, and when: `gradients, once a step`"""
+
+
+class PlannedConfiguration(Struct, frozen=True, kw_only=True):
+    values: Any
+    world_size: int
+    baseline: bool = False
+    memory_bytes: int | None = None
+    """estimate for the fullest rank"""
+    refusal: str | None = None
+    repeats: int = 0
+    step_seconds: float | None = None
+
+
 class PlannedStage(Struct, frozen=True, kw_only=True):
     place: int
     """along the pipeline: of the rank, or in each replica the rank, that has it"""
     layers: str
     """in words"""
+
+
+class Prediction(Struct, frozen=True, kw_only=True):
+    """The cost model's time of a step on machines that were not measured."""
+
+    configuration: int
+    """of the same strategy and values, measured here"""
+    ranks: int
+    step_seconds: float
+    samples_per_second: float
+    efficiency: float
+    assumptions: str = ""
+    peak_memory_bytes: float | None = None
 
 
 class ProfileRequest(Struct, frozen=True, kw_only=True):
@@ -274,6 +544,8 @@ class Rank(Struct, frozen=True, kw_only=True):
     node_name: str
     slot: int
     state: str
+    card: int | None = None
+    """the driver's index of the GPU that it holds; null: a CPU slot, or it has not started yet"""
     exit_code: int | None = None
     generation: int = 0
     heartbeat_age_seconds: float | None = None
@@ -335,6 +607,25 @@ class SavedFile(Struct, frozen=True, kw_only=True):
     """the one in its name; null: the name has none"""
 
 
+class Sentence(Struct, frozen=True, kw_only=True):
+    """A sentence of the interpretation."""
+
+    kind: str
+    text: str
+    configurations: list[int] = field(default_factory=list)
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """Losses of one configuration, thinned to at most 500 points for a figure."""
+
+    configuration: int
+    trial: int
+    steps: list[int]
+    losses: list[float | None] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+
 class SilentNode(Struct, frozen=True, kw_only=True):
     """A node with ranks of the job whose agent has not been heard of for some time. Withdrawn with its next heartbeat."""
 
@@ -378,6 +669,11 @@ class StackThread(Struct, frozen=True, kw_only=True):
     """the innermost first"""
 
 
+class StateCount(Struct, frozen=True, kw_only=True):
+    state: str
+    count: int
+
+
 class StepTime(Struct, frozen=True, kw_only=True):
     name: str
     seconds: float
@@ -411,6 +707,33 @@ class TimePart(Struct, frozen=True, kw_only=True):
     """what the cause means"""
 
 
+class TrialCounts(Struct, frozen=True, kw_only=True):
+    total: int
+    cancelled: int = 0
+    completed: int = 0
+    failed: int = 0
+    paused: int = 0
+    pruned: int = 0
+    """stopped early by the halving"""
+    refused: int = 0
+    """configurations that the planner does not take; never run"""
+    running: int = 0
+    waiting: int = 0
+
+
+class TrialJob(Struct, frozen=True, kw_only=True):
+    """The job of a trial, as a table of trials shows it."""
+
+    id: str
+    name: str
+    state: str
+    end_reason: str | None = None
+    loss: float | None = None
+    samples_per_second: float | None = None
+    step: int = 0
+    total_steps: int | None = None
+
+
 class Utilization(Struct, frozen=True, kw_only=True):
     """MFU: the model's arithmetic, forward and backward, over what the devices could do at most."""
 
@@ -430,6 +753,26 @@ class Utilization(Struct, frozen=True, kw_only=True):
     """null: not known, and `text` says why"""
 
 
+class ClusterSummary(Struct, frozen=True, kw_only=True):
+    nodes: list[StateCount]
+    jobs: list[StateCount]
+    slots_total: int
+    slots_used: int
+    slots_free: int
+    gpus: int
+    cpu_percent: float | None = None
+    gpu_memory_total_bytes: int = 0
+    gpu_memory_used_bytes: int = 0
+    gpu_percent: float | None = None
+    """mean utilization of the cards that were read; null: none was"""
+    gpu_power_watts: float | None = None
+    """of all cards that tell theirs; null: none does"""
+    memory_total_bytes: int = 0
+    memory_used_bytes: int = 0
+    tokens_per_second: float = 0.0
+    updated_at: datetime | None = None
+
+
 class Comparison(Struct, frozen=True, kw_only=True):
     """The comparison of one job with the first one that was named."""
 
@@ -447,6 +790,112 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 class ComparisonReport(Struct, frozen=True, kw_only=True):
     items: list[Comparison]
+
+
+class Configuration(Struct, frozen=True, kw_only=True):
+    """One combination of values with all its repeats."""
+
+    index: int
+    """in the order of the grid"""
+    label: str
+    """its varied values in words, as `fsdp, 2 ranks, batch 32`"""
+    world_size: int
+    strategy: str
+    baseline: bool = False
+    best_metric: Estimate | None = None
+    bubble: Estimate | None = None
+    bytes_per_step: Estimate | None = None
+    completed: int = 0
+    efficiency: Estimate | None = None
+    """speedup over the number of ranks; 1 is ideal"""
+    energy_joules: Estimate | None = None
+    exposed_communication: Estimate | None = None
+    """share of a step"""
+    final_metric: Estimate | None = None
+    goodput: Estimate | None = None
+    pareto: bool = False
+    """no other configuration is better in speed, peak memory and the metric at once"""
+    parts: dict[str, float] = field(default_factory=dict)
+    """seconds of a step by name, medians over the repeats"""
+    peak_memory_bytes: Estimate | None = None
+    predicted_step_seconds: float | None = None
+    """of the cost model, fitted to all trials; None: it has no prediction"""
+    refusal: str | None = None
+    samples_per_second: Estimate | None = None
+    slot_hours: Estimate | None = None
+    speedup: Estimate | None = None
+    """over the single process of the same other values (for weak scaling of the samples per second)"""
+    step_seconds: Estimate | None = None
+    tokens_per_second: Estimate | None = None
+    trials: list[int] = field(default_factory=list)
+    """indices of its trials"""
+    values: Any = None
+
+
+class Experiment(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    state: str
+    analyzed_at: datetime | None = None
+    axes: list[str] = field(default_factory=list)
+    """what varies: paths, and world_size"""
+    best_metric: float | None = None
+    best_trial: int | None = None
+    """index of the trial with the best metric so far"""
+    created_at: datetime | None = None
+    created_by: Actor | None = None
+    description: str = ""
+    ended_at: datetime | None = None
+    headline: Sentence | None = None
+    """the recommendation of the newest analysis; null: not analyzed yet"""
+    labels: dict[str, str] = field(default_factory=dict)
+    project: str = ""
+    revision: int = 0
+    seconds_left: float | None = None
+    """estimate from the trials that ended; null: none has, or it rests"""
+    slot_hours: float = 0.0
+    """used so far"""
+    spec: Any = None
+    trials: TrialCounts | None = None
+    waits_for: Reason | None = None
+    """why no trial runs"""
+
+
+class ExperimentPlan(Struct, frozen=True, kw_only=True):
+    """The trials that a spec comes to, none of which has run."""
+
+    trials: int
+    configurations: list[PlannedConfiguration]
+    axes: list[str] = field(default_factory=list)
+    errors: list[Any] = field(default_factory=list)
+    """what is wrong with the job spec that all begin with"""
+    refused: int = 0
+    seconds: float | None = None
+    """estimate with the slots of today; null: no time of a step is known"""
+    slot_hours: float | None = None
+
+
+class ExperimentSummary(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    state: str
+    axes: list[str] = field(default_factory=list)
+    """what varies: paths, and world_size"""
+    best_metric: float | None = None
+    best_trial: int | None = None
+    """index of the trial with the best metric so far"""
+    created_at: datetime | None = None
+    created_by: Actor | None = None
+    description: str = ""
+    ended_at: datetime | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    project: str = ""
+    revision: int = 0
+    seconds_left: float | None = None
+    """estimate from the trials that ended; null: none has, or it rests"""
+    slot_hours: float = 0.0
+    """used so far"""
+    trials: TrialCounts | None = None
 
 
 class Goodput(Struct, frozen=True, kw_only=True):
@@ -540,6 +989,17 @@ class JobProgress(Struct, frozen=True, kw_only=True):
     updated_at: datetime | None = None
 
 
+class NetworkPlan(Struct, frozen=True, kw_only=True):
+    """The messages that cross the network between nodes, and those that do not."""
+
+    text: str
+    """the same in one sentence"""
+    axes: list[PlannedAxis] = field(default_factory=list)
+    """axes with more than one rank, those whose ranks are closest first"""
+    ranks_by_node: list[int] = field(default_factory=list)
+    """in rank order: where the job would run now or, if it would wait, with no other job here"""
+
+
 class Node(Struct, frozen=True, kw_only=True):
     id: str
     name: str
@@ -554,7 +1014,7 @@ class Node(Struct, frozen=True, kw_only=True):
     """ids of the jobs that a draining node waits for"""
     gpu_note: str | None = None
     """"no GPU" or the driver's error, where there are no readings"""
-    gpus: list[Any] = field(default_factory=list)
+    gpus: list[GpuReading] = field(default_factory=list)
     heartbeat_age_seconds: float | None = None
     host: Any = None
     hostname: str = ""
@@ -563,6 +1023,8 @@ class Node(Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     platform: str = ""
     revision: int = 0
+    taints: dict[str, str] = field(default_factory=dict)
+    """by key; they keep jobs off that do not tolerate them (`resources.tolerations`)"""
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -642,7 +1104,7 @@ class StackProcess(Struct, frozen=True, kw_only=True):
 
 class Storage(Struct, frozen=True, kw_only=True):
     stored_bytes: int
-    """points, curves and log lines: what the limit counts"""
+    """points, curves, log lines and readings: what the limit counts"""
     limit_bytes: int | None
     """null: no limit"""
     database_bytes: int
@@ -659,6 +1121,57 @@ class Storage(Struct, frozen=True, kw_only=True):
     """what to do about it where not"""
     shrinks: bool = False
     """free space goes back to the disk; PostgreSQL sees to that itself"""
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    index: int
+    state: str
+    baseline: bool = False
+    best_metric: float | None = None
+    job: TrialJob | None = None
+    metric: float | None = None
+    """the experiment's metric, newest; null: none yet, or not finite"""
+    refusal: str | None = None
+    """why the planner does not take this configuration"""
+    repeat: int = 0
+    reused: bool = False
+    """its job ran for the same configuration before the experiment was posted again"""
+    values: Any = None
+    """by path, with world_size where there are world sizes"""
+
+
+class Analysis(Struct, frozen=True, kw_only=True):
+    trials: int
+    configurations: list[Configuration]
+    axes: list[str] = field(default_factory=list)
+    """paths that vary, with `world_size`; the table's columns"""
+    best: int | None = None
+    """the configuration that is recommended"""
+    best_trial: int | None = None
+    """the trial with the best metric"""
+    completed: int = 0
+    convergence: list[Convergence] = field(default_factory=list)
+    cost_checks: list[CostCheck] = field(default_factory=list)
+    differences: list[FigureDifference] = field(default_factory=list)
+    """at most 300: those that are differences first, then by size"""
+    effects: list[Effect] = field(default_factory=list)
+    failed: int = 0
+    fits: list[Fit] = field(default_factory=list)
+    outliers: list[Outlier] = field(default_factory=list)
+    predictions: list[Prediction] = field(default_factory=list)
+    refused: int = 0
+    sentences: list[Sentence] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
+
+
+class ExperimentAnalysis(Struct, frozen=True, kw_only=True):
+    analysis: Analysis
+    complete: bool = False
+    """no trial can still change it"""
+    experiment_id: str = ""
+    made_at: datetime | None = None
+    seconds: float = 0.0
+    """that the analysis took"""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -680,7 +1193,7 @@ class Job(Struct, frozen=True, kw_only=True):
     can_pause: bool = True
     """by what it runs, whatever its state: a script only with `script.saves_on_sigterm`"""
     can_resize: bool = True
-    """by what it runs, whatever its state: a script only with `min_nodes` or `max_nodes`"""
+    """by what it runs, whatever its state: a script only with a least or most size: `min_nodes`, `max_nodes`, `min_slots` or `max_slots`"""
     choice: PlanChoice | None = None
     """where strategy auto was asked for: what stands in its place in the spec, and why"""
     created_by: str = ""
@@ -748,6 +1261,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """null for scripts, and where the job is to find it"""
     micro_batches: int | None = None
     """in a global batch, shared out over the ranks; the last one may be smaller"""
+    network: NetworkPlan | None = None
+    """null: one rank, or more than the nodes here hold"""
     parameter_count: int | None = None
     pending: Reason | None = None
     """why it could not be placed now"""

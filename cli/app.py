@@ -9,16 +9,21 @@ from paceline.cli.commands import (
     artifacts,
     backup,
     checkpoints,
+    cluster,
     config,
     data,
     demo,
+    events,
+    experiment,
     history,
     identity,
     jobs,
     logs,
+    metrics,
     nodes,
     plan,
     run,
+    simulate,
     stack,
     stacks,
     storage,
@@ -46,6 +51,7 @@ for panel, name, function in (
     (HERE, "down", stack.down),
     (HERE, "demo", demo.demo),
     (HERE, "worker", worker.worker),
+    (HERE, "simulate", simulate.simulate),
     (HERE, "backup", backup.backup),
     (JOBS, "submit", submit.submit),
     (JOBS, "run", run.run),
@@ -53,6 +59,7 @@ for panel, name, function in (
     (JOBS, "jobs", jobs.jobs),
     (JOBS, "show", jobs.show),
     (JOBS, "logs", logs.logs),
+    (JOBS, "metrics", metrics.metrics),
     (JOBS, "incidents", history.incidents),
     (JOBS, "samples", history.samples),
     (JOBS, "compare", history.compare),
@@ -66,9 +73,11 @@ for panel, name, function in (
     (JOBS, "resize", jobs.resize),
     (JOBS, "cancel", jobs.cancel),
     (JOBS, "delete", storage.delete),
-    (JOBS, "checkpoints", checkpoints.checkpoints),
     (JOBS, "restore", checkpoints.restore),
     (JOBS, "export", checkpoints.export),
+    (CLUSTER, "cluster", cluster.cluster),
+    (CLUSTER, "gpus", cluster.gpus),
+    (CLUSTER, "events", events.events),
     (CLUSTER, "storage", storage.storage),
     (ACCESS, "login", identity.login),
     (ACCESS, "login-link", identity.login_link),
@@ -77,6 +86,8 @@ for panel, name, function in (
 
 app.add_typer(backup.app, name="db", rich_help_panel=HERE)
 app.add_typer(data.app, name="data", rich_help_panel=JOBS)
+app.add_typer(checkpoints.app, name="checkpoints", rich_help_panel=JOBS)
+app.add_typer(experiment.app, name="experiment", rich_help_panel=JOBS)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=CLUSTER)
 app.add_typer(identity.keys, name="keys", rich_help_panel=ACCESS)
 app.add_typer(config.app, name="config", rich_help_panel=ACCESS)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Job
+from paceline.cli.client import PATIENT_RETRIES
 from paceline.cli.errors import ApiProblemError, UnreachableError
-from paceline.cli.follow import RETRIES, LogFilter, follow_log
+from paceline.cli.follow import LogFilter, follow_log
 from paceline.cli.formats import printed_line
 from paceline.cli.interrupts import deferred
 from paceline.cli.job_changes import change_job
@@ -16,7 +17,7 @@ from paceline.cli.output import note, print_line
 from paceline.cli.waiting import wait_for_slots
 
 if TYPE_CHECKING:
-    from paceline.cli.client import Client
+    from paceline.cli.client import RestClient
 
 #: For a coordinator that is not started again.
 PRIVATE_RETRIES = 2
@@ -26,7 +27,7 @@ class AttachedJob:
     """A job of this terminal. `ranks`: those whose lines are printed, as `0,3`; None: all. `private`: the coordinator is there for this
     job alone."""
 
-    def __init__(self, client: Client, *, ranks: str | None, to_stderr: bool, private: bool) -> None:
+    def __init__(self, client: RestClient, *, ranks: str | None, to_stderr: bool, private: bool) -> None:
         self._client = client
         self._only = LogFilter(rank=ranks)
         self._show = note if to_stderr else print_line
@@ -56,7 +57,7 @@ class AttachedJob:
         return self._client.job_document(self._job.id)
 
     def _print_log(self, job: Job) -> None:
-        for entry in follow_log(self._client, job.id, self._printed, self._only, PRIVATE_RETRIES if self._private else RETRIES):
+        for entry in follow_log(self._client, job.id, self._printed, self._only, PRIVATE_RETRIES if self._private else PATIENT_RETRIES):
             self._printed = entry.seq
             self._show(printed_line(entry))
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -29,10 +30,14 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.3, 2.4
 PAGE = 200
 ULID_LENGTH = 26
 
+#: Of what follows a job: how long a coordinator may be away.
+PATIENT_RETRIES, PATIENT_SECONDS = 60, 1.0
+
 Document = Any
+Answer = TypeVar("Answer")
 
 
-class Client:
+class RestClient:
     def __init__(self, settings: ClientSettings, answer_timeout: float = ANSWER_TIMEOUT_S) -> None:
         self.settings = settings
         headers = {"Authorization": f"Bearer {_checked_key(settings.api_key)}"} if settings.key else {}
@@ -44,7 +49,7 @@ class Client:
         except httpx.InvalidURL as error:
             raise UsageProblem(f"server {settings.url!r} is not a URL: {error}", "give one like http://127.0.0.1:8000") from error
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> RestClient:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -72,6 +77,9 @@ class Client:
 
     def put(self, path: str, revision: int | None = None, body: Document = None) -> Document:
         return self._change("PUT", path, {}, revision, body)
+
+    def patch(self, path: str, body: Document) -> Document:
+        return self._change("PATCH", path, {}, None, body)
 
     def delete(self, path: str, revision: int | None = None, **parameters: object) -> Document:
         return self._change("DELETE", path, parameters, revision)
@@ -111,11 +119,20 @@ class Client:
 
     def job_id(self, reference: str) -> str:
         """The id for an id or a name; of several jobs with one name, the newest."""
-        if len(reference) == ULID_LENGTH and reference.isalnum() and reference.isupper():
+        if _is_id(reference):
             return reference
         matches = [job for job in self.pages("/training/jobs", limit=PAGE, q=reference) if job["name"] == reference]
         if not matches:
             raise _not_found("job", reference, "paceline jobs")
+        return str(matches[0]["id"])
+
+    def experiment_id(self, reference: str) -> str:
+        """The id for an id or a name; of several experiments with one name, the newest."""
+        if _is_id(reference):
+            return reference
+        matches = [each for each in self.pages("/experiments", limit=PAGE, q=reference) if each["name"] == reference]
+        if not matches:
+            raise _not_found("experiment", reference, "paceline experiment list")
         return str(matches[0]["id"])
 
     def node_id(self, reference: str) -> str:
@@ -171,6 +188,16 @@ class Client:
         )
 
 
+def patient(ask: Callable[[], Answer], retries: int = PATIENT_RETRIES) -> Answer:
+    """Ask a coordinator that may be away for a while, `retries` times a second apart."""
+    for _ in range(retries):
+        try:
+            return ask()
+        except UnreachableError:
+            threading.Event().wait(PATIENT_SECONDS)
+    return ask()
+
+
 def _checked_key(key: Setting) -> str:
     """The API key, if it can travel in a header. A refusal does not repeat it: it may be a real key with a slip."""
     value = key.value or ""
@@ -181,6 +208,10 @@ def _checked_key(key: Setting) -> str:
                 f"the API key (from {key.source}) has {what} at place {place} of {len(value)}", "copy it again, without anything around it"
             )
     return value
+
+
+def _is_id(reference: str) -> bool:
+    return len(reference) == ULID_LENGTH and reference.isalnum() and reference.isupper()
 
 
 def _present(parameters: dict[str, object]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from paceline.cli.output import fields, table
 from paceline.cli.plan_choices import chosen
 
 if TYPE_CHECKING:
-    from paceline.cli.client import Client  # httpx costs 100 ms: --help does without
+    from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
 
 LAST_LINES = 5
 LAST_INCIDENTS = 5
@@ -20,7 +20,7 @@ LAST_INCIDENTS = 5
 Pairs = list[tuple[str, str]]
 
 
-def details(client: Client, job: Job) -> str:
+def details(client: RestClient, job: Job) -> str:
     goodput = parsed(client.get(f"/training/jobs/{job.id}/goodput"), Goodput) if job.started_at else None
     hurt = job.started_at is not None and (job.failure is not None or len(job.generations) > 1)
     incidents = parsed(client.get(f"/training/jobs/{job.id}/incidents"), list[Incident]) if hurt else []
@@ -101,7 +101,8 @@ def _current_state(job: Job) -> Pairs:
     loss = formats.number(progress.loss)
     if progress.not_finite_step is not None:
         kept = "" if is_script(job) else "; the last checkpoint from before it is kept"
-        loss += f": not finite since step {progress.not_finite_step}{kept}"
+        finite_again = is_script(job) and not isinstance(progress.loss, str)  # it may have left out that step's update
+        loss += f": {'was not finite at' if finite_again else 'not finite since'} step {progress.not_finite_step}{kept}"
     bad = progress.bad_loss
     rates = f"{formats.quantity(progress.tokens_per_second)} tokens/s, {formats.quantity(progress.samples_per_second)} samples/s"
     return [
@@ -149,7 +150,7 @@ def more_time(job: Job) -> str:
     return f"paceline checkpoints {job.name}, then paceline restore CHECKPOINT: it goes on from there, for as long again"
 
 
-def newest_checkpoint(client: Client, job_id: str) -> Checkpoint | None:
+def newest_checkpoint(client: RestClient, job_id: str) -> Checkpoint | None:
     found = parsed(client.pages(f"/checkpoints/jobs/{job_id}", limit=1), list[Checkpoint])
     return found[0] if found else None
 

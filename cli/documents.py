@@ -1,41 +1,64 @@
-"""Job specs from files: YAML (JSON is YAML), with `--set a.b=c` applied on top. The coordinator validates the result."""
+"""Specs of jobs and experiments from files: YAML (JSON is YAML), with `--set a.b=c` applied on top. The coordinator validates the result."""
 
 from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from paceline.cli.errors import UsageProblem
-from paceline.training.spec.text import load
+from paceline.training.spec.changes import NoFieldsError, with_field
+from paceline.training.spec.text import MAX_SPEC_BYTES, load
 
 SET_SYNTAX = "write --set part.field=value, for example --set training.steps=200"
+#: Sections of an experiment whose keys are paths: `--set grid.optimizer.lr=[1, 2]` sets the key `optimizer.lr` of `grid`.
+KEYED_BY_PATH = ("grid", "search.parameters")
 
 
-def read_spec(path: str, changes: list[str]) -> dict[str, Any]:
-    """The spec in the file at `path` ('-': stdin) with the changes applied."""
+def read_spec(path: str, changes: list[str], keyed_by_path: Sequence[str] = ()) -> dict[str, Any]:
+    """The spec in the file at `path` ('-': stdin) with the changes applied. `keyed_by_path`: its sections whose keys are paths."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text()
-        document = load(text)
+        text = _read_bounded(path).decode("utf-8")
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}", "the examples folder has specs to start from") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise UsageProblem(f"{path} cannot be read as YAML: {error}") from error
-    if document is None:
-        raise UsageProblem(f"{path} is empty", "the examples folder has specs to start from")
-    if not isinstance(document, dict):
-        raise UsageProblem(f"{path} holds a {type(document).__name__}, not a mapping of job fields")
-    spec: dict[str, Any] = document
+    spec = parse_spec(text, path)
     for change in changes:
-        spec = with_change(spec, change)
+        spec = with_change(spec, change, keyed_by_path)
     _require_finite(spec, path, ())
     return spec
 
 
-def with_change(document: dict[str, Any], change: str) -> dict[str, Any]:
+def _read_bounded(path: str) -> bytes:
+    """What the coordinator would take of a file, and no more: a device or a pipe may never end."""
+    is_stdin = path == "-"
+    with open(sys.stdin.fileno() if is_stdin else path, "rb", closefd=not is_stdin) as file:
+        text = file.read(MAX_SPEC_BYTES + 1)
+    if len(text) > MAX_SPEC_BYTES:
+        raise UsageProblem(f"{path} is longer than {MAX_SPEC_BYTES:,} bytes, the most that a spec may have", "is it the right file?")
+    return text
+
+
+def parse_spec(text: str, path: str) -> dict[str, Any]:
+    """The spec in a text; `path` is what messages call it."""
+    try:
+        document = load(text)
+    except yaml.YAMLError as error:
+        raise UsageProblem(f"{path} cannot be read as YAML: {error}") from error
+    if document is None:
+        raise UsageProblem(f"{path} is empty", "the examples folder has specs to start from")
+    if not isinstance(document, dict):
+        raise UsageProblem(f"{path} holds a {type(document).__name__}, not a mapping of fields")
+    spec: dict[str, Any] = document
+    _require_finite(spec, path, ())
+    return spec
+
+
+def with_change(document: dict[str, Any], change: str, keyed_by_path: Sequence[str] = ()) -> dict[str, Any]:
     """A copy of `document` with one `a.b=c` applied; the value is YAML, so 3, true, null and [1, 2] keep their types."""
     path, equals, text = change.partition("=")
     if not equals or not all(path.split(".")):
@@ -44,7 +67,15 @@ def with_change(document: dict[str, Any], change: str) -> dict[str, Any]:
         value = load(text, at=tuple(path.split(".")))
     except yaml.YAMLError as error:
         raise UsageProblem(f"--set {path}: {text!r} is not a YAML value: {error}", SET_SYNTAX) from error
-    return _placed(document, path.split("."), value, path)
+    try:
+        return with_field(document, _keys(path, keyed_by_path), value)
+    except NoFieldsError as error:
+        raise UsageProblem(f"--set {path}: {error}", SET_SYNTAX) from None
+
+
+def _keys(path: str, keyed_by_path: Sequence[str]) -> list[str]:
+    section = next((each for each in keyed_by_path if path.startswith(f"{each}.")), None)
+    return path.split(".") if section is None else [*section.split("."), path.removeprefix(f"{section}.")]
 
 
 def _require_finite(value: Any, path: str, place: tuple[str, ...]) -> None:
@@ -54,11 +85,3 @@ def _require_finite(value: Any, path: str, place: tuple[str, ...]) -> None:
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, part in parts:
         _require_finite(part, path, (*place, str(name)))
-
-
-def _placed(document: Any, keys: list[str], value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(document, dict):
-        raise UsageProblem(f"--set {path}: {keys[0]!r} lies under {document!r}, which has no fields", SET_SYNTAX)
-    first, *rest = keys
-    inner = _placed({} if document.get(first) is None else document[first], rest, value, path) if rest else value
-    return {**document, first: inner}

@@ -73,7 +73,6 @@ _BY_STATUS = {
     412: ExitCode.CONFLICT,
     413: ExitCode.USAGE,
     422: ExitCode.USAGE,
-    428: ExitCode.CONFLICT,
 }
 
 _SIGN_IN = (

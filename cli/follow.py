@@ -7,6 +7,7 @@ state and every line is stored. Without a stream (a proxy that does not pass Web
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +19,11 @@ from websockets.sync.client import ClientConnection, connect
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import LogEntry, LogPage
-from paceline.cli.client import Client
-from paceline.cli.errors import UnreachableError
+from paceline.cli.client import PATIENT_RETRIES, RestClient, patient
 
 POLL_S = 1.0
 OPEN_TIMEOUT_S = 5.0
 PAGE = 2000
-RETRIES = 60
 
 
 @dataclass(frozen=True)
@@ -41,17 +40,18 @@ class LogFilter:
         return self == LogFilter()
 
 
-def read_page(client: Client, job_id: str, after: int, only: LogFilter, **options: object) -> LogPage:
+def read_page(client: RestClient, job_id: str, after: int, only: LogFilter, **options: object) -> LogPage:
     document = client.get(f"/training/jobs/{job_id}/logs", after=after, **only.parameters(), **options)
     return parsed(document, LogPage)
 
 
-def follow_log(client: Client, job_id: str, after: int, only: LogFilter, retries: int = RETRIES) -> Iterator[LogEntry]:
+def follow_log(client: RestClient, job_id: str, after: int, only: LogFilter, retries: int = PATIENT_RETRIES) -> Iterator[LogEntry]:
     """Every matching line after the cursor, until the log is complete. A coordinator that is away is asked again `retries` times."""
-    news = _News(client, job_id)
+    news = StreamNews(client, f"/training/jobs/{job_id}/logs/stream")
     with contextlib.closing(news):
         while True:
-            page = _patient_page(client, job_id, after, only, retries)
+            ask = functools.partial(read_page, client, job_id, after, only, limit=PAGE)
+            page = patient(ask, retries)
             yield from page.items
             after = max(after, page.next_after)
             if page.complete and len(page.items) == 0:
@@ -60,21 +60,22 @@ def follow_log(client: Client, job_id: str, after: int, only: LogFilter, retries
                 news.wait(after)
 
 
-def _patient_page(client: Client, job_id: str, after: int, only: LogFilter, retries: int) -> LogPage:
-    for _ in range(retries):
-        try:
-            return read_page(client, job_id, after, only, limit=PAGE)
-        except UnreachableError:
-            threading.Event().wait(POLL_S)
-    return read_page(client, job_id, after, only, limit=PAGE)
+def log_pages(client: RestClient, job_id: str, after: int, only: LogFilter) -> Iterator[LogEntry]:
+    """Every matching line after the cursor that is stored by now."""
+    while True:
+        page = read_page(client, job_id, after, only, limit=PAGE)
+        yield from page.items
+        if len(page.items) < PAGE:
+            return
+        after = page.next_after
 
 
-class _News:
-    """A wait that ends early when the log stream has a frame; at most POLL_S without one."""
+class StreamNews:
+    """A wait that ends early when a stream of the coordinator has a frame; at most POLL_S without one."""
 
-    def __init__(self, client: Client, job_id: str) -> None:
+    def __init__(self, client: RestClient, path: str) -> None:
         self._client = client
-        self._job_id = job_id
+        self._path = path
         self._open_streams = contextlib.ExitStack()
         self._stream: ClientConnection | None = None
         self._refused = False
@@ -85,7 +86,7 @@ class _News:
             threading.Event().wait(POLL_S)
             return
         try:
-            while not _announces_lines(stream.recv(timeout=POLL_S), after):
+            while not _announces(stream.recv(timeout=POLL_S), after):
                 pass
         except TimeoutError:
             return
@@ -101,7 +102,7 @@ class _News:
             return None
         key = self._client.settings.key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        url = self._client.stream_url(f"/training/jobs/{self._job_id}/logs/stream?after={after}")
+        url = self._client.stream_url(f"{self._path}?after={after}")
         try:
             opening = connect(url, additional_headers=headers, open_timeout=OPEN_TIMEOUT_S, close_timeout=1.0)
             self._stream = self._open_streams.enter_context(opening)
@@ -110,6 +111,6 @@ class _News:
         return self._stream
 
 
-def _announces_lines(frame: Any, after: int) -> bool:
+def _announces(frame: Any, after: int) -> bool:
     document = msgspec.json.decode(frame)
-    return document.get("type") in ("line", "gap", "reset") and document.get("seq", after + 1) > after
+    return document.get("type") in ("line", "record", "gap", "reset") and document.get("seq", after + 1) > after

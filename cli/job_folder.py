@@ -15,7 +15,7 @@ from paceline.cli.output import note
 from paceline.cli.settings import LOOPBACK, working_directory
 
 if TYPE_CHECKING:
-    from paceline.cli.client import Client
+    from paceline.cli.client import RestClient
 
 #: Names that are offered in the place of one that is not there.
 MOST_NEAR = 3
@@ -50,7 +50,7 @@ def in_its_folder(spec: Spec, file: str) -> Spec:
     return {**spec, "environment": {**environment, "working_directory": str(found)}}
 
 
-def require_files(client: Client, spec: Spec, file: str) -> None:
+def require_files(client: RestClient, spec: Spec, file: str) -> None:
     """Report a script that is not on this machine: an error where all nodes are on it, beside whatever else the coordinator refuses; a
     warning where nodes may have other folders. `file`: where the spec was read from."""
     missing = why_missing(spec, file)
@@ -137,7 +137,7 @@ def _text(spec: Spec, part: str, field: str) -> str | None:
     return value if isinstance(value, str) and value and "\0" not in value else None
 
 
-def _all_nodes_are_here(client: Client) -> bool:
+def _all_nodes_are_here(client: RestClient) -> bool:
     """Whether all nodes are on this machine, by the names of their hosts: behind a tunnel the coordinator only looks as if it were on
     this machine."""
     if urlsplit(client.settings.url).hostname not in LOOPBACK:

@@ -74,6 +74,7 @@ OPTIONS = (
     Option("start-method", _OURS),
     Option("signals-to-handle", _NO_EFFECT, "ranks are always ended with SIGTERM"),
     Option("shutdown-timeout", _HONOURED),
+    Option("virtual-local-rank", _HONOURED, is_flag=True),
     Option("event-log-handler", _NO_EFFECT, "'paceline show JOB' has the history of a job", default="null"),
     Option("numa-binding", _NO_EFFECT, "ranks are not bound to CPUs; bind them in the script where it matters"),
     Option("role", _NO_EFFECT, "ROLE_NAME is 'default' for every rank", default="default"),
@@ -83,12 +84,6 @@ OPTIONS = (
     Option("duplicate-stdout-filters", _FILES),
     Option("duplicate-stderr-filters", _FILES),
     Option("logs-specs", _REFUSED, "Paceline keeps the logs itself and loads no plugin for them; leave it out"),
-    Option(
-        "virtual-local-rank",
-        _REFUSED,
-        "LOCAL_RANK would have to be 0 in every rank; leave it out and use LOCAL_RANK as it is",
-        is_flag=True,
-    ),
 )
 _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in option.spellings}
 
@@ -105,6 +100,7 @@ class Launch:
     ranks_per_node: int | str = 1  # a number, or one of DEVICES
     max_restarts: int = 0
     grace_seconds: int | None = None  # between SIGTERM and SIGKILL; None: as torchrun's own default
+    virtual_local_rank: bool = False
     local_ranks: tuple[int, ...] = ()  # the ranks with printed output; empty: all
     log_files: tuple[str, ...] = ()  # options that ask for files, as they were typed
     notes: tuple[str, ...] = ()
@@ -169,6 +165,7 @@ def _launch(given: _Given, target: str, arguments: tuple[str, ...]) -> Launch:
         ranks_per_node=_ranks_per_node(given),
         max_restarts=_whole(given, "max-restarts", 0, at_least=0, at_most=MOST_RESTARTS),
         grace_seconds=_grace(given),
+        virtual_local_rank="virtual-local-rank" in given,
         local_ranks=_local_ranks(given),
         log_files=tuple(spelled for _, spelled in _with_treatment(given, Treatment.FILES)),
         notes=tuple(_notes(given)),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
-from paceline.cli.api_types import Node
 from paceline.cli.errors import UnreachableError, UsageProblem
 from paceline.cli.job_folder import near_names
 from paceline.cli.launch_arguments import Launch
 from paceline.cli.output import note
 from paceline.cli.session import Session
 from paceline.cli.settings import LOOPBACK
+from paceline.monitoring.cards import listed
+from paceline.monitoring.samples import Gpu
 
 _OF_A_SHELL = (".sh", ".bash", ".zsh")
 _SEVERAL_NODES = (
@@ -78,13 +79,11 @@ def require_one_machine(launch: Launch, variables: Mapping[str, str]) -> None:
         note(f"note: this Slurm job has {nodes} nodes; this run uses one of them")
 
 
-def require_free_choice_of_gpus(node: Node, ranks: int, variables: Mapping[str, str]) -> None:
-    """Refuse CUDA_VISIBLE_DEVICES other than the first GPUs: the agent gives its ranks those of the machine, in order."""
-    visible = variables.get("CUDA_VISIBLE_DEVICES")
-    if node.device != "cuda" or visible is None:
-        return
-    if visible.split(",")[:ranks] != [str(index) for index in range(ranks)]:
+def require_enough_gpus(ranks: int | str, cards: Sequence[Gpu]) -> None:
+    """Refuse more ranks than this machine, without a coordinator that stays, has GPUs for. `cards`: those that may be used; without any
+    the ranks run on CPUs."""
+    if cards and isinstance(ranks, int) and ranks > len(cards):
         raise UsageProblem(
-            f"CUDA_VISIBLE_DEVICES={visible}: a run without a coordinator uses the first GPUs of this machine, here {ranks}",
-            "unset it where these GPUs are yours; else use torchrun, or a coordinator whose agent has the right GPUs",
+            f"--nproc-per-node {ranks}: a rank gets a whole GPU, and this machine offers {len(cards)}: {listed(cards)}",
+            f"ask for {len(cards)} or fewer; to run on CPUs: CUDA_VISIBLE_DEVICES= paceline run ...",
         )

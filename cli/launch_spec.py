@@ -43,11 +43,17 @@ def spec_of(launch: Launch, ranks_per_node: int, folder: Path, variables: Mappin
     )
     if launch.grace_seconds is not None:
         script["grace_seconds"] = launch.grace_seconds
-    fewest = {} if launch.min_nodes is None else {"min_nodes": launch.min_nodes}
+    if launch.virtual_local_rank:
+        script["virtual_local_rank"] = True
+    resources: dict[str, Any] = {"nodes": launch.nodes, "slots_per_node": ranks_per_node}
+    if launch.min_nodes is not None:
+        resources["min_nodes"] = launch.min_nodes
+    if launch.nodes > 1:
+        resources["spread"] = True  # torchrun's --nproc-per-node is LOCAL_WORLD_SIZE
     return {
         "name": job_name(launch),
         "script": script,
-        "resources": {"nodes": launch.nodes, "slots_per_node": ranks_per_node} | fewest,
+        "resources": resources,
         "fault_tolerance": {"max_restarts": launch.max_restarts},
         "environment": {"working_directory": str(folder), "variables": dict(variables)},
     }

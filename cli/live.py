@@ -16,7 +16,7 @@ from rich.table import Table
 
 from paceline.cli import formats
 from paceline.cli.api_types import Job
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.errors import UnreachableError
 from paceline.cli.job_facts import has_ended
 from paceline.cli.output import print_line
@@ -29,7 +29,7 @@ AWAY_LIMIT_S = 60.0
 Show = Callable[[Job], None]
 
 
-def watch(client: Client, job_id: str) -> Job:
+def watch(client: RestClient, job_id: str) -> Job:
     """Show the job until it has ended; returns it as it ended."""
     with _screen() as show:
         while True:
@@ -57,7 +57,7 @@ def rows(job: Job) -> list[tuple[str, str]]:
     ]
 
 
-def _patient_job(client: Client, job_id: str) -> Job:
+def _patient_job(client: RestClient, job_id: str) -> Job:
     """The job. A coordinator that restarts is waited for: the job trains on without it."""
     deadline = time.monotonic() + AWAY_LIMIT_S
     while True:

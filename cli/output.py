@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -33,17 +34,20 @@ def print_line(line: str) -> None:
     write(line + "\n")
 
 
-#: Of what acts on a terminal, colours alone are let through: what jobs print may clear the screen, rename the window, or worse.
-_ACTS_ON_TERMINALS = re.compile(r"(\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: Of what acts on a terminal, colours alone are let through: what jobs print may clear the screen, rename the window, or worse, and
+#: the marks that set the direction of writing may show it in another order.
+_ACTS_ON_TERMINALS = re.compile(r"(\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
     """Make `text` safe for a terminal: colours stay, and every other control character is written so that people can read it, as `^[`
-    for ESC."""
+    for ESC and `\\u202e` for one that turns the direction of writing."""
     return _ACTS_ON_TERMINALS.sub(lambda found: found[1] or _readable(found[0]), text)
 
 
 def _readable(character: str) -> str:
+    if character > "\xff":
+        return f"\\u{ord(character):04x}"
     return f"^{chr(ord(character) ^ 0x40)}" if character < "\x80" else f"\\x{ord(character):02x}"
 
 
@@ -66,13 +70,25 @@ def note(*lines: str) -> None:
         print(harmless(line) if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "nothing here") -> str:
-    """A table with columns as wide as their longest cell, two spaces apart."""
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "nothing here", *, fit: bool = False, drop: Sequence[str] = ()
+) -> str:
+    """A table with columns as wide as their longest cell, two spaces apart. `fit`: lines that are wider than the terminal are cut. `drop`:
+    columns that a narrow terminal goes without, in this order, as long as others than the last one would be cut."""
     if not rows:
         return empty
-    widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
-    lines = [headers, *rows]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    columns, most = list(zip(headers, *rows, strict=True)), shutil.get_terminal_size().columns
+    for name in drop:
+        if sum(max(map(len, column)) + 2 for column in columns[:-1]) <= most:
+            break
+        columns = [column for column in columns if column[0] != name]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+    lines = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
+    return "\n".join(cut(line, most) for line in lines) if fit else "\n".join(lines)
+
+
+def cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def fields(pairs: Sequence[tuple[str, str]]) -> str:

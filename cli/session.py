@@ -16,7 +16,7 @@ from paceline.cli.output import Format, coloured, emit, note
 from paceline.cli.settings import ClientSettings, resolve
 
 if TYPE_CHECKING:
-    from paceline.cli.client import Client
+    from paceline.cli.client import RestClient
 
 Server = Annotated[str | None, typer.Option("--server", help="coordinator's URL", rich_help_panel="Connection and output")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", help="instead of the stored one", rich_help_panel="Connection and output")]
@@ -29,10 +29,10 @@ class Session:
     settings: ClientSettings
     form: Format
 
-    def client(self) -> Client:
-        from paceline.cli.client import Client  # httpx costs 100 ms: --help does without
+    def client(self) -> RestClient:
+        from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
 
-        return Client(self.settings)
+        return RestClient(self.settings)
 
     @property
     def for_people(self) -> bool:

@@ -147,8 +147,8 @@ LOG_FILE = "PACELINE_LOG_FILE"
 
 
 def child_environment(**changes: str) -> dict[str, str]:
-    """The environment for a process that the command line starts."""
-    return {**os.environ, **changes}
+    """The environment for a process that the command line starts: without MOCK_DB, since a stack keeps what it has."""
+    return {name: value for name, value in os.environ.items() if name != "MOCK_DB"} | changes
 
 
 def allowed_hosts(*names: str) -> str:

@@ -68,9 +68,12 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     versions: dict[str, str] = {}  # python, torch, paceline, driver, cuda
     labels: dict[str, str] = {}
+    taints: dict[str, str] = {}  # as long as no admin has set others
     #: Of the agent's default folder for checkpoints, if it lies on a disk of this machine: another node with another one does not share it.
     #: None: on a network file system, or from an agent that does not say.
     checkpoint_disk: str | None = None
+    #: The identity of the machine: its agents have it in common. None: the kernel does not tell it.
+    machine: str | None = None
 
 
 class AgentHello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):

@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from paceline.monitoring.words import plural
 from paceline.training.reporting.users_code import place
 
 MAIN_THREAD = "MainThread"
@@ -214,7 +215,7 @@ def _listed(positions: Mapping[int, StackPosition]) -> str:
     largest = sorted(groups.items(), key=lambda group: -len(group[1]))
     described = [f"{numbered(ranks)} {position.described(several=len(ranks) > 1)}" for position, ranks in largest[:_MOST_GROUPS]]
     left = sum(len(ranks) for _, ranks in largest[_MOST_GROUPS:])
-    return ", ".join([*described, f"{left} ranks are elsewhere"] if left else described)
+    return ", ".join([*described, f"{plural(left, 'rank')} {'is' if left == 1 else 'are'} elsewhere"] if left else described)
 
 
 def numbered(ranks: Sequence[int]) -> str:

@@ -1,4 +1,5 @@
-"""States and transition tables, one of each per noun. A terminal state has no way out; reason and intent are not states."""
+"""States and transition tables, one of each per noun. A terminal state has no way out, but that a job can be set back to one of its
+checkpoints; reason and intent are not states."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ class RankState(StrEnum):
 
 class CheckpointState(StrEnum):
     COMMITTED = "committed"
-    SUPERSEDED = "superseded"  # whole, but its job went on from an older one before it was heard of
+    SUPERSEDED = "superseded"  # whole, but its job went on from an older one before it was heard of, or was set back to an older one
     DAMAGED = "damaged"
     DELETING = "deleting"
     DELETED = "deleted"
@@ -91,9 +92,10 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
         {JobState.RECOVERING, JobState.PAUSED, JobState.QUEUED, JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}
     ),
     JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),
-    JobState.COMPLETED: frozenset(),
-    JobState.FAILED: frozenset(),
-    JobState.CANCELLED: frozenset(),
+    # set back to a checkpoint, by its user alone
+    JobState.COMPLETED: frozenset({JobState.QUEUED}),
+    JobState.FAILED: frozenset({JobState.QUEUED}),
+    JobState.CANCELLED: frozenset({JobState.QUEUED}),
 }
 
 NODE_TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
@@ -133,14 +135,15 @@ RANK_TRANSITIONS: Mapping[RankState, frozenset[RankState]] = {
 REPORTED_RANK_STATES = frozenset(RankState) - {RankState.LOST, RankState.MOVED}
 
 CHECKPOINT_TRANSITIONS: Mapping[CheckpointState, frozenset[CheckpointState]] = {
-    CheckpointState.COMMITTED: frozenset({CheckpointState.DAMAGED, CheckpointState.DELETING}),
-    CheckpointState.SUPERSEDED: frozenset({CheckpointState.DAMAGED, CheckpointState.DELETING}),
+    # a job that is set back to an older checkpoint supersedes its newer ones; a superseded one counts again where the job is set back to it
+    CheckpointState.COMMITTED: frozenset({CheckpointState.SUPERSEDED, CheckpointState.DAMAGED, CheckpointState.DELETING}),
+    CheckpointState.SUPERSEDED: frozenset({CheckpointState.COMMITTED, CheckpointState.DAMAGED, CheckpointState.DELETING}),
     CheckpointState.DAMAGED: frozenset({CheckpointState.DELETING}),
     CheckpointState.DELETING: frozenset({CheckpointState.DELETED}),
     CheckpointState.DELETED: frozenset(),
 }
 
-TERMINAL_JOB_STATES = frozenset(state for state, ways_out in JOB_TRANSITIONS.items() if not ways_out)
+TERMINAL_JOB_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 ACTIVE_JOB_STATES = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING, JobState.STOPPING})
 
 

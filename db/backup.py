@@ -147,8 +147,14 @@ def check(data: Path) -> list[Health]:
     return [_check_file(data / name, schema) for name, schema in FILES.items()]
 
 
-def _check_file(path: Path, schema: MigrationLine) -> Health:
-    with opened(path) as connection:
+def check_backup(folder: Path) -> list[Health]:
+    """Read every page of a backup, and leave it as it is. Raises BackupDamagedError, MigrationError for one that could not be restored."""
+    read_manifest(folder)
+    return [_check_file(folder / name, schema, mode="ro") for name, schema in FILES.items()]
+
+
+def _check_file(path: Path, schema: MigrationLine, mode: str = "rw") -> Health:
+    with opened(path, mode) as connection:
         try:
             problems = [f"integrity: {row[0]}" for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
             orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(10)

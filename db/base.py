@@ -76,6 +76,9 @@ class TextEnum(TypeDecorator[E]):
 #: A JSON document; assign a new value to change it, changes inside one are not seen. None is SQL NULL.
 JsonDocument = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
+#: The same with the keys in their order, which PostgreSQL's JSONB changes.
+OrderedDocument = JSON(none_as_null=True)
+
 #: 64 bits on both; SQLite numbers rows by itself only in a column called INTEGER.
 BigInt = BigInteger().with_variant(Integer, "sqlite")
 

@@ -28,7 +28,20 @@ from paceline.db.errors import MigrationError
 from paceline.db.session import Database, open_databases
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-MODELS = ("identity", "incidents", "nodes", "jobs", "checkpoints", "events", "leases", "metrics", "artifacts", "storage")
+MODELS = (
+    "identity",
+    "experiments",
+    "incidents",
+    "nodes",
+    "jobs",
+    "checkpoints",
+    "events",
+    "leases",
+    "metrics",
+    "artifacts",
+    "readings",
+    "storage",
+)
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Dialect, event, make_url
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
+from paceline.db import sqlite_connection
 from paceline.db.away import raising_away_errors
 from paceline.db.base import dump_json
 from paceline.db.errors import DatabaseAwayError, UnsupportedDatabaseError
+from paceline.db.sqlite_connection import StatementConnection
 from paceline.db.turns import WriterTurns
 from paceline.monitoring.files import make_private
 
@@ -82,7 +84,7 @@ def open_sqlite(path: Path, *, synchronous: str) -> Database:
         pool_size=16,
         max_overflow=16,
         pool_timeout=BUSY_SECONDS,
-        connect_args={"timeout": BUSY_SECONDS},
+        connect_args={"timeout": BUSY_SECONDS, "async_creator_fn": sqlite_connection.connect},
     )
 
     @event.listens_for(engine.sync_engine, "connect")
@@ -101,7 +103,8 @@ def open_sqlite(path: Path, *, synchronous: str) -> Database:
 
     @event.listens_for(engine.sync_engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN")
+        raw = cast("StatementConnection", connection.connection.driver_connection)
+        raw.begin("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN")
 
     return Database(engine)
 

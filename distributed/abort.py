@@ -18,7 +18,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -30,7 +30,7 @@ from paceline.distributed.calls import Call, Calls
 from paceline.distributed.errors import GenerationOverError
 from paceline.distributed.in_flight import InFlightTensors
 from paceline.distributed.probes import Endpoint, ProcessProbePort
-from paceline.distributed.waiter_pool import WaiterPool
+from paceline.distributed.waiter_pool import TasksInOrder, WaiterPool
 
 _DESCRIPTORS = "/proc/self/fd"
 #: Threads release finished work at once, unless the machine is busy.
@@ -66,6 +66,7 @@ class GroupAborter:
         self.process_probes: dict[int, Endpoint] = {}  # by rank, the probe ports of the other ranks' processes
         self._promises: dict[int, Future[Any]] = {}
         self._waiters = WaiterPool()
+        self._in_order = TasksInOrder(self._waiters)
         self.in_flight = InFlightTensors()
 
     def complete_rendezvous(self) -> None:
@@ -103,6 +104,47 @@ class GroupAborter:
         promise, pending = self._new_promise(), deque(works)
         self._waiters.submit(lambda: self._resolve(promise, first_error(pending)))
         promise.then(unwrap).wait()
+
+    def wait_in_turn(self, works: Sequence[Any], then: Callable[[], Sequence[Any]]) -> Future[None]:
+        """Wait in another thread for the transfers `works`, and then for those that `then` starts there.
+
+        The returned future is done when these are. It fails with what the first failed one raised, or, once the group is aborted, with
+        `GenerationOverError`; `then` is not called any more after that.
+        """
+        promise, pending = self._new_promise(), deque(works)
+
+        def run() -> None:
+            error = first_error(pending)
+            if error is None and not self.aborted.is_set():
+                try:
+                    pending.extend(then())
+                except (RuntimeError, ValueError) as raised:  # ValueError: the process group is destroyed
+                    error = RuntimeError(str(raised))
+                else:
+                    error = first_error(pending)
+            self._resolve(promise, error)
+
+        self._waiters.submit(run)
+        return promise.then(unwrap)
+
+    def run_in_order(self, task: Callable[[], None], call: Call, values: Tensor) -> Future[Tensor]:
+        """Run `task` in another thread, after those given before it. Returns a future of `values` that is set when it has returned, and fails
+        when it has raised or the group is aborted. `call` is the numbered call that waits for it.
+        """
+        promise = self._new_promise()
+
+        def run() -> None:
+            outcome: Tensor | Exception = values
+            try:
+                if not self.aborted.is_set():
+                    task()
+            except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the future
+                outcome = error
+            self.calls.done(call)
+            self._resolve(promise, outcome)
+
+        self._in_order.submit(run)
+        return promise.then(unwrap)
 
     def wait_for_future(self, work: concurrent.futures.Future[Any]) -> None:
         """Wait until another thread of this process is done with `work`, whether it succeeded or failed.

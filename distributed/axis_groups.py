@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.calls import Call
+from paceline.distributed.calls import Call, Calls
 from paceline.distributed.traffic import Traffic, all_reduce_bytes, gather_bytes
 
 
@@ -29,9 +29,18 @@ class AxisGroup:
     """
 
     def __init__(
-        self, axis: str, ranks: Sequence[int], rank: int, process_group: dist.ProcessGroup, aborter: GroupAborter, traffic: Traffic
+        self,
+        axis: str,
+        ranks: Sequence[int],
+        rank: int,
+        process_group: dist.ProcessGroup,
+        aborter: GroupAborter,
+        traffic: Traffic,
+        calls: Calls | None = None,
     ) -> None:
+        """`calls`: numbers of this group's calls by themselves, if another thread than the training thread makes them."""
         self.axis, self.ranks, self.rank = axis, tuple(ranks), tuple(ranks).index(rank)
+        self._calls = calls or aborter.calls
         self.process_group, self._aborter, self._traffic = process_group, aborter, traffic
         self.waited = 0.0
 
@@ -96,8 +105,8 @@ class AxisGroup:
     @contextlib.contextmanager
     def _call(self, kind: str, tensor: Tensor) -> Iterator[Call]:
         """Number a call and count the seconds of its wait. On a GPU the host does not wait here, but where a value is read."""
-        call, started = self._aborter.calls.begin(kind, tensor), time.perf_counter()
-        with self._aborter.calls.awaiting(call):
+        call, started = self._calls.begin(kind, tensor), time.perf_counter()
+        with self._calls.awaiting(call):
             yield call
         self.waited += time.perf_counter() - started
 
@@ -129,4 +138,20 @@ def create_axis_groups(
             if rank in ranks:
                 assert isinstance(group, dist.ProcessGroup)
                 found[axis] = AxisGroup(axis, ranks, rank, group, aborter, traffic)
+    return found
+
+
+def create_reduction_group(
+    axes: Mapping[str, Sequence[Sequence[int]]], rank: int, aborter: GroupAborter, traffic: Traffic
+) -> AxisGroup | None:
+    """Create process groups of the replicate axis for reductions alone, and return this rank's; None where there is no such axis.
+
+    A reduction runs in a thread of its own, beside the calls of all other groups, whose order it must not disturb.
+    """
+    found = None
+    for ranks in axes.get("replicate", ()):
+        group = dist.new_group(list(ranks))
+        if rank in ranks:
+            assert isinstance(group, dist.ProcessGroup)
+            found = AxisGroup("replicate", ranks, rank, group, aborter, traffic, Calls())
     return found

@@ -10,6 +10,9 @@ from typing import Protocol
 
 RANK_FOLDER = "PACELINE_RANK_FOLDER"
 LOG_FOLDER = "PACELINE_LOG_DIR"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+#: Of a rank that sees its own card alone and uses LOCAL_RANK as the index of that card.
+VIRTUAL_LOCAL_RANK = {"LOCAL_RANK": "0"}
 
 
 class RankCoordinates(Protocol):
@@ -23,6 +26,8 @@ class RankCoordinates(Protocol):
     def local_world_size(self) -> int: ...
     @property
     def node_rank(self) -> int: ...
+    @property
+    def node_count(self) -> int: ...  # 0: not known
     @property
     def world_size(self) -> int: ...
     @property
@@ -62,7 +67,7 @@ def script_environment(place: RankCoordinates, launch: ScriptLaunch) -> dict[str
     `torch/distributed/run.py` of torch 2.13.
     """
     environment = rank_environment(place) | {
-        "GROUP_WORLD_SIZE": str(-(-place.world_size // place.local_world_size)),
+        "GROUP_WORLD_SIZE": str(place.node_count or -(-place.world_size // place.local_world_size)),
         "ROLE_NAME": "default",
         "ROLE_RANK": str(place.rank),
         "ROLE_WORLD_SIZE": str(place.world_size),
@@ -136,6 +141,19 @@ def wants_fault_handler() -> bool:
 def never_touch_cuda() -> None:
     """Make `torch.cuda.is_available` ask NVML: the CUDA runtime must not start in a process that will fork."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+
+def visible_devices(cards: str) -> dict[str, str]:
+    """Return the variable that shows a process these cards alone, by UUID and in this order; none for an empty text. CUDA reads it when it
+    starts."""
+    return {VISIBLE_DEVICES: cards}
+
+
+def device_index(slot: int) -> int:
+    """Return the index of the card of slot `slot` among the cards that this process sees: 0 where its agent shows it that card alone, and
+    the slot where it sees the cards of all slots."""
+    visible = os.environ.get(VISIBLE_DEVICES)
+    return slot if visible is None or "," in visible else 0
 
 
 def intra_op_threads(default: int = 1) -> int:

@@ -10,6 +10,7 @@ import torch
 from torch.distributed.distributed_c10d import PrefixStore
 
 from paceline.distributed.abort import GroupAborter
+from paceline.distributed.env import device_index
 from paceline.distributed.errors import StoreRefusedError, StoreUnreachableError
 from paceline.distributed.probes import HostProbePort
 from paceline.distributed.process_group import Axes, Group
@@ -35,11 +36,11 @@ class Membership(StoreAddress, Protocol):
 class GenerationGroup(WorldGroup):
     """The group of one generation of a job. Its ranks meet in the job's rendezvous store and exchange the addresses of their probe ports."""
 
-    def __init__(self, membership: Membership, aborter: GroupAborter, axes: Axes) -> None:
+    def __init__(self, membership: Membership, aborter: GroupAborter, axes: Axes, *, reduces: bool = False) -> None:
         self._store = meet(membership, aborter)
-        device = torch.device("cuda", membership.slot) if membership.device == "cuda" else torch.device("cpu")
+        device = torch.device("cuda", device_index(membership.slot)) if membership.device == "cuda" else torch.device("cpu")
         store = PrefixStore(f"g{membership.generation}", self._store)
-        super().__init__(membership.rank, membership.world_size, device, store, aborter, axes)
+        super().__init__(membership.rank, membership.world_size, device, store, aborter, axes, reduces=reduces)
         self._host_probe_port = HostProbePort(self._store.local_host)
         endpoints = self.all_gather_object((self._host_probe_port.endpoint, aborter.process_probe_port.at(self._store.local_host)))
         others = {rank: each for rank, each in enumerate(endpoints) if rank != self.rank}
@@ -91,11 +92,11 @@ def await_all(store: RendezvousStore, membership: Membership, aborter: GroupAbor
     store.wait([f"{arrived}/all"])
 
 
-def join(membership: Membership, aborter: GroupAborter, axes: Axes = MappingProxyType({})) -> Group:
+def join(membership: Membership, aborter: GroupAborter, axes: Axes = MappingProxyType({}), *, reduces: bool = False) -> Group:
     """Meet the other ranks of the generation and return their group, with the axis groups `axes`. Once `aborter` has aborted, every wait
-    fails.
+    fails. `reduces`: gradients will be summed by a `Reduction`.
     """
     try:
-        return SoloGroup() if membership.world_size == 1 else GenerationGroup(membership, aborter, axes)
+        return SoloGroup() if membership.world_size == 1 else GenerationGroup(membership, aborter, axes, reduces=reduces)
     finally:
         aborter.end_rendezvous()

@@ -6,10 +6,12 @@ such a world are restarted as a whole.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from paceline.distributed.abort import GroupAborter
@@ -39,8 +41,30 @@ def device_of(place: Position) -> torch.device:
     return device
 
 
-def join_launched(place: Position, device: torch.device, axes: Axes) -> Group:
-    """Meet the other ranks of the world of `place` and return their group. Raises `LaunchError` where the environment does not allow it."""
+@dataclass(frozen=True)
+class Meeting:
+    """The ranks of a launched world, which have found each other and have no group yet. A world of one has neither store nor aborter."""
+
+    place: Position
+    store: Store | None = None
+    aborter: GroupAborter | None = None
+
+    def numbers(self, name: str, own: int) -> list[int]:
+        """Return a number of every rank, in the order of the ranks. Collective; each `name` once."""
+        if self.store is None:
+            return [own]
+        self.store.set(f"{name}/{self.place.rank}", str(own))
+        return [int(self.store.get(f"{name}/{rank}")) for rank in range(self.place.world_size)]
+
+    def join(self, device: torch.device, axes: Axes) -> Group:
+        """Return the group of all ranks. Collective."""
+        if self.store is None or self.aborter is None:
+            return SoloGroup()
+        return WorldGroup(self.place.rank, self.place.world_size, device, self.store, self.aborter, axes)
+
+
+def meet(place: Position) -> Meeting:
+    """Meet the other ranks of the world of `place`. Raises `LaunchError` where the environment does not allow it."""
     warn_if_untested()
     if dist.is_initialized():
         raise LaunchError(
@@ -48,7 +72,7 @@ def join_launched(place: Position, device: torch.device, axes: Axes) -> Group:
             "that Paceline's own trainer runs"
         )
     if place.world_size == 1:
-        return SoloGroup()
+        return Meeting(place)
     if rendezvous_address() is None:
         raise LaunchError(
             f"WORLD_SIZE={place.world_size} but MASTER_ADDR or MASTER_PORT is not set, so the ranks do not know where to meet; start them with "
@@ -56,4 +80,4 @@ def join_launched(place: Position, device: torch.device, axes: Axes) -> Group:
         )
     aborter = GroupAborter()
     store, _, _ = next(rendezvous("env://", place.rank, place.world_size, timeout=MEETING_TIMEOUT))
-    return WorldGroup(place.rank, place.world_size, device, store, aborter, axes)
+    return Meeting(place, store, aborter)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from paceline.distributed.axis_groups import AxisGroup
+from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.traffic import WORLD, Sent, Traffic
 
 #: For each axis of the mesh, the ranks of all its axis groups.
@@ -37,6 +38,7 @@ class Group(Protocol):
     rank: int
     world_size: int
     axis_groups: Mapping[str, AxisGroup]  # by axis of the mesh, for the axes that were asked for; empty in a world of one
+    reduction_group: AxisGroup | None  # of the replicate axis, for a `Reduction` alone, where it was asked for
     traffic: Traffic  # what this rank sends; `along` below names the axis that it is counted for
 
     def sent(self) -> Sent:
@@ -46,6 +48,12 @@ class Group(Protocol):
     def sum(self, values: Tensor, *, along: str = WORLD, overlaps: bool = False) -> Future[Tensor]:
         """Sum `values` over all ranks, in place. Collective. `overlaps`: the caller computes meanwhile, so its wait is not counted as
         waiting.
+        """
+        ...
+
+    def start_reduction(self, reduction: Reduction, bucket: GradientBucket, *, overlaps: bool = False) -> Future[Tensor]:
+        """Start to sum a bucket by `reduction`, behind those that were started before; the future is of its values. Collective. `overlaps`: as in
+        `sum`.
         """
         ...
 
@@ -73,6 +81,17 @@ class Group(Protocol):
 
     def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> PointToPoint:
         """Start point-to-point operations between some ranks and return them for `end_transfers`. Not collective."""
+        ...
+
+    def start_exchange(self, operations: list[dist.P2POp], then: Callable[[], list[dist.P2POp]], *, along: str = WORLD) -> Future[None]:
+        """Start `operations`; once they are done, call `then` in another thread and start what it returns. The future is done when that is.
+
+        Not collective. For CPU tensors only: each operation needs a tag that no other one between the two ranks has meanwhile.
+        """
+        ...
+
+    def end_exchanges(self, exchanges: Sequence[Future[None]]) -> None:
+        """Wait for what `start_exchange` has started. Collective: ranks that have started nothing call it too."""
         ...
 
     def end_transfers(self, transfers: Sequence[PointToPoint]) -> None:

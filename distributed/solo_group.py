@@ -13,6 +13,7 @@ from torch.futures import Future
 
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.process_group import PointToPoint
+from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.traffic import NOTHING, WORLD, Sent, Traffic
 
 
@@ -22,6 +23,7 @@ class SoloGroup:
     rank = 0
     world_size = 1
     axis_groups: Mapping[str, AxisGroup] = MappingProxyType({})
+    reduction_group: AxisGroup | None = None
 
     def __init__(self) -> None:
         self.traffic = Traffic()
@@ -33,6 +35,9 @@ class SoloGroup:
         future: Future[Tensor] = Future()
         future.set_result(values)
         return future
+
+    def start_reduction(self, reduction: Reduction, bucket: GradientBucket, *, overlaps: bool = False) -> Future[Tensor]:
+        return self.sum(bucket.values)
 
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
         return lambda: values
@@ -51,6 +56,14 @@ class SoloGroup:
 
     def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> PointToPoint:
         return PointToPoint((), ())
+
+    def start_exchange(self, operations: list[dist.P2POp], then: Callable[[], list[dist.P2POp]], *, along: str = WORLD) -> Future[None]:
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    def end_exchanges(self, exchanges: Sequence[Future[None]]) -> None:
+        """Do nothing: no exchange was ever started."""
 
     def end_transfers(self, transfers: Sequence[PointToPoint]) -> None:
         """Do nothing: no transfer was ever started."""

@@ -142,7 +142,7 @@ class RendezvousStore(Store):
                 reply = receive(self._socket)
             except OSError as error:
                 where = f"{self._address.store_host}:{self._address.store_port}"
-                raise StoreUnreachableError(f"rendezvous store at {where}: {error or type(error).__name__}") from error
+                raise StoreUnreachableError(f"rendezvous store at {where}: {str(error) or type(error).__name__}") from error
         return content(reply)
 
 

@@ -13,6 +13,7 @@ by itself saves half. Headers and retransmissions come on top.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -34,16 +35,18 @@ NOTHING = Sent({}, None)
 
 
 class Traffic:
-    """Counts what one rank sends in one generation. Sends are started by one thread at a time, so that no lock is needed."""
+    """Counts what one rank sends in one generation. Any thread may add to it."""
 
     def __init__(self, axes: Iterable[str] = ()) -> None:
         """`axes`: the axes that `lap` reports even if nothing was sent along them."""
         self._sent = dict.fromkeys(axes, 0.0)
         self._excluded: set[str] = set()
+        self._lock = threading.Lock()
 
     def add(self, axis: str, size: float) -> None:
         """Count `size` bytes for `axis`."""
-        self._sent[axis] = self._sent.get(axis, 0.0) + size
+        with self._lock:
+            self._sent[axis] = self._sent.get(axis, 0.0) + size
 
     @contextlib.contextmanager
     def uncounted(self) -> Iterator[None]:
@@ -58,7 +61,8 @@ class Traffic:
 
     def lap(self) -> dict[str, float]:
         """Return the bytes by axis since the last call of `lap`."""
-        sent, self._sent = self._sent, dict.fromkeys(self._sent, 0.0)
+        with self._lock:
+            sent, self._sent = self._sent, dict.fromkeys(self._sent, 0.0)
         return {axis: size for axis, size in sent.items() if axis not in self._excluded}
 
 

@@ -54,3 +54,32 @@ class WaiterPool:
         except ValueError:
             return False
         return True
+
+
+class TasksInOrder:
+    """Runs tasks one after the other, in a thread of a pool for as long as there are any."""
+
+    def __init__(self, pool: WaiterPool) -> None:
+        self._pool, self._lock = pool, threading.Lock()
+        self._tasks: deque[Task] = deque()
+        self._is_running = False
+
+    def submit(self, task: Task) -> None:
+        """Run `task` after those that were submitted before it. `task` must not raise."""
+        with self._lock:
+            self._tasks.append(task)
+            if self._is_running:
+                return
+            self._is_running = True
+        self._pool.submit(self._run_all)
+
+    def _run_all(self) -> None:
+        while (task := self._next()) is not None:
+            task()
+
+    def _next(self) -> Task | None:
+        with self._lock:
+            if self._tasks:
+                return self._tasks.popleft()
+            self._is_running = False
+            return None

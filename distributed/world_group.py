@@ -18,10 +18,11 @@ from torch.distributed.distributed_c10d import Store
 from torch.futures import Future
 
 from paceline.distributed.abort import ABORTED, GroupAborter, wait_for
-from paceline.distributed.axis_groups import AxisGroup, create_axis_groups
+from paceline.distributed.axis_groups import AxisGroup, create_axis_groups, create_reduction_group
 from paceline.distributed.calls import Call, point_to_point_call
 from paceline.distributed.errors import GenerationOverError
 from paceline.distributed.process_group import Axes, PointToPoint
+from paceline.distributed.reduction import GradientBucket, Reduction
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
 from paceline.distributed.traffic import WORLD, Sent, Traffic, all_reduce_bytes, gather_bytes, transfer_bytes
 
@@ -31,7 +32,9 @@ COLLECTIVE_TIMEOUT = timedelta(seconds=COLLECTIVE_SECONDS)
 class WorldGroup:
     """All ranks that meet in `store`, over gloo, and over NCCL for CUDA tensors."""
 
-    def __init__(self, rank: int, world_size: int, device: torch.device, store: Store, aborter: GroupAborter, axes: Axes) -> None:
+    def __init__(
+        self, rank: int, world_size: int, device: torch.device, store: Store, aborter: GroupAborter, axes: Axes, *, reduces: bool = False
+    ) -> None:
         self.rank, self.world_size = rank, world_size
         self._aborter, self._device, self.traffic = aborter, device, Traffic((*axes, WORLD))
         dist.init_process_group(
@@ -44,6 +47,7 @@ class WorldGroup:
         )
         # Before `complete_rendezvous`: their sockets belong to the group and must be known to the aborter.
         self.axis_groups: Mapping[str, AxisGroup] = create_axis_groups(axes, self.rank, aborter, self.traffic)
+        self.reduction_group = create_reduction_group(axes, self.rank, aborter, self.traffic) if reduces else None
         aborter.complete_rendezvous()
 
     def sent(self) -> Sent:
@@ -69,6 +73,14 @@ class WorldGroup:
         self._aborter.calls.done(call)  # on a GPU the host does not wait here, but where a value is read
         future: Future[Tensor] = work.get_future().then(lambda sums: sums.value()[0])
         return future
+
+    def start_reduction(self, reduction: Reduction, bucket: GradientBucket, *, overlaps: bool = False) -> Future[Tensor]:
+        call = self._aborter.calls.begin("sum", bucket.values)
+        if not overlaps:
+            self._aborter.calls.awaited = call
+        promise = self._aborter.run_in_order(lambda: reduction.sum(bucket), call, bucket.values)
+        self._aborter.calls.overlap.follow(promise)
+        return promise
 
     def start_sum(self, values: Tensor) -> Callable[[], Tensor]:
         call = self._aborter.calls.begin("sum", values)
@@ -125,6 +137,18 @@ class WorldGroup:
     def start_transfer(self, operations: list[dist.P2POp], *, along: str = WORLD) -> PointToPoint:
         self.traffic.add(along, transfer_bytes(operations))
         return PointToPoint(dist.batch_isend_irecv(operations) if operations else (), operations)
+
+    def start_exchange(self, operations: list[dist.P2POp], then: Callable[[], list[dist.P2POp]], *, along: str = WORLD) -> Future[None]:
+        promise = self._aborter.wait_in_turn(
+            self.start_transfer(operations, along=along).works, lambda: self.start_transfer(then(), along=along).works
+        )
+        self._aborter.calls.overlap.follow(promise)
+        return promise
+
+    def end_exchanges(self, exchanges: Sequence[Future[None]]) -> None:
+        with self._aborter.calls.awaiting(self._aborter.calls.begin("exchange")):
+            for exchange in exchanges:
+                exchange.wait()
 
     def end_transfers(self, transfers: Sequence[PointToPoint]) -> None:
         peers = ", ".join(map(str, sorted({operation.peer for transfer in transfers for operation in transfer.operations})))

@@ -18,7 +18,7 @@ class Device:
     """Peak figures of one product; `pattern` matches the name that the driver gives."""
 
     pattern: str
-    teraflops: Mapping[str, float]  # by precision, as `JobSpec.precision` spells it
+    teraflops: Mapping[str, float]  # by precision, as `JobSpec.precision` spells it; fp8, which no job has, for comparisons
     source: str
 
 
@@ -30,12 +30,12 @@ class Peak:
 
 #: The first that matches counts. fp32 is that of plain fp32 units: the trainer leaves TF32 off.
 DEVICES = (
-    Device(r"B200\b", {"bf16": 2250, "fp16": 2250, "fp32": 75}, "NVIDIA HGX B200 datasheet"),
+    Device(r"B200\b", {"fp8": 4500, "bf16": 2250, "fp16": 2250, "fp32": 75}, "NVIDIA HGX B200 datasheet"),
     Device(r"H200 NVL\b", {"bf16": 835.5, "fp16": 835.5, "fp32": 60}, "NVIDIA H200 datasheet, NVL"),
-    Device(r"G?H200\b", {"bf16": 989.5, "fp16": 989.5, "fp32": 67}, "NVIDIA H200 and GH200 datasheets"),
+    Device(r"G?H200\b", {"fp8": 1979, "bf16": 989.5, "fp16": 989.5, "fp32": 67}, "NVIDIA H200 and GH200 datasheets"),
     Device(r"H100 PCIe\b", {"bf16": 756.5, "fp16": 756.5, "fp32": 51}, "NVIDIA H100 datasheet, PCIe"),
     Device(r"H100 NVL\b", {"bf16": 835.5, "fp16": 835.5, "fp32": 60}, "NVIDIA H100 datasheet, NVL"),
-    Device(r"H100\b.*HBM3", {"bf16": 989.5, "fp16": 989.5, "fp32": 67}, "NVIDIA H100 datasheet, SXM5"),
+    Device(r"H100\b.*HBM3", {"fp8": 1979, "bf16": 989.5, "fp16": 989.5, "fp32": 67}, "NVIDIA H100 datasheet, SXM5"),
     Device(r"A100\b", {"bf16": 312, "fp16": 312, "fp32": 19.5}, "NVIDIA A100 datasheet"),
     Device(r"A40\b", {"bf16": 149.7, "fp16": 149.7, "fp32": 37.4}, "NVIDIA A40 datasheet"),
     Device(r"A30\b", {"bf16": 165, "fp16": 165, "fp32": 10.3}, "NVIDIA A30 datasheet"),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pynvml
 
-from paceline.monitoring.samples import Gpu, GpuSample
+from paceline.monitoring.gpu_traffic import TrafficMeter
+from paceline.monitoring.samples import NO_GPU, Gpu, GpuSample
 
 T = TypeVar("T")
+#: How old the list of a card's processes may be.
+PROCESSES_SECONDS = 4.5
 
 _THROTTLE_REASONS = {
     pynvml.nvmlClocksEventReasonApplicationsClocksSetting: "applications_clocks_setting",
@@ -22,6 +27,9 @@ _THROTTLE_REASONS = {
     pynvml.nvmlClocksEventReasonDisplayClockSetting: "display_clock_setting",
 }
 
+#: Every reason that `throttle_reasons` may name.
+THROTTLE_NAMES = tuple(_THROTTLE_REASONS.values())
+
 #: A field that this card or driver does not have; anything else is an error of the card.
 _ABSENT = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NoPermission)
 
@@ -31,11 +39,11 @@ class NoGpuError(Exception):
 
 
 def open_gpus() -> GpuSampler:
-    """Open NVML. Raises NoGpuError("no GPU") on a machine without NVIDIA's driver, or with the driver's message if it fails."""
+    """Open NVML. Raises NoGpuError(NO_GPU) on a machine without NVIDIA's driver, or with the driver's message if it fails."""
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
-        raise NoGpuError("no GPU") from None
+        raise NoGpuError(NO_GPU) from None
     except pynvml.NVMLError as error:
         raise NoGpuError(f"NVML: {error}") from error
     try:
@@ -45,7 +53,7 @@ def open_gpus() -> GpuSampler:
         raise NoGpuError(f"NVML: {error}") from error
     if not sampler.gpus:
         sampler.close()
-        raise NoGpuError("no GPU")
+        raise NoGpuError(NO_GPU)
     return sampler
 
 
@@ -55,9 +63,31 @@ class GpuSampler:
     def __init__(self) -> None:
         self.gpus = tuple(_describe(index) for index in range(pynvml.nvmlDeviceGetCount()))
         self.versions = {"driver": pynvml.nvmlSystemGetDriverVersion(), "cuda": _cuda_version()}
+        self._traffic = {gpu.index: TrafficMeter() for gpu in self.gpus}
+        self._processes: dict[int, dict[int, int]] = {}
+        self._processes_read_at = -math.inf
+
+    def restrict(self, gpus: Sequence[Gpu]) -> None:
+        """Read these cards only, in this order; without any, close NVML."""
+        self.gpus = tuple(gpus)
+        if not gpus:
+            self.close()
 
     def sample(self) -> tuple[GpuSample, ...]:
-        return tuple(_sample(gpu) for gpu in self.gpus)
+        """Read every card. Processes are those of the last few seconds: asking for them costs more than all the rest."""
+        if time.monotonic() - self._processes_read_at >= PROCESSES_SECONDS:
+            self._processes, self._processes_read_at = {}, time.monotonic()
+        return tuple(self._sample(gpu) for gpu in self.gpus)
+
+    def _sample(self, gpu: Gpu) -> GpuSample:
+        """One card's failure is its own sample's error; the others are read on."""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
+            if gpu.index not in self._processes:
+                self._processes[gpu.index] = _processes(handle)
+            return _read(gpu, handle, self._traffic[gpu.index], self._processes[gpu.index])
+        except pynvml.NVMLError as error:
+            return GpuSample(index=gpu.index, uuid=gpu.uuid, error=str(error))
 
     def close(self) -> None:
         pynvml.nvmlShutdown()
@@ -70,7 +100,14 @@ def _describe(index: int) -> Gpu:
         uuid=pynvml.nvmlDeviceGetUUID(handle),
         name=pynvml.nvmlDeviceGetName(handle),
         memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        mig=_is_split(handle),
     )
+
+
+def _is_split(handle: Any) -> bool:
+    """Whether the card is in MIG mode now; one that is to be after the next reset is not yet."""
+    modes = _optional(pynvml.nvmlDeviceGetMigMode, handle)
+    return modes is not None and modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
 
 
 def _cuda_version() -> str:
@@ -78,16 +115,8 @@ def _cuda_version() -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def _sample(gpu: Gpu) -> GpuSample:
-    """One card's failure is its own sample's error; the others are read on."""
-    try:
-        return _read(gpu, pynvml.nvmlDeviceGetHandleByIndex(gpu.index))
-    except pynvml.NVMLError as error:
-        return GpuSample(index=gpu.index, uuid=gpu.uuid, error=str(error))
-
-
-def _read(gpu: Gpu, handle: Any) -> GpuSample:
-    memory = _memory(handle)
+def _read(gpu: Gpu, handle: Any, traffic: TrafficMeter, processes: dict[int, int]) -> GpuSample:
+    memory, rates = _memory(handle), traffic.rates(handle, time.monotonic())
     utilization = _optional(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return GpuSample(
         index=gpu.index,
@@ -100,9 +129,14 @@ def _read(gpu: Gpu, handle: Any) -> GpuSample:
         power_limit_watts=_watts(_optional(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
         sm_clock_mhz=_optional(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
         memory_clock_mhz=_optional(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
-        ecc_uncorrected=_ecc_uncorrected(handle),
+        ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+        ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        pcie_sent_bytes_per_second=rates.get("pcie_sent"),
+        pcie_received_bytes_per_second=rates.get("pcie_received"),
+        nvlink_sent_bytes_per_second=rates.get("nvlink_sent"),
+        nvlink_received_bytes_per_second=rates.get("nvlink_received"),
         throttle_reasons=throttle_reasons(_optional(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0),
-        processes=_processes(handle),
+        processes=processes,
     )
 
 
@@ -123,9 +157,9 @@ def _watts(milliwatts: int | None) -> float | None:
     return None if milliwatts is None else milliwatts / 1000
 
 
-def _ecc_uncorrected(handle: Any) -> int | None:
+def _ecc_errors(handle: Any, kind: int) -> int | None:
     """Since the driver was loaded."""
-    return _optional(pynvml.nvmlDeviceGetTotalEccErrors, handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
+    return _optional(pynvml.nvmlDeviceGetTotalEccErrors, handle, kind, pynvml.NVML_VOLATILE_ECC)
 
 
 def throttle_reasons(mask: int) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from paceline.monitoring.readings import NodeReadings
+
 
 class MetricUnit(StrEnum):
     NONE = ""
@@ -215,7 +217,10 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
     """POST /api/v1/agents/upload, at most 5,000 records and 4 MiB."""
 
     batches: list[RankBatch]
+    readings: NodeReadings | None = None  # of the node itself and its cards
 
 
-class UploadReply(msgspec.Struct, frozen=True, kw_only=True):
+class UploadReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     acknowledged: list[HighWater]
+    #: The highest `seq` of the readings' spool that the coordinator holds. None: the upload had none, or it is of a version without them.
+    readings: int | None = None

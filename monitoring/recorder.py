@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ class Recorder:
         """Make `record_own` refuse these names from now on: a trainer records them here."""
         self._reserved |= names
 
+    def is_reserved(self, names: Iterable[str]) -> bool:
+        """Whether a trainer records any of these names here, so that `record_own` would refuse them."""
+        return not self._reserved.isdisjoint(names)
+
     def record(self, step: int, values: Mapping[str, float]) -> None:
         """Keep `values` as measured at `step`. Raises TypeError or ValueError for an invalid step, name or value."""
         self._put(Measurement(checked_step(step), time.time(), checked_values(values, self._names)), self._capacity)
@@ -81,7 +85,7 @@ class Recorder:
         Raises TypeError or ValueError for an invalid step, name or value, and for a name that the trainer records.
         """
         step = checked_step(step)
-        if not self._reserved.isdisjoint(values):
+        if self.is_reserved(values):
             self._refuse_reserved(values)
         if not self._own_names.issuperset(values):
             values = self._admit(values)

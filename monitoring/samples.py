@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+#: Why there are no readings on a machine without a card or without a driver, which is as it should be; any other reason is news.
+NO_GPU = "no GPU"
+
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a GPU that stay constant while the agent runs."""
@@ -12,6 +15,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     name: str
     memory_bytes: int
+    mig: bool = False  # it is split into instances (MIG mode)
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,10 +31,22 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     power_limit_watts: float | None = None
     sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
+    ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
+    pcie_sent_bytes_per_second: float | None = None
+    pcie_received_bytes_per_second: float | None = None
+    nvlink_sent_bytes_per_second: float | None = None
+    nvlink_received_bytes_per_second: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     processes: dict[int, int] = {}  # pid: bytes
     error: str | None = None  # "GPU is lost", ...
+
+
+class InterfaceRates(msgspec.Struct, frozen=True, kw_only=True):
+    """The traffic of one network interface."""
+
+    sent_bytes_per_second: float
+    received_bytes_per_second: float
 
 
 class HostSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +58,6 @@ class HostSample(msgspec.Struct, frozen=True, kw_only=True):
     network_sent_bytes_per_second: float
     network_received_bytes_per_second: float
     load_1m: float
+    disk_read_bytes_per_second: float | None = None  # over all disks
+    disk_written_bytes_per_second: float | None = None
+    interfaces: dict[str, InterfaceRates] = {}  # without the loopback

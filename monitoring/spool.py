@@ -15,6 +15,7 @@ from pathlib import Path
 from paceline.monitoring.files import Appender, open_file
 
 _HEADER = struct.Struct("<II")
+HEADER_BYTES = _HEADER.size
 MAX_RECORD_BYTES = 1 << 20
 
 
@@ -32,13 +33,13 @@ def parse(buffer: bytes) -> tuple[list[bytes], int]:
     """The whole, undamaged records at the start of `buffer`, and the number of bytes they take."""
     records: list[bytes] = []
     position = 0
-    while len(buffer) - position >= _HEADER.size:
+    while len(buffer) - position >= HEADER_BYTES:
         length, checksum = _HEADER.unpack_from(buffer, position)
-        payload = buffer[position + _HEADER.size : position + _HEADER.size + length]
+        payload = buffer[position + HEADER_BYTES : position + HEADER_BYTES + length]
         if length > MAX_RECORD_BYTES or len(payload) < length or zlib.crc32(payload) != checksum:
             break
         records.append(payload)
-        position += _HEADER.size + length
+        position += HEADER_BYTES + length
     return records, position
 
 
@@ -115,7 +116,7 @@ class SpoolReader:
         try:
             with open_file(self.path) as file:
                 file.seek(self.offset)
-                records, consumed = parse(file.read(max(max_bytes, MAX_RECORD_BYTES + _HEADER.size)))
+                records, consumed = parse(file.read(max(max_bytes, MAX_RECORD_BYTES + HEADER_BYTES)))
         except FileNotFoundError:
             return []
         self.offset += consumed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 #: The first record of every event file says which format follows.
 FILE_VERSION = b"brain.Event:2"
@@ -76,6 +76,37 @@ def varint(number: int) -> bytes:
 def record(payload: bytes) -> bytes:
     length = _LENGTH.pack(len(payload))
     return length + masked_checksum(length) + payload + masked_checksum(payload)
+
+
+def header_in(data: bytes) -> bytes:
+    """Return the start of a file of ours, without its scalars."""
+    return data[: _record_end(data, 0)]
+
+
+def records_of_steps(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield each step's number and its record, from the bytes of a file of ours. A record that is cut off at the end is left out."""
+    at = _record_end(data, 0)
+    while (end := _record_end(data, at)) <= len(data):
+        yield _step_of(data[at + _LENGTH.size + _CHECKSUM.size : end]), data[at:end]
+        at = end
+
+
+def _record_end(data: bytes, at: int) -> int:
+    """Return where the record at `at` ends; beyond the data where it is cut off, or where none is left."""
+    if at + _LENGTH.size > len(data):
+        return len(data) + 1
+    (length,) = _LENGTH.unpack_from(data, at)
+    return at + _LENGTH.size + 2 * _CHECKSUM.size + int(length)
+
+
+def _step_of(payload: bytes) -> int:
+    """Return the step of an event as `scalars` writes it: behind its key, which is behind the time."""
+    step = 0
+    for shift, byte in enumerate(payload[len(_EVENT_TIME) + _DOUBLE.size + len(_EVENT_STEP) :]):
+        step |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            break
+    return step
 
 
 def masked_checksum(data: bytes) -> bytes:

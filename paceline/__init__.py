@@ -13,6 +13,8 @@ run = paceline.init(project="digits", config={"lr": 0.1})  # for scripts that we
 paceline.log({"train/loss": loss.item()})
 paceline.finish()
 
+client = paceline.Client()  # elsewhere: submit jobs, follow them, in place of the command line
+
 Works in a job, under torchrun, and as a world of one where nothing says otherwise. `paceline.integrations` has callbacks for frameworks.
 """
 
@@ -23,9 +25,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
+    from paceline.client import AsyncClient, Client
     from paceline.distributed.env import Position
     from paceline.parallelism.pipelines.chain import Unit
     from paceline.tracking import Fields, Run, finish, init
+    from paceline.training.own_loop.faces import DistributedTrainer, EnhancedDistributedTrainer
+    from paceline.training.own_loop.loader import loader
+    from paceline.training.own_loop.monitor import DistributedMonitor
     from paceline.training.own_loop.trainer import Trainer
     from paceline.training.spec.job import JobSpec
     from paceline.training.task import Batch, Dataset, Loss, Stream, Task
@@ -36,9 +42,13 @@ if TYPE_CHECKING:
 
 #: Where each name is made. Imported when it is first used: the command line and the coordinator import this package too, and neither needs torch.
 _HOMES = {
+    "paceline.client": ("AsyncClient", "Client"),
     "paceline.distributed.env": ("Position",),
     "paceline.parallelism.pipelines.chain": ("Unit",),
     "paceline.tracking": ("Run", "finish", "init"),
+    "paceline.training.own_loop.faces": ("DistributedTrainer", "EnhancedDistributedTrainer"),
+    "paceline.training.own_loop.loader": ("loader",),
+    "paceline.training.own_loop.monitor": ("DistributedMonitor",),
     "paceline.training.own_loop.trainer": ("Trainer",),
     "paceline.training.spec.job": ("JobSpec",),
     "paceline.training.task": ("Batch", "Dataset", "Loss", "Stream", "Task"),
@@ -47,8 +57,13 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 _OF_THE_RUN = frozenset({"config", "run", "summary"})
 
 __all__ = [
+    "AsyncClient",
     "Batch",
+    "Client",
     "Dataset",
+    "DistributedMonitor",
+    "DistributedTrainer",
+    "EnhancedDistributedTrainer",
     "JobSpec",
     "Loss",
     "Position",
@@ -59,6 +74,7 @@ __all__ = [
     "Unit",
     "finish",
     "init",
+    "loader",
     "log",
     "world",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -11,10 +11,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from paceline.distributed.process_group import Group
 from paceline.parallelism.activation_checkpoint import checkpoint_activations
 from paceline.parallelism.blocks import blocks_of
+from paceline.parallelism.communication.reducers import BackendReducer, Reducer
 from paceline.parallelism.data_parallel import Replicated, SingleProcess, Wrapped
 from paceline.parallelism.deferred import materialize
 from paceline.parallelism.fully_sharded import FullySharded, shard_in_units
 from paceline.parallelism.mesh import device_mesh
+from paceline.parallelism.parameter_server.served_model import ServedModel
 from paceline.parallelism.plan import Degrees, ParallelizeOptions
 from paceline.parallelism.reproducible import Reproducible, ReproducibleShards
 from paceline.parallelism.tensor_context.shard_model import ModelSharding, ShardFunction, TensorParallelReplicas, shard_model
@@ -30,13 +32,16 @@ def parallelize(
     reproducible: bool,
     shard: ShardFunction | None = None,
     choices: ParallelizeOptions = ParallelizeOptions(),
+    reducer: Reducer | None = None,
 ) -> Wrapped:
     """Shard, wrap and move `model` for its world, and return what is to be called for training.
 
     `group`: the world that `degrees` describe, joined with its axis groups. `shard`: how this model is sharded over the tensor and the
-    context axis. Where parameters are sharded they are replaced by others, so the optimizer is made afterwards. Raises
-    `CannotShardError` if `shard` is None but needed, or cannot shard this model over so many ranks.
+    context axis. `reducer`: sums gradients over the replicas; None: the backend does. Where parameters are sharded they are replaced by
+    others, so the optimizer is made afterwards. Raises `CannotShardError` if `shard` is None but needed, or cannot shard this model over so
+    many ranks.
     """
+    reducer = reducer or BackendReducer(group)
     mesh = sharding_mesh(degrees, group, device)
     sharding = shard_model(model, shard, degrees, mesh, group) if mesh and degrees.tensor * degrees.context > 1 else None
     local_batch = sharding.local_batch if sharding else None
@@ -44,14 +49,26 @@ def parallelize(
     checkpoint_activations(blocks, choices.activation_checkpointing)
     if mesh and degrees.shard > 1:
         shard_in_units(model, blocks, mesh["shard"], device, group.axis_groups["shard"], choices)
-        return (ReproducibleShards if reproducible else FullySharded)(model, group, local_batch)
+        return ReproducibleShards(model, group, local_batch) if reproducible else FullySharded(model, group, local_batch, reducer)
     materialize(model, [model])
     model.to(device)  # a model that may be sharded is built on the host, even if this world has one rank
     if reproducible:
         return Reproducible(model, group)
     if local_batch and degrees.tensor > 1:
         return TensorParallelReplicas(model, group, local_batch)
-    return Replicated(model, device, group, local_batch) if degrees.world_size > 1 else SingleProcess(model)
+    if degrees.world_size == 1:
+        return SingleProcess(model)
+    return Replicated(model, device, group, local_batch, reducer, choices.communication)
+
+
+def parallelize_served(
+    model: nn.Module, servers: int, next_step: Callable[[], int], device: torch.device, group: Group, choices: ParallelizeOptions
+) -> ServedModel:
+    """Move `model` to `device` and return it as one that the first `servers` ranks of `group` update. Raises `ProtocolError` if it has too
+    few tensors for so many."""
+    checkpoint_activations(blocks_of(model), choices.activation_checkpointing)
+    model.to(device)
+    return ServedModel(model, group, servers, next_step)
 
 
 def parallelize_stages(

@@ -21,6 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.distributed.axis_groups import WaitTimer
 from paceline.distributed.process_group import Group
+from paceline.parallelism.communication.options import CommunicationOptions
+from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.plan import MicroBatchAssignment
 from paceline.parallelism.tree import TreeNode
 
@@ -153,7 +155,15 @@ class Replicated(AxisParallelModel):
     Ranks along a context axis hold equal parameters too; they communicate in every pass.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, group: Group, local_batch: LocalBatch | None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        group: Group,
+        local_batch: LocalBatch | None,
+        reducer: Reducer,
+        options: CommunicationOptions = CommunicationOptions(),
+    ) -> None:
         super().__init__(model, group, local_batch)
         self.has_collective_forward = local_batch is not None
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
@@ -163,10 +173,11 @@ class Replicated(AxisParallelModel):
             init_sync=False,  # rank 0 may not have the state yet
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
+            bucket_cap_mb=options.bucket_mb,
+            static_graph=options.static_graph,
         )
-        # Context ranks beside replicas are summed together with them and counted as theirs.
-        self.axis = next(iter(group.axis_groups), "replicate")
-        self._ddp.register_comm_hook(self, all_reduce_bucket)
+        self.reducer = reducer
+        self._ddp.register_comm_hook(self, reduce_bucket)
         self.module: nn.Module = self._ddp
         self.last_bucket_at = 0.0
 
@@ -181,10 +192,10 @@ class Replicated(AxisParallelModel):
         return max(0.0, time.perf_counter() - self.last_bucket_at)
 
 
-def all_reduce_bucket(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+def reduce_bucket(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Sum a bucket over the replicas: the communication hook of DistributedDataParallel."""
     state.last_bucket_at = time.perf_counter()
-    return state.group.sum(bucket.buffer(), along=state.axis, overlaps=not bucket.is_last())
+    return state.reducer.start(bucket)
 
 
 @torch.no_grad()

@@ -26,9 +26,9 @@ from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.process_group import Group
 from paceline.distributed.torch_private import AllGather, DefaultAllocMixin, ReduceScatter
 from paceline.parallelism.blocks import units
+from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.data_parallel import AxisParallelModel, LocalBatch
 from paceline.parallelism.deferred import materialize
-from paceline.parallelism.gradients import sum_gradients
 from paceline.parallelism.plan import ParallelizeOptions
 from paceline.parallelism.precision import parameter_type
 from paceline.parallelism.tensor_context.shard_model import loss_context
@@ -39,9 +39,9 @@ class FullySharded(AxisParallelModel):
 
     has_collective_forward = True
 
-    def __init__(self, model: nn.Module, group: Group, local_batch: LocalBatch | None) -> None:
+    def __init__(self, model: nn.Module, group: Group, local_batch: LocalBatch | None, reducer: Reducer) -> None:
         super().__init__(model, group, local_batch)
-        self.module = model
+        self.module, self._reducer = model, reducer
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return loss_context(self.group.axis_groups)
@@ -49,7 +49,7 @@ class FullySharded(AxisParallelModel):
     def finish_step(self) -> float:
         """Sum gradients over the replicas and the context ranks. Backward has summed them over the shards and the tensor axis."""
         started = time.perf_counter()
-        sum_gradients(self.module.parameters(), self.group.axis_groups)
+        self._reducer.sum(self.module.parameters())
         return time.perf_counter() - started
 
 

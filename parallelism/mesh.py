@@ -24,7 +24,9 @@ from paceline.parallelism.plan import Degrees
 
 
 def axis_group_ranks(degrees: Degrees) -> Axes:
-    """Return for each axis the world ranks of all its axis groups. Axes of size one have none."""
+    """Return for each axis the world ranks of all its axis groups. Axes of size one have none, nor have workers beside servers."""
+    if degrees.servers:
+        return {}
     world = rank_grid(degrees)
     return {axis: world.movedim(place, -1).reshape(-1, size).tolist() for place, (axis, size) in enumerate(degrees.sizes.items())}
 

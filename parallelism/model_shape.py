@@ -71,6 +71,7 @@ class Layer:
     input: int = 0  # bytes a sample of the layer's input
     checkpoint: int = 0  # bytes a sample of `saved` that are kept where the layer is recomputed in backward
     products: int = 0  # ... and further ones where the results of its products and attention are kept (selective)
+    keys_and_values: int = 0  # bytes a sample of the attention's keys and values, which context parallelism sends round
     flops: int = 0  # floating-point operations of the forward pass for a sample; a multiply-add is two
     whole_input: bool = False  # tensor parallelism leaves the layer whole: its input is not sharded by sequence
     is_block: bool = False  # one of the repeated blocks, which are checkpointed, sharded and moved between stages as a whole
@@ -100,6 +101,7 @@ class Layer:
             input=self.input // sequences,
             checkpoint=self.checkpoint // sequences,
             products=self.products // (tensor * context),
+            keys_and_values=self.keys_and_values // (tensor * context),
             flops=self.flops // (tensor * context),
         )
 

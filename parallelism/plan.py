@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
+
+from paceline.parallelism.communication.options import CommunicationOptions
 
 Axis = Literal["pipeline", "replicate", "shard", "context", "tensor"]
 #: From the axis along which ranks are furthest apart to the one whose ranks are neighbours, most often on one machine: stages of a
@@ -20,8 +22,9 @@ STATE_SHARDING_AXES: frozenset[Axis] = frozenset({"pipeline", "shard", "tensor"}
 #: The least parameters that sharding gathers at a time: fewer cost more in messages than they save in memory.
 LEAST_IN_UNIT = 4_000_000
 
-#: The shard of the state that a rank holds: (axis, coordinate, size) for each axis that shards it; empty: all of the state.
-StateShard = tuple[tuple[Axis, int, int], ...]
+#: The shard of the state that a rank holds: (axis, coordinate, size) for each axis that shards it; empty: all of the state, or of that of a
+#: worker beside servers. A server holds the optimizer's state of its shard too: ("server", its number, how many there are).
+StateShard = tuple[tuple[Axis | Literal["server"], int, int], ...]
 
 
 class WorldSizeMismatchError(ValueError):
@@ -37,10 +40,11 @@ class Degrees:
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
+    servers: int = 0  # parameter servers, before the data ranks, which are their workers
 
     @property
     def world_size(self) -> int:
-        return self.data * self.ranks_per_micro_batch
+        return self.servers + self.data * self.ranks_per_micro_batch
 
     @property
     def data(self) -> int:
@@ -52,8 +56,10 @@ class Degrees:
 
         In one pass the `shard` ranks of a replica compute neighbouring micro-batches; passes are assigned to replicas as evenly as
         possible. So what is summed within a pass does not depend on the number of replicas. Without a shard axis a pass is one
-        micro-batch.
+        micro-batch. Beside servers `data_rank` is the rank in the world, and servers get nothing.
         """
+        if self.servers:
+            return assign_to_workers(assign_evenly(micro_batches, self.replicate), self.servers, data_rank)
         by_replica = assign_evenly(-(-micro_batches // self.shard), self.replicate).shares
         firsts = ((share, place) for share in by_replica for place in range(self.shard))
         shares = (tuple(index for number in share if (index := number * self.shard + place) < micro_batches) for share, place in firsts)
@@ -89,18 +95,27 @@ class Coordinates:
     rank: int = 0
 
     def along(self, axis: Axis) -> int:
-        """Return the coordinate along `axis`, from 0."""
+        """Return the coordinate along `axis`, from 0. Servers have none; for them it is 0."""
+        if self.degrees.servers:
+            return max(0, self.rank - self.degrees.servers) if axis == "replicate" else 0
         inner = AXES[AXES.index(axis) + 1 :]
         return self.rank // math.prod(map(self.degrees.along, inner)) % self.degrees.along(axis)
 
     @property
     def by_axis(self) -> dict[Axis, int]:
-        """The coordinate along each axis of more than one rank."""
-        return {axis: self.along(axis) for axis in self.degrees.sizes}
+        """The coordinate along each axis of more than one rank; empty for a server."""
+        return {} if self.is_server else {axis: self.along(axis) for axis in self.degrees.sizes}
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this rank is a parameter server: those are the first ranks, so that workers can come and go behind them."""
+        return self.rank < self.degrees.servers
 
     @property
     def data_rank(self) -> int:
-        """The number of this data rank, equal on all ranks that compute the same micro-batches."""
+        """The number of this data rank, equal on all ranks that compute the same micro-batches. Beside servers it is the rank."""
+        if self.degrees.servers:
+            return self.rank
         return self.along("replicate") * self.degrees.shard + self.along("shard")
 
     @property
@@ -117,14 +132,16 @@ class Coordinates:
 
     def evaluation_assignment(self, batches: int) -> MicroBatchAssignment:
         """Return the assignment of evaluation batches, seen from this rank. Whole sequences are evaluated, so context ranks get batches
-        of their own.
+        of their own. Servers evaluate too: they have the parameters, and nothing else to do.
         """
-        ranks = self.degrees.data * self.degrees.context
+        ranks = self.degrees.servers + self.degrees.data * self.degrees.context
         return assign_evenly(batches, ranks, self.data_rank * self.degrees.context + self.along("context"))
 
     @property
     def state_shard(self) -> StateShard:
         """The shard of the state that this rank holds. It is equal for ranks that are replicas of each other."""
+        if self.is_server:
+            return (("server", self.rank, self.degrees.servers),)
         return tuple(
             (axis, coordinate, self.degrees.along(axis)) for axis, coordinate in self.by_axis.items() if axis in STATE_SHARDING_AXES
         )
@@ -144,10 +161,11 @@ class ParallelizeOptions:
     reshard_after_forward: bool = True  # False: whole parameters stay from forward to backward (ZeRO-2)
     cpu_offload: bool = False
     least_in_unit: int = LEAST_IN_UNIT
+    communication: CommunicationOptions = field(default_factory=CommunicationOptions)
 
 
 def degrees(
-    strategy: Literal["single", "ddp", "fsdp", "auto"],
+    strategy: Literal["single", "ddp", "fsdp", "parameter_server", "auto"],
     world_size: int,
     *,
     replicate: int | None = None,
@@ -155,13 +173,14 @@ def degrees(
     tensor: int = 1,
     pipeline: int = 1,
     context: int = 1,
+    servers: int = 1,
 ) -> Degrees:
     """Return the sizes of all axes for a strategy and a world size. Raises `WorldSizeMismatchError` if the world is not their product, and
     for the strategy `auto`, which is not a plan yet.
 
     `single` is a world of one. Otherwise `tensor`, `pipeline` and `context` say how many ranks compute one micro-batch, and the rest of
     the world are data ranks: for `ddp` each is a replica; `fsdp` has `replicate` replicas (default: one) of `shard` shards each. Of those
-    two, the one that is not given follows from the world.
+    two, the one that is not given follows from the world. `parameter_server`: `servers` ranks serve, the others are replicas that compute.
     """
     if strategy == "auto":
         raise WorldSizeMismatchError(
@@ -169,6 +188,8 @@ def degrees(
         )
     if strategy == "single" and world_size != 1:
         raise WorldSizeMismatchError(f"strategy single is one process, but the world has {world_size} ranks; use ddp")
+    if strategy == "parameter_server":
+        return with_servers(world_size, servers)
     sharded = Degrees(tensor=tensor, pipeline=pipeline, context=context)
     data = data_ranks(world_size, sharded)
     if strategy != "fsdp":
@@ -182,6 +203,16 @@ def degrees(
             f"{data} for one of them, and leave the other out"
         )
     return found
+
+
+def with_servers(world_size: int, servers: int) -> Degrees:
+    """Return the sizes of a world with parameter servers. Raises `WorldSizeMismatchError` if no rank is left to compute."""
+    if world_size <= servers:
+        raise WorldSizeMismatchError(
+            f"strategy parameter_server with servers={servers} needs a worker beside {'it' if servers == 1 else 'them'}, but the world has "
+            f"{world_size} rank{'' if world_size == 1 else 's'}; use {servers + 1} ranks or more{', or fewer servers' if servers > 1 else ', or single'}"
+        )
+    return Degrees(replicate=world_size - servers, servers=servers)
 
 
 def data_ranks(world_size: int, sharded: Degrees) -> int:
@@ -246,6 +277,11 @@ class MicroBatchAssignment:
 def assign_evenly(micro_batches: int, ranks: int, rank: int = 0) -> MicroBatchAssignment:
     """Return contiguous shares whose sizes differ by at most one, the larger ones first."""
     return MicroBatchAssignment(tuple(tuple(partition(micro_batches, each, ranks)) for each in range(ranks)), rank)
+
+
+def assign_to_workers(assignment: MicroBatchAssignment, servers: int, rank: int) -> MicroBatchAssignment:
+    """Return an assignment to workers as one to all ranks, seen from `rank`: the first `servers` ranks are servers, and get nothing."""
+    return MicroBatchAssignment((*((),) * servers, *assignment.shares), rank)
 
 
 def assign_remaining(micro_batches: int, kept: Sequence[Collection[int]], rank: int = 0) -> MicroBatchAssignment:

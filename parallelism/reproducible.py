@@ -9,6 +9,7 @@ buckets, which end with the group.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from paceline.distributed.process_group import Group
+from paceline.parallelism.communication.reducers import BackendReducer
 from paceline.parallelism.data_parallel import LocalBatch, Sums, WholeModel
+from paceline.parallelism.early_exchange import ExchangeTiming, ExchangeTrial
 from paceline.parallelism.fully_sharded import FullySharded
 from paceline.parallelism.gradients import all_reduce_flat
 from paceline.parallelism.mesh import local_tensor
@@ -37,20 +40,57 @@ class Reproducible(WholeModel):
         self._statistics = RunningStatistics(model)
         self._parameters = trainable(model.parameters())
         self._tree = TreeExchange(group)
+        self.trial: ExchangeTiming = ExchangeTrial()
+        self._began = 0.0
 
     def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
         self._tree.begin_step(assignment, lambda: [*self._parameters, *self._statistics.changes(1)], sums)
         self._statistics.begin_step()
+        self._began = 0.0
 
     @contextlib.contextmanager
     def accumulate(self, index: int, *, final: bool) -> Iterator[None]:
         self._statistics.rewind()
-        yield
-        self._tree.put(index, [*map(take_gradient, self._parameters), *self._statistics.changes(self._tree.leaves)])
+        self._began = time.perf_counter()
+        if final and not self._alone and self._parameters[0].device.type == "cpu" and self.trial.early:
+            with self._sending_early(index):
+                yield
+        else:
+            yield
+            self._tree.put(index, [*map(take_gradient, self._parameters), *self._statistics.changes(self._tree.leaves)])
+
+    @contextlib.contextmanager
+    def _sending_early(self, index: int) -> Iterator[None]:
+        """Give the gradients of this rank's last micro-batch to the exchange as backward computes them, the others and the changes of buffers after it."""
+        self._tree.begin_last_leaf(index)
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._send_gradient, member))  # type: ignore[no-untyped-call]
+            for member, parameter in enumerate(self._parameters)
+        ]
+        try:
+            yield
+        except BaseException:
+            self._tree.drop_last_leaf()
+            raise
+        finally:
+            for hook in hooks:
+                hook.remove()
+        changes = self._statistics.changes(self._tree.leaves)
+        of_parameters = len(self._parameters)
+        self._tree.end_last_leaf(
+            lambda member: take_gradient(self._parameters[member]) if member < of_parameters else changes[member - of_parameters]
+        )
+
+    def _send_gradient(self, member: int, parameter: Tensor) -> None:
+        assert isinstance(parameter, nn.Parameter)
+        self._tree.put_tensor(member, take_gradient(parameter))
 
     def finish_step(self) -> float:
         started = time.perf_counter()
         sums = self._tree.finish_step()
+        ended = time.perf_counter()
+        if self._began and not self._alone:
+            self.trial.timed(ended - self._began)
         for parameter, sum_ in zip(self._parameters, sums, strict=False):
             parameter.grad = sum_
         self._statistics.apply(sums[len(self._parameters) :], self._tree.leaves)
@@ -71,7 +111,7 @@ class ReproducibleShards(FullySharded):
     """
 
     def __init__(self, model: nn.Module, group: Group, local_batch: LocalBatch | None) -> None:
-        super().__init__(model, group, local_batch)
+        super().__init__(model, group, local_batch, BackendReducer(group))
         self._axis_group = group.axis_groups["shard"]
         self._parameters = trainable(model.parameters())
         self._statistics = RunningStatistics(model)

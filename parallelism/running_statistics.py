@@ -26,6 +26,11 @@ class RunningStatistics:
         self._all = [*self._averaged, *self._counters]
         self._before = [buffer.clone() for buffer in self._all]
 
+    @property
+    def buffers(self) -> list[Tensor]:
+        """The buffers, in the order of `changes`."""
+        return self._all
+
     @torch.no_grad()
     def begin_step(self) -> None:
         """Remember the buffers' values as those at the start of the step."""

@@ -60,14 +60,28 @@ class TreeSum(Generic[T]):
 
     def put(self, node: TreeNode, value: T) -> None:
         """Add the sum of the subtree `node`, and every sum that this completes."""
+        for sibling in self.path(node)[0]:
+            other = self.pending[sibling]
+            value = self._add(other, value) if sibling.is_left else self._add(value, other)
+        self.put_completed(node, value)
+
+    def path(self, node: TreeNode) -> tuple[list[TreeNode], TreeNode]:
+        """Return the pending subtrees to which the sum of `node` is to be added, one after the other, and the subtree that this completes."""
+        siblings = []
         while node.level < self._height:
             if node.sibling in self.pending:
-                other = self.pending.pop(node.sibling)
-                value = self._add(value, other) if node.is_left else self._add(other, value)
+                siblings.append(node.sibling)
             elif node.sibling.first < self.leaves:
                 break
             node = node.parent
-        self.pending[node] = value
+        return siblings, node
+
+    def put_completed(self, node: TreeNode, value: T) -> None:
+        """Add the sum of the subtree that `node` completes: the sum of `node` and of all subtrees along its `path`."""
+        siblings, completed = self.path(node)
+        for sibling in siblings:
+            del self.pending[sibling]
+        self.pending[completed] = value
 
     @property
     def from_left_to_right(self) -> list[tuple[TreeNode, T]]:

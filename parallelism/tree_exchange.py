@@ -1,11 +1,13 @@
 """Sum tensors over the micro-batches of a step in the fixed tree, over one rank's and then over all replicas': the same bits on any
 number.
 
-Each rank sums the whole subtrees among its leaves and packs them into flat buffers, cut into as many slices as there are replicas. It
+Each rank sums the whole subtrees among its leaves and packs them into flat buffers, whose buckets are cut into as many slices as there are replicas. It
 sends each peer that peer's slice of its sums, finishes the tree for its own slice, and sends the result to all. For powers of two this
 moves as much as a reduce-scatter and an all-gather; with uneven shares a rank sends a few sums of subtrees instead of one, at most about
-2 log2(s) times as much for s leaves. A single replica runs the same code without transfers. The exchange starts after the last backward:
-on gloo it would compete with backward for the same cores.
+2 log2(s) times as much for s leaves. A single replica runs the same code without transfers.
+
+The exchange starts after the last backward, or within it: a rank may give its last leaf tensor by tensor (`begin_last_leaf`), as backward computes them,
+and a bucket is sent when its last tensor is there. Ranks need not agree on it, since the same messages are sent either way.
 
 Memory, in sizes of all tensors, with V leaves: up to log2(V) + 1 pending sums on one rank, about 2 log2(s) + 1 for an uneven share of s
 leaves, plus one packed copy per subtree and the peers' slices: 5 with V = 8 on one rank, 4.5 on two, under 3 on eight.
@@ -18,17 +20,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch.futures import Future
 
 from paceline.distributed.process_group import Group
 from paceline.distributed.torch_private import add_to_each
 from paceline.parallelism.data_parallel import Sums
+from paceline.parallelism.flat_buffer import TAGS, ExchangeBucket, FlatBuffer
 from paceline.parallelism.plan import MicroBatchAssignment
-from paceline.parallelism.tree import TreeNode, TreeSum, frontier
+from paceline.parallelism.tree import TreeNode, TreeSum
 
 
 class TreeExchange:
@@ -40,6 +42,9 @@ class TreeExchange:
         self._group = group
         self._assignment: MicroBatchAssignment | None = None
         self._flats: list[FlatBuffer] = []
+        self._last_leaf: LastLeaf | None = None  # that is given tensor by tensor
+        self._exchanges: list[Future[None]] = []  # of buckets that were sent early
+        self._error: RuntimeError | None = None  # of a bucket that could not be sent early
 
     @property
     def leaves(self) -> int:
@@ -56,22 +61,117 @@ class TreeExchange:
             self._flats = flat_buffers(like(), assignment, self._group)
         self._assignment = assignment
         self._sums = TreeSum(assignment.micro_batches, add_lists, sums)
+        self._last_leaf, self._exchanges, self._error = None, [], None
 
     def put(self, leaf: int, tensors: list[Tensor]) -> None:
         """Add one leaf's tensors."""
         self._sums.put(TreeNode(0, leaf), tensors)
 
+    def begin_last_leaf(self, leaf: int) -> None:
+        """Begin with the last one of this rank's leaves: `put_tensor` gives its tensors one by one, and `end_last_leaf` all that are left."""
+        self._last_leaf = LastLeaf(self._sums, leaf, self._flats)
+
+    def put_tensor(self, member: int, tensor: Tensor) -> None:
+        """Add one tensor of the last leaf, and send the bucket that it completes. Raises `TensorGivenTwiceError`."""
+        assert self._last_leaf is not None
+        completed = self._last_leaf.put(member, tensor)
+        if completed is None or self._error is not None:
+            return
+        try:
+            self._exchanges.append(completed.start())
+        except RuntimeError as error:  # a peer has gone: backward goes on, so that the leaf is whole and can be kept
+            self._error = error
+
+    def end_last_leaf(self, tensors: Callable[[int], Tensor]) -> None:
+        """Add the tensors of the last leaf that are missing. `tensors`: gives one by its index."""
+        last = self._last_leaf
+        assert last is not None
+        for member in last.missing:
+            self.put_tensor(member, tensors(member))
+        last.end()
+
+    def drop_last_leaf(self) -> None:
+        """Forget a last leaf that backward has not finished, and the sums that it was being added to."""
+        if self._last_leaf is not None:
+            self._last_leaf.drop()
+
     def finish_step(self) -> list[Tensor]:
         """Return the sums over all leaves of all replicas; they are valid until the next step. Collective over the replicas."""
-        for flat in self._flats:
-            flat.reduce([value for _, value in self._sums.from_left_to_right])
+        if self._error is not None:
+            raise self._error
+        if self._last_leaf is None:
+            self._exchange_all()
+        self._group.end_exchanges(self._exchanges)
+        self._last_leaf, self._exchanges = None, []
         return [view for flat in self._flats for view in flat.views]
+
+    def _exchange_all(self) -> None:
+        sums = [value for _, value in self._sums.from_left_to_right]
+        for flat in self._flats:
+            flat.pack_all(sums)
+            for bucket in flat.buckets if flat.is_shared else ():
+                if flat.views[0].is_cuda:
+                    bucket.reduce()
+                else:
+                    self._exchanges.append(bucket.start())
 
     def release_memory(self) -> None:
         """Free all buffers and sums."""
-        self._assignment = None
+        self._assignment, self._last_leaf, self._exchanges = None, None, []
         self._flats.clear()
         self._sums = TreeSum(0, add_lists)
+
+
+class TensorGivenTwiceError(RuntimeError):
+    """A tensor of a leaf was given again after it had been sent."""
+
+
+class LastLeaf:
+    """The last of a rank's leaves: each of its tensors is added to the sums that wait for it, and packed, as soon as it is there."""
+
+    def __init__(self, sums: TreeSum[list[Tensor]], leaf: int, flats: Sequence[FlatBuffer]) -> None:
+        self._sums, self._node = sums, TreeNode(0, leaf)
+        self._siblings, completed = sums.path(self._node)
+        others = [(node, value) for node, value in sums.from_left_to_right if node not in self._siblings]
+        nodes = sorted([completed, *(node for node, _ in others)], key=lambda node: node.first)
+        self._own = nodes.index(completed)  # among this rank's subtrees
+        self._others = [(nodes.index(node), value) for node, value in others]
+        self._flats = {member: flat for flat in flats for member in flat.members}
+        self._buckets = {member: bucket for flat in flats for bucket in flat.buckets for member in bucket.members}
+        self._left = {id(bucket): len(bucket.members) for bucket in self._buckets.values()}
+        self._found: dict[int, Tensor] = {}
+
+    @property
+    def missing(self) -> list[int]:
+        return [member for member in self._flats if member not in self._found]
+
+    @torch.no_grad()
+    def put(self, member: int, tensor: Tensor) -> ExchangeBucket | None:
+        """Add a tensor; return its bucket, if that is complete now."""
+        if member in self._found:
+            raise TensorGivenTwiceError(f"tensor {member} of a micro-batch's gradients was given again after it had been summed and sent")
+        for sibling in self._siblings:
+            other = self._sums.pending[sibling][member]
+            tensor = other.add_(tensor) if sibling.is_left else tensor.add_(other)
+        self._found[member] = tensor
+        flat, bucket = self._flats[member], self._buckets[member]
+        flat.pack(self._own, member, tensor)
+        self._left[id(bucket)] -= 1
+        if self._left[id(bucket)]:
+            return None
+        for subtree, tensors in self._others:
+            for each in bucket.members:
+                flat.pack(subtree, each, tensors[each])
+        return bucket
+
+    def drop(self) -> None:
+        """Take away the sums that some tensors were added to already."""
+        for sibling in self._siblings:
+            self._sums.pending.pop(sibling, None)
+
+    def end(self) -> None:
+        """Put the sum, of which all tensors are there now, in the place of those that it is the sum of."""
+        self._sums.put_completed(self._node, [self._found[member] for member in sorted(self._found)])
 
 
 @torch.no_grad()
@@ -83,89 +183,9 @@ def add_lists(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
 
 def flat_buffers(tensors: Sequence[Tensor], assignment: MicroBatchAssignment, group: Group) -> list[FlatBuffer]:
     """Return one flat buffer for each run of tensors of one data type."""
-    flats, first = [], 0
+    flats, first, first_tag = list[FlatBuffer](), 0, 0
     for _, run in itertools.groupby(tensors, key=lambda tensor: tensor.dtype):
         members = list(run)
-        flats.append(FlatBuffer(members, first, assignment, group))
-        first += len(members)
+        flats.append(FlatBuffer(members, first, first_tag, assignment, group))
+        first, first_tag = first + len(members), first_tag + TAGS * len(flats[-1].buckets)
     return flats
-
-
-class FlatBuffer:
-    """Tensors of one data type, row-major, end to end, cut into one slice for each replica."""
-
-    def __init__(self, tensors: Sequence[Tensor], first: int, assignment: MicroBatchAssignment, group: Group) -> None:
-        self._assignment, self._group = assignment, group
-        axis_group = group.axis_groups.get("replicate")
-        self._replicas = axis_group.ranks if axis_group else range(assignment.ranks)  # ranks of the world
-        self._process_group = axis_group.process_group if axis_group else None  # None: the world's
-        self._members = slice(first, first + len(tensors))
-        self._elements = sum(tensor.numel() for tensor in tensors)
-        self._slice = -(-self._elements // assignment.ranks)
-        self._frontiers = [frontier(share, assignment.micro_batches) for share in assignment.shares]
-        like = tensors[0]
-        # One for each of this rank's subtrees, at least one; the first one receives the result.
-        buffers = [torch.zeros(self._slice * assignment.ranks, dtype=like.dtype, device=like.device) for _ in self._own or (None,)]
-        self._packed, self._result = buffers[: len(self._own)], buffers[0]
-        self._received = {
-            peer: [torch.empty(self._slice, dtype=like.dtype, device=like.device) for _ in self._frontiers[peer]] for peer in self._peers
-        }
-        pieces = torch.split(self._result[: self._elements], [tensor.numel() for tensor in tensors])
-        self.views = [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
-
-    @property
-    def _own(self) -> tuple[TreeNode, ...]:
-        return self._frontiers[self._assignment.rank]
-
-    @property
-    def _peers(self) -> list[int]:
-        return [rank for rank in range(self._assignment.ranks) if rank != self._assignment.rank]
-
-    @torch.no_grad()
-    def reduce(self, sums: Sequence[list[Tensor]]) -> None:
-        """Exchange and sum; afterwards `views` hold the sum over all leaves. Collective over the replicas.
-
-        `sums`: for each of this rank's subtrees the sums of all tensors, which are copied.
-        """
-        for packed, tensors in zip(self._packed, sums, strict=True):
-            torch.cat([tensor.reshape(-1) for tensor in tensors[self._members]], out=packed[: self._elements])
-        if self._peers:
-            self._exchange_subtrees()
-            self._finish_own_slice()
-            self._gather_slices()
-
-    def _slice_of(self, flat: Tensor, rank: int) -> Tensor:
-        return flat[rank * self._slice : (rank + 1) * self._slice]
-
-    def _exchange_subtrees(self) -> None:
-        sends = [
-            self._transfer(dist.isend, self._slice_of(packed, peer), peer, tag=number)
-            for peer in self._peers
-            for number, packed in enumerate(self._packed)
-        ]
-        receives = [
-            self._transfer(dist.irecv, buffer, peer, tag=number)
-            for peer, buffers in self._received.items()
-            for number, buffer in enumerate(buffers)
-        ]
-        self._group.transfer(sends + receives, along="replicate")
-
-    def _finish_own_slice(self) -> None:
-        result = self._slice_of(self._result, self._assignment.rank)
-        tree: TreeSum[Tensor] = TreeSum(self._assignment.micro_batches, Tensor.add_)
-        for rank, nodes in enumerate(self._frontiers):
-            mine = rank == self._assignment.rank
-            values = [self._slice_of(packed, rank) for packed in self._packed] if mine else self._received[rank]
-            for node, value in zip(nodes, values, strict=True):
-                tree.put(node, value)
-        result.copy_(tree.total)
-
-    def _gather_slices(self) -> None:
-        own = self._slice_of(self._result, self._assignment.rank)
-        sends = [self._transfer(dist.isend, own, peer) for peer in self._peers]
-        receives = [self._transfer(dist.irecv, self._slice_of(self._result, peer), peer) for peer in self._peers]
-        self._group.transfer(sends + receives, along="replicate")
-
-    def _transfer(self, way: Any, tensor: Tensor, peer: int, tag: int = 0) -> dist.P2POp:
-        """Return an operation in the axis group's own process group: the world's stops where a rank outside the axis group has died."""
-        return dist.P2POp(way, tensor, self._replicas[peer], self._process_group, tag)

@@ -20,7 +20,7 @@ from pathlib import Path
 from scripts.steps import ROOT, Stamp, StepError, run, say
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_NODE = 20
+OLDEST_NODE = (20, 19)
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 DASHBOARD = ROOT / "dashboard"
@@ -97,12 +97,13 @@ def _dashboard_sources() -> list[Path]:
 
 
 def _node() -> str:
-    advice = f"install Node {OLDEST_NODE} or newer (https://nodejs.org), then run 'make setup' again"
+    oldest = ".".join(map(str, OLDEST_NODE))
+    advice = f"install Node {oldest} or newer (https://nodejs.org), then run 'make setup' again"
     if not (shutil.which("node") and shutil.which("npm")):
         raise StepError(f"building the dashboard needs node and npm, and they are not on PATH; {advice}")
     version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    major = re.match(r"v(\d+)", version)
-    if major is None or int(major.group(1)) < OLDEST_NODE:
+    numbers = re.match(r"v(\d+)\.(\d+)", version)
+    if numbers is None or tuple(map(int, numbers.groups())) < OLDEST_NODE:
         raise StepError(f"node is {version}; {advice}")
     return version
 

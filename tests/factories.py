@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core import identity
+from paceline.api.services.specs.node_facets import card_of
 from paceline.cluster.states import Intent, JobState, NodeState, RankState
 from paceline.db.base import new_id
 from paceline.db.models.checkpoints import CheckpointRow
@@ -102,6 +103,7 @@ async def create_running_job(session: AsyncSession, node: NodeRow, *, generation
                 rank=rank,
                 node_id=node.id,
                 slot=rank,
+                card=card_of(node, rank),
                 local_rank=rank,
                 node_rank=0,
                 state=RankState.RUNNING,

@@ -19,7 +19,7 @@ Curve = dict[int, tuple[float, float]]
 
 def environment(**more: str) -> dict[str, str]:
     """Outside of any job or world."""
-    outside = ("PACELINE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "NNODES", "NODE_RANK", "TORCHELASTIC_")
+    outside = ("PACELINE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "TORCHELASTIC_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHON": sys.executable, **more}
 

@@ -98,12 +98,13 @@ def make_world(rank: int, world_size: int, port: int, checkpoints: Path, generat
 class StoreThread:
     """The store server of a pretended agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._host = host
         self._loop = asyncio.new_event_loop()
         self._server = StoreServer()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.port: int = self._do(self._server.start("127.0.0.1"))
+        self.port: int = self._do(self._server.start(host))
 
     def admit(self, generation: int, *, at_boundary: bool = False) -> None:
         self._do(self._server.admit(JOB_ID, generation, TOKEN, at_boundary=at_boundary))
@@ -112,7 +113,7 @@ class StoreThread:
         """As its agent does: the same port, and nothing remembered."""
         self.stop()
         self._server = StoreServer()
-        self._do(self._server.start("127.0.0.1", self.port))
+        self._do(self._server.start(self._host, self.port))
         self.admit(generation)
 
     def stop(self) -> None:
@@ -132,8 +133,8 @@ class StoreThread:
 
 
 @contextlib.contextmanager
-def store_server() -> Iterator[StoreThread]:
-    store = StoreThread()
+def store_server(host: str = "127.0.0.1") -> Iterator[StoreThread]:
+    store = StoreThread(host)
     try:
         yield store
     finally:

@@ -30,6 +30,10 @@ PATTERNS = (
     "parallelism/tensor_context/test_parity_hf.py::test_models_of_transformers_with_uneven_batches[[]qwen*",
     "parallelism/tensor_context/test_parity_hf.py::test_models_of_transformers_with_uneven_shares*",
     "parallelism/tensor_context/test_parity_hf.py::test_activations_of_transformers_that_are_computed_again*",
+    "parallelism/pipelines/test_parity_hf_stages.py::test_models_of_transformers_in_stages[[][lmq]*",
+    "parallelism/pipelines/test_parity_hf_stages.py::test_stages_of_transformers_beside_another_axis*",
+    "parallelism/pipelines/test_parity_hf_stages.py::test_stages_of_transformers_under_another_schedule*",
+    "parallelism/pipelines/test_parity_hf_stages.py::test_recomputed_activations_of_stages_of_transformers",
     # stories of faults at further moments and on further stacks; chaos, outages and machines that fall silent
     "e2e/test_close_up.py::test_a_killed_rank_costs_its_survivors_nothing[[]3-*",
     "e2e/test_coordinator_death.py::test_a_rank_that_dies_while_the_coordinator_is_upgraded*",
@@ -52,6 +56,13 @@ PATTERNS = (
     "e2e/test_script_hangs.py::test_a_script_that_sleeps_and_goes_on*",
     "e2e/test_silent_faults.py::test_ranks_in_different_collectives*",
     "e2e/test_silent_faults.py::test_a_job_of_one_rank_waits_while_it_is_stopped",
+    # further stories of experiments: the one with a coordinator that dies always runs
+    # on a busy machine a simulated gang now and then loses the record of the step at which it is resized: to be mended
+    "cluster/simulation/test_cluster.py::test_a_job_is_resized_at_a_step_boundary_both_ways",
+    "e2e/test_experiments.py::test_a_benchmark_script*",
+    "e2e/test_experiments.py::test_a_paused*",
+    "e2e/test_experiments.py::test_an_agent*",
+    "e2e/test_experiments.py::test_the_same_grid*",
     # programs and packages of further kinds
     "e2e/test_programs.py::*[[]Accelerate]",
     "e2e/test_programs.py::*[[]FSDP2 with distributed checkpoints]",
@@ -62,6 +73,8 @@ PATTERNS = (
     "e2e/test_users_names.py::test_a_job_imports_the_users_packages[[]2-False]",
     "e2e/test_users_names.py::test_so_does_the_same_file_without_a_coordinator[[]torchrun]",
     "e2e/test_wheel.py::test_the_coordinator_alone_needs_no_torch",
+    # lines that only collect what is collected anyway
+    "test_quick_start.py::test_pytest_takes_the_line*",
     # pages in the other theme: what differs is colours
     "e2e/test_pages.py::*[[]light]",
     # further things that strangers' scripts do, each kind of which is still done
@@ -78,6 +91,7 @@ PATTERNS = (
     "hostile/test_scripts.py::test_nobody_else_notices[[]output_one_long_line]",
     "hostile/test_scripts.py::test_nobody_else_notices[[]spool_[is]*",
     # contests of loops, and launchers of further plans
+    "scripts/bench/test_experiment_costs.py::test_every_kind_of_plan_is_trained",
     "scripts/bench/test_parallelism.py::test_every_loop_of_a_contest_runs[[]fsdp]",
     "scripts/bench/test_parallelism.py::test_every_loop_of_a_contest_runs[[]pipeline_*",
     "scripts/test_launch_training.py::test_two_ranks_under_torchrun_train_as_one_process_does[[]ddp]",
@@ -119,6 +133,10 @@ PATTERNS = (
     "training/test_fall_back.py::test_a_lost_shard_group_goes_and_its_replica_carries_on[[]0-*",
     "training/test_fall_back.py::test_replicas_in_parts_can_be_the_same_run_to_the_last_bit[[]pipelines*",
     "training/test_fall_back.py::test_two_of_three_go_on_from_the_checkpoint_cut_for_two[[]update]",
+    "training/test_parameter_server.py::test_so_do_running_statistics_and_every_optimizer[[][an]*",
+    "training/test_parameter_server.py::test_a_killed_worker_costs_no_step[[]*finish_step]",
+    "training/test_parameter_server.py::test_a_server_that_breaks_off*[[]2-0]",
+    "training/test_parameter_server.py::test_a_killed_server_sends_all_back*[[]1-*",
     "training/test_random_faults.py::test_the_run_is_the_same_to_the_last_bit[[]batch norm]",
     "training/saving/test_weights.py::test_out_and_in_again_every_bit_is_the_same_under_any_plan[[]4000-single]",
     "training/saving/test_weights.py::test_out_and_in_again_every_bit_is_the_same_under_any_plan[[]5000000000-fsdp on 2]",

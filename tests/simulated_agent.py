@@ -31,7 +31,7 @@ from paceline.cluster.protocol import (
 )
 from paceline.cluster.stacks import StackSample
 from paceline.cluster.states import RankState
-from paceline.monitoring.points import RankBatch, RankEvent, Upload
+from paceline.monitoring.points import MetricRecord, RankBatch, RankEvent, Upload
 from paceline.monitoring.samples import HostSample
 from paceline.training.link import FailureReport, Outcome, Stalled, World
 from tests.asgi_socket import AsgiSocket, SocketClosedError
@@ -46,6 +46,7 @@ class SimulatedRank:
     pid: int
     state: RankState = RankState.RUNNING
     step: int = 0
+    total_steps: int | None = None
     outcome: Outcome | None = None
     exit_code: int | None = None
     signal: str | None = None
@@ -55,6 +56,7 @@ class SimulatedRank:
     quiet_since: float | None = None
     stacks: StackSample | None = None
     events: int = 0
+    records: int = 0
 
     def observed(self, *, drained: bool = True) -> ObservedRank:
         exited = self.state is RankState.EXITED
@@ -64,6 +66,7 @@ class SimulatedRank:
             state=self.state,
             pid=self.pid,
             step=self.step,
+            total_steps=self.total_steps,
             progress_age=0.0,
             outcome=self.outcome,
             exit_code=self.exit_code,
@@ -204,6 +207,14 @@ class SimulatedAgent:
         assert self.desired is not None
         await self._obey(self.desired)
 
+    async def pause_itself(self, job_id: str, step: int) -> None:
+        """The job's spec has it save and exit after this step."""
+        await self.step(job_id, step)
+        await self.save_checkpoint(job_id, step)
+        for rank in self._alive(job_id):
+            self._exit(rank, "paused", exit_code=0)
+        await self.observe()
+
     async def complete(self, job_id: str) -> None:
         for rank in self._alive(job_id):
             self._exit(rank, "completed", exit_code=0)
@@ -233,15 +244,28 @@ class SimulatedAgent:
         await self.tell(rank, "checkpoint_committed", data)
         return folder
 
+    async def record(self, job_id: str, step: int, **values: float | str) -> None:
+        """Rank 0 of the job's newest generation records a point."""
+        rank = next(each for each in self._alive(job_id) if each.world.rank == 0)
+        rank.records += 1
+        record = MetricRecord(seq=rank.records, step=step, time=START_TIME + step, values=dict(values))
+        await self._upload(rank, metrics=[record])
+
     async def tell(self, rank: SimulatedRank, kind: Any, data: dict[str, Any]) -> None:
         rank.events += 1
-        event = RankEvent(seq=rank.events, time=START_TIME + rank.events, kind=kind, data=data)
-        batch = RankBatch(job_id=rank.world.job_id, generation=rank.world.generation, rank=rank.world.rank, events=[event])
+        await self._upload(rank, events=[RankEvent(seq=rank.events, time=START_TIME + rank.events, kind=kind, data=data)])
+
+    async def _upload(self, rank: SimulatedRank, **content: Any) -> None:
+        batch = RankBatch(job_id=rank.world.job_id, generation=rank.world.generation, rank=rank.world.rank, **content)
         transport = httpx.ASGITransport(app=self.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
             body = msgspec.json.encode(Upload(batches=[batch]))
             answer = await client.post(UPLOAD_PATH, content=body, headers={"Authorization": f"Bearer {self.credential}"})
         assert answer.status_code == 200, answer.text
+
+    def trains(self, job_id: str) -> bool:
+        """Whether ranks of the job live here, whatever the coordinator has heard of them."""
+        return any(job == job_id for job, _, _ in self.ranks) and bool(self._alive(job_id))
 
     def generation(self, job_id: str) -> int:
         return max(number for job, number, _ in self.ranks if job == job_id)

@@ -1,4 +1,4 @@
-"""The examples must be valid jobs, and small enough for the machine they are for."""
+"""The examples must be valid jobs and experiments, and small enough for the machine they are for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from paceline.cluster.experiments.grid import expand
+from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.training.models.catalog import parameter_count
 from paceline.training.spec.job import JobSpec
+from paceline.training.spec.text import load
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES, EXPERIMENTS = sorted(FOLDER.glob("*.yaml")), sorted((FOLDER / "experiments").glob("*.yaml"))
 
 
 def test_the_examples_are_there() -> None:
@@ -22,6 +26,7 @@ def test_the_examples_are_there() -> None:
         "gpt_pipeline",
         "gpt_tokens",
         "digits_mlp",
+        "mnist_mlp",
         "cifar10_resnet",
         "hf_llama",
         "digits_entrypoint",
@@ -40,3 +45,19 @@ def test_an_example_is_a_valid_job(path: Path) -> None:
         assert path.with_name(f"{module}.py").exists()
     else:
         assert 0 < (parameter_count(spec.model, spec.data) or 0) < 5_000_000
+
+
+def test_the_experiments_are_there() -> None:
+    assert [path.stem for path in EXPERIMENTS] == ["ddp_vs_fsdp", "scaling_gpt", "sweep_lr"]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_an_experiment_is_valid_and_runs_on_two_slots(path: Path) -> None:
+    spec = ExperimentSpec.model_validate(load(path.read_text()))
+    assert spec.name == path.stem.replace("_", "-")
+    cells = expand(spec).cells
+    assert [cell.refusal for cell in cells] == [None] * len(cells)
+    assert 1 <= max(cell.world_size for cell in cells) <= 2
+    base = JobSpec.model_validate({**spec.job, "name": spec.name})
+    assert base.model is not None
+    assert 0 < (parameter_count(base.model, base.data) or 0) < 5_000_000

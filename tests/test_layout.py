@@ -24,41 +24,65 @@ COVERS = {
     ),
     "api/middleware/test_gate.py": "api/middleware/spec_body",
     "api/middleware/test_methods.py": "api/routing",
+    "api/services/experiments/report/figures/test_drawing.py": (
+        "api/services/experiments/report/figures/bars api/services/experiments/report/figures/loss api/services/experiments/report/figures/pareto "
+        "api/services/experiments/report/figures/step_time"
+    ),
+    "api/services/experiments/report/test_exports.py": (
+        "api/services/experiments/report/facts_line api/services/experiments/report/markdown api/services/experiments/report/page "
+        "api/services/experiments/report/raw_data api/services/experiments/report/tables"
+    ),
+    "api/services/experiments/test_slot_use.py": "api/services/experiments/metric_totals",
+    "api/services/experiments/test_trial_facts.py": "db/repositories/trial_records db/repositories/trial_slots",
+    "api/test_experiment_reports.py": (
+        "api/services/experiments/analysis api/services/experiments/analysis_process db/repositories/experiment_analyses"
+    ),
+    "api/services/history/test_heatmap.py": "db/repositories/rank_series",
     "api/services/history/test_heavy_reads.py": "api/services/history/history_process",
     "api/services/ingest/test_isolation.py": "api/services/ingest/screening db/repositories/ingest",
     "api/services/ingest/test_progress.py": "db/repositories/progress",
     "api/services/ingest/test_rank_events.py": "api/services/ingest/bad_losses api/services/lifecycle/checkpoint_lifecycle",
     "api/services/ingest/test_uploads.py": "api/routes/agents api/services/ingest/ingest api/services/ingest/writer",
     "api/services/lifecycle/test_rank_lifecycle.py": "cluster/states",
-    "api/services/nodes/test_presence.py": "api/services/scheduling/assignment_watch api/websocket/agents",
+    "api/services/nodes/test_presence.py": "api/services/scheduling/node_writer api/services/scheduling/assignment_watch",
     "api/services/storage/test_rollups.py": "db/repositories/deletes db/repositories/rollups db/repositories/step_records",
     "api/test_artifacts.py": (
         "api/services/checkpoints/artifacts api/services/scheduling/profiles cluster/agent/upload/artifacts db/repositories/artifacts"
     ),
-    "api/test_checkpoints.py": "api/services/checkpoints/checkpoints db/repositories/checkpoints",
+    "api/test_checkpoints.py": "api/services/checkpoints/checkpoints api/services/jobs/setting_back db/repositories/checkpoints",
     "api/test_dashboard.py": "api/core/context api/main api/settings",
     "api/test_errors.py": "api/problems",
     "api/test_events.py": "api/core/paging api/services/lifecycle/events db/repositories/events",
+    "api/test_experiments.py": (
+        "api/services/experiments/advance api/services/experiments/experiments api/services/experiments/plan api/services/experiments/trial_jobs "
+        "api/services/experiments/trial_metrics api/services/experiments/trial_states api/services/experiments/views db/repositories/experiments"
+    ),
     "api/test_exposition.py": "api/core/vitals",
     "api/test_history.py": (
         "api/services/history/comparison api/services/history/culprits api/services/history/goodput api/services/history/samples "
         "api/services/history/steps"
     ),
-    "api/test_identity.py": "api/core/identity api/core/origin api/deps api/services/identity/accounts db/repositories/identity",
+    "api/test_identity.py": "api/routes/auth api/core/identity api/core/origin api/deps api/services/identity/accounts db/repositories/identity",
     "api/test_jobs.py": (
-        "api/services/jobs/idempotency api/services/jobs/jobs api/services/jobs/submission api/services/lifecycle/job_lifecycle "
+        "api/schemas/jobs api/services/jobs/idempotency api/services/jobs/jobs api/services/jobs/submission api/services/lifecycle/job_lifecycle "
         "db/repositories/jobs"
     ),
     "api/test_logs.py": "db/repositories/logs",
     "api/test_metrics.py": "api/services/history/curves db/repositories/metrics",
-    "api/test_nodes.py": "api/services/lifecycle/node_lifecycle api/services/nodes/joining api/services/nodes/nodes db/repositories/nodes",
-    "api/test_plan.py": "api/services/planning/plan api/services/planning/plan_machines api/services/planning/plan_memory",
+    "api/test_nodes.py": (
+        "api/services/lifecycle/node_lifecycle api/services/nodes/cluster api/services/nodes/joining api/services/nodes/nodes"
+        " db/repositories/nodes db/repositories/slots"
+    ),
+    "api/test_plan.py": (
+        "api/services/planning/plan api/services/planning/plan_machines api/services/planning/plan_memory api/services/planning/plan_network"
+    ),
     "api/test_plan_auto.py": "api/services/planning/plan_auto training/planning/auto",
     "api/test_storage.py": "api/core/disk api/services/storage/storage db/repositories/storage",
     "api/websocket/test_streams.py": "api/websocket/sources",
     "cli/commands/test_jobs.py": "cli/commands/plan cli/commands/submit",
-    "cli/local/test_stack.py": "cli/commands/demo cli/commands/stack cli/live cli/local/layout",
+    "cli/local/test_stack.py": "cli/commands/stack cli/live cli/local/layout",
     "cli/test_attached.py": "cli/client",
+    "paceline/test_client.py": "cli/curves",
     "cli/test_details.py": "cli/formats",
     "cli/test_main.py": "cli/errors cli/session",
     "cluster/agent/curves/test_reader.py": (
@@ -74,10 +98,24 @@ COVERS = {
     "cluster/agent/test_stacks.py": "cluster/agent/processes",
     "cluster/agent/upload/test_spool.py": "cluster/agent/upload/parcel",
     "cluster/agent/upload/test_uploader.py": "cluster/agent/upload/delivery",
+    "cluster/experiments/test_grid.py": "cluster/experiments/cells cluster/experiments/spec cluster/experiments/values",
+    "cluster/experiments/analysis/test_differences.py": (
+        "cluster/experiments/analysis/comparisons cluster/experiments/analysis/difference_words"
+    ),
+    "cluster/experiments/analysis/test_configurations.py": "cluster/experiments/analysis/figures",
+    "cluster/experiments/analysis/test_fits.py": "cluster/experiments/analysis/least_squares",
     "cluster/policy/test_decide.py": "cluster/policy/decisions cluster/policy/recovery cluster/policy/views",
-    "cluster/policy/test_placement.py": "cluster/policy/room",
+    "cluster/simulation/test_readings.py": "cluster/simulation/machines",
+    "cluster/simulation/test_cluster.py": (
+        "cluster/simulation/agent cluster/simulation/gang cluster/simulation/job_model cluster/simulation/node_ranks cluster/simulation/ranks"
+    ),
+    "cluster/policy/test_placement.py": "cluster/policy/reasons cluster/policy/room",
     "contracts/test_wire.py": "cluster/protocol monitoring/points training/link",
-    "db/test_migrate.py": "db/migrations/control/control_0001_first_schema db/migrations/metrics/metrics_0001_first_schema",
+    "e2e/test_mock.py": "api/mock/director api/mock/mode api/mock/nodes cluster/simulation/main",
+    "db/test_migrate.py": (
+        "db/migrations/control/control_0001_first_schema db/migrations/control/control_0017_experiments "
+        "db/migrations/metrics/metrics_0001_first_schema"
+    ),
     "distributed/test_abort.py": "distributed/joining distributed/process_group distributed/world_group",
     "distributed/test_axis_process_group.py": "distributed/axis_groups",
     "distributed/test_probes.py": "distributed/calls",
@@ -87,6 +125,8 @@ COVERS = {
     "integration/test_at_once.py": "api/services/scheduling/assignments api/services/scheduling/job_snapshots",
     "integration/test_checkpoints.py": "api/loops/retention",
     "integration/test_close_up.py": "api/services/lifecycle/gang_lifecycle api/services/lifecycle/gang_rows",
+    "api/services/history/test_card_curves.py": "api/services/history/card_usage",
+    "api/services/storage/test_readings.py": "db/repositories/readings",
     "integration/test_elastic.py": "api/loops/elasticity",
     "integration/test_hangs.py": "api/loops/hangs",
     "integration/test_incidents.py": "api/services/lifecycle/incidents",
@@ -98,16 +138,19 @@ COVERS = {
     "parallelism/pipelines/test_order.py": "parallelism/pipelines/schedules",
     "parallelism/planning/test_auto.py": "parallelism/planning/auto_words",
     "parallelism/planning/test_memory.py": "parallelism/model_shape parallelism/planning/gathered parallelism/planning/gradient_copies",
-    "parallelism/planning/test_memory_measured.py": "training/models/decoder",
+    "parallelism/planning/test_memory_measured.py": "training/models/decoder training/models/resnet/shape",
     "parallelism/tensor_context/test_parity_hf.py": "parallelism/tensor_context/plain_parameters",
     "parallelism/tensor_context/test_tensor_parallel.py": "parallelism/tensor_context/shard_model training/models/gpt/shard",
     "parallelism/test_data_parallel.py": "parallelism/apply",
     "parallelism/test_parity_fsdp.py": "parallelism/fully_sharded",
-    "parallelism/test_reproducible.py": "parallelism/running_statistics parallelism/tree_exchange",
+    "parallelism/test_reproducible.py": ("parallelism/flat_buffer parallelism/running_statistics parallelism/tree_exchange"),
+    "distributed/compression/test_top_k.py": "distributed/compression/power_sgd distributed/compression/compressible distributed/compression/casts distributed/reduction",
+    "training/test_compressed_jobs.py": "parallelism/communication/reducers training/saving/unsent",
     "test_paceline.py": "paceline/__init__",
     "training/data/test_tokens.py": "training/data/token_set",
-    "training/models/test_catalog.py": "training/models/gpt/model training/models/resnet/model",
+    "training/models/test_catalog.py": "training/models/gpt/model training/models/resnet/config training/models/resnet/imagenet training/models/resnet/model",
     "training/models/hf/test_model.py": "training/builtin",
+    "training/optim/test_optimizers.py": "training/schema/optimizer",
     "training/own_loop/test_trainer.py": (
         "training/own_loop/alike training/own_loop/batches training/own_loop/meter training/own_loop/options training/own_loop/step"
     ),
@@ -116,7 +159,7 @@ COVERS = {
     "training/saving/test_checkpoint.py": "training/saving/manifest training/saving/shards",
     "training/saving/test_saves.py": "training/saving/checkpoint_directory training/saving/pending_save training/saving/uncommitted",
     "training/saving/test_weights.py": "training/saving/export",
-    "training/spec/test_job.py": "training/spec/conflicts training/spec/derived",
+    "training/spec/test_job.py": "training/schema/training training/spec/conflicts training/spec/derived",
     "training/spec/test_job_bounds.py": "training/schema/data training/schema/parts",
     "training/spec/test_refusals.py": "training/spec/shape",
     "training/steps/test_step_sync.py": "distributed/solo_group training/steps/step training/steps/stepping",

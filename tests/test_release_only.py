@@ -18,5 +18,5 @@ def test_each_pattern_names_a_test_of_a_module(pattern: str) -> None:
     source = (HERE / module).read_text()
     name = test.partition("[")[0].rstrip("*")
     if name.startswith("test_"):
-        assert re.search(rf"^def {name}", source, re.MULTILINE), f"{module} has no {name}"
-    assert "[" in test or len(re.findall(r"^def test_", source, re.MULTILINE)) > 1
+        assert re.search(rf"^(?:async )?def {name}", source, re.MULTILINE), f"{module} has no {name}"
+    assert "[" in test or len(re.findall(r"^(?:async )?def test_", source, re.MULTILINE)) > 1

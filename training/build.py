@@ -11,19 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.distributed.abort import GroupAborter
+from paceline.distributed.compression.factory import reduction_for
+from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.parallelism import mesh
-from paceline.parallelism.apply import parallelize
+from paceline.parallelism.apply import parallelize, parallelize_served
+from paceline.parallelism.communication.options import CommunicationOptions
+from paceline.parallelism.communication.pieces import PieceMaker
+from paceline.parallelism.communication.reducers import BackendReducer, CompressingReducer, Reducer, require_group
 from paceline.parallelism.plan import Coordinates, ParallelizeOptions, state_shards
-from paceline.training import elastic
+from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
 from paceline.training.elastic import RecoveryReport
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
 from paceline.training.link import World
 from paceline.training.reporting.telemetry import Telemetry
-from paceline.training.saving import checkpoint, left_out
+from paceline.training.saving import checkpoint, left_out, unsent
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory, clear_debris, open_directory
 from paceline.training.saving.manifest import CommittedCheckpoint
 from paceline.training.saving.saves import Saves
@@ -32,6 +37,7 @@ from paceline.training.saving.writers import BackgroundWriter, BlockingWriter
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import TrainState, rebuild_optimizer
+from paceline.training.steps.parameter_server import ServedStepRunner
 from paceline.training.steps.pipelined import PipelineStepRunner, staged
 from paceline.training.steps.step import LocalStepRunner
 from paceline.training.steps.stepping import StepRunner, StepsFrom
@@ -49,6 +55,13 @@ class JoinedGeneration:
     saves: Saves
     telemetry: Telemetry
     rebuilt: RecoveryReport | None  # None: all its processes are new
+    reducer: Reducer
+
+    def remember_unsent(self) -> None:
+        """Take what the sums of gradients have left out so far into the state, and what they would have left out with the step under way."""
+        self.state.unsent = self.reducer.state()
+        self.reducer.commit()
+        self.state.unsent_next = self.reducer.state()
 
     def close(self) -> None:
         """End the group; the wrapper goes first, since it holds on to the group."""
@@ -59,6 +72,7 @@ class JoinedGeneration:
     def leave(self) -> RetiredGroups:
         """Drop the step runner and retire the group, so that the next generation can be built. The returned sockets stay open until
         dropped."""
+        self.remember_unsent()
         del self.step_runner
         self.saves.close()
         return retire_group()
@@ -68,11 +82,11 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     """Join the group of `world`, prepare the model for it, and bring all its ranks to one state. Collective."""
     entered_at = time.time()
     sizes = spec.parallelism.degrees(world.world_size)
-    group = join(world, aborter, mesh.axis_group_ranks(sizes))
+    group = join(world, aborter, mesh.axis_group_ranks(sizes), reduces=spec.communication.compresses)
     joined_at = time.time()
     checkpoints = CheckpointDirectory(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
     summaries = group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
-    agreement = elastic.agree(summaries, state_shards(sizes))
+    agreement = server_state.agree(summaries, sizes.servers) if sizes.servers else elastic.agree(summaries, state_shards(sizes))
     if agreement is None or agreement.newcomers:
         open_directory(checkpoints, agreement.newcomers if agreement else ())  # the others have seen it
     else:
@@ -81,16 +95,26 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     for found in unreported:
         telemetry.event("checkpoint_committed", **found.announcement)
     coordinates = Coordinates(sizes, world.rank)
-    steps_from = make_ready(spec, state, group, coordinates)
+    reducer = reducer_for(spec, state, group)
+    steps_from = make_ready(spec, state, group, coordinates, reducer=reducer)
     rebuild_optimizer(state, spec)
+    if sizes.servers:
+        server_state.take_part(spec, state, coordinates)
     newest_generation = max(each.generation for each in summaries)
+    committed = state.step
     if agreement is None:
+        if sizes.servers and newest_generation:
+            server_state.start_over(spec, state)
         state.reset()
         restore(
             checkpoints, newest_first(checkpoints, unreported, newest_generation, world), state, telemetry, required=world.restore_required
         )
     else:
+        server_state.finish_update(spec, state, agreement)
         elastic.apply_agreement(state, group, agreement)
+        kept = state.unsent_next if state.step > committed else state.unsent  # the others may have committed one step more
+        state.unsent = unsent.with_newcomers(kept, agreement.newcomers)
+    reducer.load_state(state.unsent)
     rebuilt = RecoveryReport(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if newest_generation else None
     if spec.initial_weights is not None and state.step == 0:  # newcomers too: at step 0 nothing is transferred
         load_initial(state.model, Path(spec.initial_weights), group)
@@ -101,11 +125,18 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     if spec.fault_tolerance.rolls_back:
         step_runner.left_out = left_out.read(checkpoints)
     writer = BackgroundWriter(world.local_world_size, telemetry.log) if spec.checkpoint.asynchronous else BlockingWriter()
-    return JoinedGeneration(spec, state, group, step_runner, checkpoints, Saves(checkpoints, state, telemetry, writer), telemetry, rebuilt)
+    return JoinedGeneration(
+        spec, state, group, step_runner, checkpoints, Saves(checkpoints, state, telemetry, writer), telemetry, rebuilt, reducer
+    )
 
 
 def make_ready(
-    spec: JobSpec, state: TrainState, group: Group, coordinates: Coordinates, choices: ParallelizeOptions | None = None
+    spec: JobSpec,
+    state: TrainState,
+    group: Group,
+    coordinates: Coordinates,
+    choices: ParallelizeOptions | None = None,
+    reducer: Reducer | None = None,
 ) -> StepsFrom:
     """Prepare the model for this world: shard it, wrap it, or split it into stages.
 
@@ -116,6 +147,9 @@ def make_ready(
     if coordinates.degrees.pipeline > 1:
         stages = staged(spec, state, group, coordinates.degrees, choices)
         return lambda spec, first: PipelineStepRunner(spec, state, group, stages, coordinates, first)
+    if coordinates.degrees.servers:
+        served = parallelize_served(state.task.model, coordinates.degrees.servers, lambda: state.step + 1, state.device, group, choices)
+        return lambda spec, first: ServedStepRunner(spec, state, group, served, coordinates, first)
     wrapped = parallelize(
         state.task.model,
         coordinates.degrees,
@@ -124,6 +158,7 @@ def make_ready(
         reproducible=derived.is_reproducible(spec),
         shard=state.task.shard,
         choices=choices,
+        reducer=reducer,
     )
     return lambda spec, first: LocalStepRunner(spec, state, group, wrapped, coordinates, first)
 
@@ -134,7 +169,25 @@ def choices_of(spec: JobSpec) -> ParallelizeOptions:
         activation_checkpointing=spec.parallelism.activation_checkpointing,
         reshard_after_forward=spec.parallelism.reshard_after_forward,
         cpu_offload=spec.parallelism.cpu_offload,
+        communication=communication_of(spec),
     )
+
+
+def communication_of(spec: JobSpec) -> CommunicationOptions:
+    asked = spec.communication
+    compression = CompressionOptions(asked.compression, asked.ratio, asked.threshold, asked.rank, asked.dense_steps)
+    return CommunicationOptions(compression, asked.exclude, asked.bucket_mb, asked.static_graph)
+
+
+def reducer_for(spec: JobSpec, state: TrainState, group: Group) -> Reducer:
+    """Return what sums the gradients of this generation over its replicas."""
+    options = communication_of(spec)
+    if not options.compresses or group.world_size == 1:
+        return BackendReducer(group)
+    shards = group.axis_groups.get("shard")
+    suffix = f"@{shards.rank}/{shards.size}" if shards else ""
+    reduction = reduction_for(options.compression, require_group(group))
+    return CompressingReducer(group, reduction, lambda: PieceMaker(state.model, options.exclude, suffix), lambda: state.step + 1)
 
 
 def newest_first(

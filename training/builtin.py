@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paceline.parallelism.deferred import Build, at_once
-from paceline.training.data import cifar10, digits
+from paceline.training.data import cifar10, digits, mnist
 from paceline.training.data.corpus import Corpus, open_corpus
 from paceline.training.models.catalog import Model
 from paceline.training.models.gpt import model as gpt
@@ -20,16 +20,18 @@ from paceline.training.models.gpt import stages as gpt_stages
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.hf import model as hf
 from paceline.training.models.hf import shard as hf_shard
+from paceline.training.models.hf import stages as hf_stages
 from paceline.training.models.hf.config import HfModel
 from paceline.training.models.mlp import model as mlp
 from paceline.training.models.mlp import stages as mlp_stages
 from paceline.training.models.mlp.config import MlpModel
 from paceline.training.models.mlp.sizes import CLASSIFICATION_SHAPES
 from paceline.training.models.resnet import model as resnet
+from paceline.training.models.resnet import shape as resnet_shape
 from paceline.training.models.resnet import stages as resnet_stages
 from paceline.training.models.resnet.config import ResnetModel
 from paceline.training.planning.flops import flops_of
-from paceline.training.schema.data import Cifar10, Data, Digits, StdlibText, Tokens
+from paceline.training.schema.data import Cifar10, Data, Digits, Mnist, StdlibText, Tokens
 from paceline.training.task import Batch, Loss, Task
 
 SAMPLE_SEED = 0
@@ -46,11 +48,24 @@ def builtin_task(model: Model, data: Data, cache: Path, build: Build = at_once) 
     if isinstance(model, GptModel | HfModel):
         assert isinstance(data, StdlibText | Tokens)
         return text_task(model, data, cache, build)
-    assert isinstance(data, Digits | Cifar10)
-    images, held_out_images = digits.load(data) if isinstance(data, Digits) else cifar10.load(data)
+    assert isinstance(data, Digits | Mnist | Cifar10)
+    images, held_out_images = images_of(data, cache)
+    if isinstance(model, ResnetModel) and isinstance(data, Digits):
+        images, held_out_images = digits.coloured(images, resnet_shape.SIDE), digits.coloured(held_out_images, resnet_shape.SIDE)
     units = mlp_stages.units if isinstance(model, MlpModel) else resnet_stages.units
     built = build(functools.partial(classifier, model, data))
     return Task(built, images, classification_loss, evaluation=held_out_images, units=units)
+
+
+def images_of(data: Digits | Mnist | Cifar10, cache: Path) -> tuple[digits.Images, digits.Images]:
+    """Images to train on, and held-out ones."""
+    match data:
+        case Digits():
+            return digits.load(data)
+        case Mnist():
+            return mnist.load(data, cache)
+        case Cifar10():
+            return cifar10.load(data, cache)
 
 
 def text_task(model: GptModel | HfModel, data: StdlibText | Tokens, cache: Path, build: Build) -> Task:
@@ -58,7 +73,9 @@ def text_task(model: GptModel | HfModel, data: StdlibText | Tokens, cache: Path,
     text = open_corpus(data, model.context, vocabulary, cache)
     sample = functools.partial(generate_text, corpus=text, context=model.context)
     parts: dict[str, Any] = (
-        {"shard": gpt_shard.shard, "units": gpt_stages.units} if isinstance(model, GptModel) else {"shard": hf_shard.shard}
+        {"shard": gpt_shard.shard, "units": gpt_stages.units}
+        if isinstance(model, GptModel)
+        else {"shard": hf_shard.shard, "units": hf_stages.units}
     )
     if isinstance(model, HfModel) and flops_of(model, data) is None:
         parts["flops_per_sample"] = hf.flops_per_sample(built, model.context)
@@ -73,7 +90,7 @@ def language_model(model: GptModel | HfModel, build: Build) -> tuple[nn.Module, 
     return built, hf.vocabulary_of(built)
 
 
-def classifier(model: MlpModel | ResnetModel, data: Digits | Cifar10) -> nn.Module:
+def classifier(model: MlpModel | ResnetModel, data: Digits | Mnist | Cifar10) -> nn.Module:
     if isinstance(model, MlpModel):
         return mlp.build(model, *CLASSIFICATION_SHAPES[data.kind])
     return resnet.build(model)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from paceline.distributed.process_group import Group
 from paceline.parallelism.mesh import local_tensor
-from paceline.parallelism.plan import Coordinates, MicroBatchAssignment, StateShard, assign_remaining
+from paceline.parallelism.plan import Coordinates, MicroBatchAssignment, StateShard, assign_remaining, assign_to_workers
 from paceline.parallelism.tree import TreeNode, deduplicate_subtrees, leaves_of
 from paceline.training.optim.loss_guard import LossGuard
 from paceline.training.optim.loss_scale import Unscaled
@@ -48,6 +48,7 @@ class RankStateSummary:
     computed_nodes: tuple[TreeNode, ...]  # the subtrees of the next step's micro-batches that it has computed already
     part: StateShard = ()  # what it holds of the state
     generation: int = 0  # the newest in which it had begun
+    updatable_step: int = 0  # a parameter server: the step whose update it can finish by itself; 0: none
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class RecoveryReport:
 
 def summarize_state(state: TrainState, *, was_leader: bool) -> RankStateSummary:
     computed_nodes = tuple(state.partial.sums) if state.partial else ()
-    part = state.held.part if state.held else ()
+    part = state.held.part if state.held else state.part
     reports = tuple(state.reports)
     return RankStateSummary(
         state.started,
@@ -99,6 +100,7 @@ def summarize_state(state: TrainState, *, was_leader: bool) -> RankStateSummary:
         computed_nodes,
         part,
         state.generation,
+        state.pending_update.step if state.pending_update else 0,
     )
 
 
@@ -114,6 +116,18 @@ def agree(summaries: Sequence[RankStateSummary], parts: Sequence[StateShard] | N
         return None
     ahead = [rank for rank, each in enumerate(summaries) if holds(each, step, wanted[rank])]
     behind = [rank for rank in range(len(summaries)) if rank not in ahead and step > 0]  # all are built alike: at step 0 no rank is
+    computed_nodes = [each.computed_nodes if rank in ahead else () for rank, each in enumerate(summaries)]
+    return agreement_on(step, summaries, ahead, tuple(transfers_to(behind, ahead, wanted)), computed_nodes)
+
+
+def agreement_on(
+    step: int,
+    summaries: Sequence[RankStateSummary],
+    ahead: Sequence[int],
+    transfers: tuple[StateTransfer, ...],
+    computed_nodes: Sequence[Sequence[TreeNode]],
+) -> Agreement:
+    """Return the agreement on `step`, which the ranks `ahead` have committed. `computed_nodes`: what each rank may keep of the next one. Pure."""
     truth = summaries[ahead[0]]
     return Agreement(
         step=step,
@@ -123,8 +137,8 @@ def agree(summaries: Sequence[RankStateSummary], parts: Sequence[StateShard] | N
         pending_step=next((summaries[rank].pending_step for rank in ahead if summaries[rank].pending_step), None),
         reports=truth.reports,
         unreported=tuple(unreported(truth.reports, summaries)),
-        transfers=tuple(transfers_to(behind, ahead, wanted)),
-        computed_nodes=deduplicate_subtrees([each.computed_nodes if rank in ahead else () for rank, each in enumerate(summaries)]),
+        transfers=transfers,
+        computed_nodes=deduplicate_subtrees(computed_nodes),
         newcomers=tuple(rank for rank, each in enumerate(summaries) if not each.started),
     )
 
@@ -152,11 +166,14 @@ def transfers_to(behind: Sequence[int], ahead: Sequence[int], wanted: Sequence[S
 def first_assignment(micro_batches: int, coordinates: Coordinates, agreement: Agreement | None) -> MicroBatchAssignment:
     """Return this rank's micro-batches of a generation's first step: those that no rank has computed yet.
 
-    Only replicated models keep computed gradients, and there every rank is a data rank.
+    Only replicated models keep computed gradients, and there every rank is a data rank, but for parameter servers.
     """
     if agreement is None or not any(agreement.computed_nodes):
         return coordinates.assignment(micro_batches)
-    return assign_remaining(micro_batches, [leaves_of(nodes, micro_batches) for nodes in agreement.computed_nodes], coordinates.data_rank)
+    servers = coordinates.degrees.servers
+    kept = [leaves_of(nodes, micro_batches) for nodes in agreement.computed_nodes[servers:]]
+    assignment = assign_remaining(micro_batches, kept, coordinates.data_rank)
+    return assign_to_workers(assignment, servers, coordinates.data_rank) if servers else assignment
 
 
 def unreported(reports: Sequence[StepReport], summaries: Iterable[RankStateSummary]) -> Iterable[StepReport]:

@@ -52,6 +52,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     birth: ProcessIdentity | None = None  # a living process takes this place; None: a new one does
     parked: bool = False  # no place yet: build everything, then wait for one. `rank` counts on from world_size
     restarts: int = 0  # of the job after a fault, before this generation: torchrun's TORCHELASTIC_RESTART_COUNT
+    node_count: int = 0  # nodes of the generation; 0: from a coordinator that does not say
     at_boundary: bool = False  # its ranks come from a generation that is well: they leave that one after a step they agree on
 
     @property

@@ -211,7 +211,7 @@ def redirect(before: RankFolder, folder: RankFolder) -> None:
 def device_of(order: RankOrder) -> torch.device:
     if order.world.device == "cpu":
         return torch.device("cpu")
-    device = torch.device("cuda", order.world.slot)
+    device = torch.device("cuda", env.device_index(order.world.slot))
     torch.cuda.set_device(device)
     torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32, in convolutions as in matrix products
     return device

@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from paceline.distributed.reduction import ReductionState
 from paceline.distributed.traffic import NOTHING, Sent
 from paceline.parallelism.compiled import compile_blocks, require_compiler
 from paceline.parallelism.data_parallel import Sums
 from paceline.parallelism.deferred import Build, at_once, defer
+from paceline.parallelism.parameter_server.served_model import ShardUpdate
 from paceline.parallelism.plan import StateShard
 from paceline.parallelism.tree import TreeNode
 from paceline.training.builtin import builtin_task
@@ -104,10 +106,14 @@ class TrainState:
     generation: int = 0  # the newest in which it has begun
     held: HeldShards | None = None  # by the state before this one, until they are restored or of no use
     pending_step: StepReport | None = None  # the committed step whose evaluation and save are still to be begun
+    unsent: ReductionState = field(default_factory=dict)  # by this rank: what compressed gradients have left out up to `step`
+    unsent_next: ReductionState = field(default_factory=dict)  # ... up to the step after it, where a generation broke off
     save_unfinished: bool = False  # one has begun; where its generation breaks off, it has to be made up for
     reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     buffers_before: tuple[torch.Tensor, ...] = ()  # what the step under way found in the model's buffers
     partial: PartialStep | None = None  # of the step after `step`: under way, or broken off
+    part: StateShard = ()  # of the optimizer's state, on a parameter server; its `optimizer` has that part's parameters only
+    pending_update: ShardUpdate | None = None  # on a parameter server: of the step after `step`, whose gradients are all there
     peak_rates: tuple[float, ...] = field(init=False)  # of the optimizer's groups, which the schedule scales
     compiled: bool = True  # all that training needs, where the job asks for it
     optimizer_starts_empty: bool = field(init=False)  # the optimizer has no state before its first update
@@ -126,6 +132,8 @@ class TrainState:
     def reset(self) -> None:
         """Drop everything that training has produced: the state counts as just built."""
         self.step, self.best, self.started, self.pending_step, self.partial, self.held = 0, None, False, None, None, None
+        self.unsent, self.unsent_next = {}, {}
+        self.pending_update = None
         self.scale, self.guard, self.save_unfinished = type(self.scale)(), LossGuard(), False
         self.reports.clear()
 
@@ -160,7 +168,7 @@ class TrainState:
         return self.scale.skipped_updates + self.guard.skipped_updates
 
     def commit(self, report: StepReport, guard: LossGuard) -> None:
-        self.step, self.pending_step, self.buffers_before, self.partial = report.step, report, (), None
+        self.step, self.pending_step, self.buffers_before, self.partial, self.pending_update = report.step, report, (), None, None
         self.scale, self.guard = report.scale, guard
         self.reports.append(report)
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from paceline.monitoring.words import plural
 from paceline.training.build import JoinedGeneration
 from paceline.training.optim.bad_loss import BadLossError, BadLossVerdict
 from paceline.training.reporting.agent_link import AgentLink
@@ -29,12 +30,13 @@ class StepActions:
 
 def due(spec: JobSpec, report: StepReport, total_steps: int) -> StepActions:
     """Return the actions that follow a step. Pure, and a function of agreed values only, so that all ranks take the same."""
-    last = report.step >= total_steps
-    every, eval_every = spec.checkpoint.every_steps, derived.training_of(spec).eval_every_steps
-    ends = last or report.pause
-    parts_go = report.leave and spec.parallelism.in_parts  # and the next generation may cut them otherwise
+    training, last = derived.training_of(spec), report.step >= total_steps
+    every, eval_every = spec.checkpoint.every_steps, training.eval_every_steps
+    planned_end = last or report.step in training.pauses
+    ends = planned_end or report.pause
+    parts_go = report.leave and spec.parallelism.spreads_state  # and the next generation may cut them otherwise
     return StepActions(
-        evaluate=eval_every is not None and (last or report.step % eval_every == 0),
+        evaluate=eval_every is not None and (planned_end or report.step % eval_every == 0),
         save=ends or parts_go or report.checkpoint or (every is not None and report.step % every == 0),
         must_save=ends,
         stop=ends,
@@ -97,17 +99,20 @@ def train(generation: JoinedGeneration) -> Literal["completed", "paused", "left"
         telemetry.log(f"paused after step {state.step}")
         return "paused"
     log_sample(generation)
-    telemetry.log(f"completed {state.total_steps} steps")
+    telemetry.log(f"completed {plural(state.total_steps, 'step')}")
     return "completed"
 
 
 def run_step(generation: JoinedGeneration, requests: StepRequests) -> StepReport:
     """Run one step. Raises BadLossError, on every rank, once everything needed of this generation is on disk."""
     try:
-        return generation.step_runner.run(requests)
+        report = generation.step_runner.run(requests)
     except BadLossError as error:
         end_on_bad_loss(generation, error.bad)
         raise
+    if report.applied:
+        generation.reducer.commit()
+    return report
 
 
 def end_on_bad_loss(generation: JoinedGeneration, bad: BadLossVerdict) -> None:
@@ -131,7 +136,7 @@ def report_bad_loss(generation: JoinedGeneration, step: int, bad: BadLossVerdict
 def may_leave(generation: JoinedGeneration, report: StepReport) -> bool:
     """Return whether the ranks may leave after this step. A sharded state goes on from its checkpoint: if that fails, training goes on
     and tries again."""
-    return report.leave and (not generation.spec.parallelism.in_parts or generation.saves.saved == report.step)
+    return report.leave and (not generation.spec.parallelism.spreads_state or generation.saves.saved == report.step)
 
 
 def leave_together(generation: JoinedGeneration) -> None:
@@ -182,6 +187,7 @@ def save(generation: JoinedGeneration, metrics: dict[str, float], *, required: b
     telemetry.link.checkpoint_done()
     telemetry.recorder.flush()  # a rank that goes on from the checkpoint does not report again what led to it
     generation.step_runner.prepared.sync_buffers()
+    state.unsent = generation.reducer.state()
     generation.saves.begin(metrics, required=required, since=since)
 
 

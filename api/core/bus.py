@@ -9,10 +9,13 @@ A nudge carries nothing and may be lost or doubled without harm; its receiver re
     logs:<job id>       log lines of this job were stored
     stacks:<job id>     a rank of this job has answered with its stacks
     scheduler           something that placement or the life cycle should look at
+    experiments         an experiment was asked for something, or a job has come to a rest
     node:<node id>      this node's desired assignments may have changed
     retention           a checkpoint was committed, unpinned or released
     storage             a user wants a job's data deleted
     rollups             a refresh of roll-ups has ended before all of them were made
+    readings            readings of some node were stored
+    reading-rollups     a refresh of their roll-ups has ended before all of them were made
     identity            a key, session or user was revoked or changed
 """
 
@@ -25,10 +28,13 @@ from contextlib import contextmanager
 
 EVENTS = "events"
 SCHEDULER = "scheduler"
+EXPERIMENTS = "experiments"
 IDENTITY = "identity"
 RETENTION = "retention"
 STORAGE = "storage"
 ROLLUPS = "rollups"
+READINGS = "readings"
+READING_ROLLUPS = "reading-rollups"
 #: For watchers: any topic may have been nudged.
 EVERYTHING = "*"
 

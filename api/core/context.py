@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.bus import Bus
 from paceline.api.core.disk import DiskWatch
 from paceline.api.core.folder_looks import FolderLooks
+from paceline.api.core.guest import GuestPass
 from paceline.api.core.key_uses import KeyUses
 from paceline.api.core.node_identities import NodeIdentities
 from paceline.api.core.planner import Planner
@@ -40,6 +41,7 @@ class Services:
     planner: Planner = field(default_factory=Planner)
     folders: FolderLooks = field(default_factory=FolderLooks)
     troubles: Troubles = field(default_factory=Troubles)
+    guest: GuestPass = field(default_factory=GuestPass)
     now: Callable[[], datetime] = utc_now
     node_identities: NodeIdentities = field(init=False)
 

@@ -29,12 +29,13 @@ JOIN_PREFIX = "pj_"
 
 @dataclass(frozen=True)
 class Caller:
-    """A verified identity. `credential` is the hash of the session or key it came with; `csrf_token` is for sessions only."""
+    """A verified identity. `credential` is the hash of the session or key it came with, of a guest that of the guests' session;
+    `csrf_token` is for browsers only."""
 
     user_id: str
     name: str
     role: Role
-    kind: Literal["session", "key"]
+    kind: Literal["session", "key", "guest"]
     credential: str
     csrf_token: str | None = None
 

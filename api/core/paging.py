@@ -11,7 +11,10 @@ from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 from fastapi import Query
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
+from paceline.api.core import lists
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Page
 
@@ -21,6 +24,7 @@ Key = str | int | float
 
 Cursor = Annotated[str | None, Query(description="opaque keyset cursor", max_length=1000)]
 Limit = Annotated[int, Query(ge=1, le=200)]
+Fields = Annotated[str | None, Query(description="of each item, these alone, comma-separated; default: all", max_length=1000)]
 
 
 def encode(key: Sequence[Key]) -> str:
@@ -69,3 +73,12 @@ def page_of(rows: Sequence[Row], limit: int, describe: Callable[[Row], Item], ke
     shown = rows[:limit]
     more = len(rows) > limit
     return Page(items=[describe(row) for row in shown], next_cursor=encode(key(shown[-1])) if more else None)
+
+
+def only(page: Page[Item], schema: type[BaseModel], fields: str | None) -> Page[Item] | JSONResponse:
+    """The page, each item with the asked `fields` alone. Raises a problem that names the first one that `schema`, that of the items, has
+    not."""
+    chosen = lists.members("fields", fields, schema.model_fields)
+    if chosen is None:
+        return page
+    return JSONResponse(page.model_dump(mode="json", include={"items": {"__all__": set(chosen)}, "next_cursor": True}))

@@ -25,6 +25,7 @@ from paceline.cluster.states import EndReason, JobState, RankState
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import slots as slot_rows
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Elasticity:
             steady = [each for each in sorted(known, key=_turn) if await turns.look(each.subject, partial(_is_steady, each))]
             if not steady:
                 return
-            nodes = node_views(await node_rows.present(session), await job_rows.holders(session))
+            nodes = node_views(await node_rows.present(session), await slot_rows.holders(session))
             gangs = await _gangs(session, turns, steady, nodes, now)
             recovering = [each.job for each in known if await turns.look(each.subject, partial(each.wants_slots, now))]
             lacks, marks = [each.job.pending for each in steady], [(job.id, job.version) for job in recovering]
@@ -141,6 +142,7 @@ async def _change(session: AsyncSession, job: JobRow, change: GangChange, now: d
     match change:
         case Stop():
             await gang_lifecycle.apply(session, job, change, None, now)
+            await gang_lifecycle.tell_nodes(session, job)
         case ResizeGang():
             if await _still_so(session, job, change.members):
                 await gang_lifecycle.change_members(session, job, change, None, now)

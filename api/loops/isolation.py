@@ -6,7 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -23,8 +24,20 @@ logger = logging.getLogger(__name__)
 DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError, DatabaseBusyError, OSError, TimeoutError)
 MOST_CHARACTERS = 500
 
+#: Subjects that share a turn: their transaction holds the writer's turn for a fraction of the time that a request may take.
+MOST_TOGETHER = 32
+
 T = TypeVar("T")
+Item = TypeVar("Item")
 Phase = Callable[[datetime], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Look(Generic[T]):
+    """Whether a subject wants a turn. `result` None: it wants none, or looking raised."""
+
+    is_wanted: bool
+    result: T | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,46 @@ class PhaseTurns:
             return None
         self.services.troubles.over(self.task, subject)
         return result
+
+    def peek(self, subject: Subject, work: Callable[[], T | None]) -> Look[T]:
+        """Look whether a subject wants a turn: `work` returns for what, or None. One that wants none is held up by nothing; an exception is
+        raised again in the turn, and told there."""
+        if not self.services.troubles.is_due(self.task, subject, self.now):
+            return Look(False)
+        try:
+            result = work()
+        except Exception:  # noqa: BLE001 - see above
+            return Look(True)
+        if result is None:
+            self.services.troubles.over(self.task, subject)
+        return Look(result is not None, result)
+
+    async def take_together(
+        self, items: Sequence[Item], subject_of: Callable[[Item], Subject], work: Callable[[Sequence[Item]], Awaitable[int]]
+    ) -> int:
+        """Take one turn for many, in groups, and return the sum of what `work` returned. Where it raises for a group, each of the group
+        has a turn of its own, so that only those at fault are held up; what has failed before goes alone at once."""
+        total, together = 0, list[Item]()
+        for item in items:
+            if self.services.troubles.has_failed(self.task, subject_of(item)):
+                total += await self.take(subject_of(item), partial(work, [item])) or 0
+            else:
+                together.append(item)
+        for first in range(0, len(together), MOST_TOGETHER):
+            total += await self._take_group(together[first : first + MOST_TOGETHER], subject_of, work)
+        return total
+
+    async def _take_group(
+        self, group: Sequence[Item], subject_of: Callable[[Item], Subject], work: Callable[[Sequence[Item]], Awaitable[int]]
+    ) -> int:
+        if len(group) > 1:
+            try:
+                return await work(group)
+            except DATABASE_AWAY:
+                raise
+            except Exception as error:  # noqa: BLE001 - it is raised again, and told, in the turn of the one at fault
+                logger.info("cannot %s for %d at once, each has a turn of its own: %s", self.task, len(group), _in_one_line(error))
+        return sum([await self.take(subject_of(item), partial(work, [item])) or 0 for item in group])
 
     async def _log_failure(self, subject: Subject, error: Exception) -> None:
         what = _in_one_line(error)

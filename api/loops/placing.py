@@ -13,11 +13,13 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.loops.isolation import PhaseTurns
 from paceline.api.services.lifecycle import gang_lifecycle, incidents, job_lifecycle
+from paceline.api.services.lifecycle.gang_lifecycle import Start
 from paceline.api.services.scheduling.assignments import restore_candidates
-from paceline.api.services.scheduling.job_snapshots import load_locked, load_recovering, still_free, subject_of
+from paceline.api.services.scheduling.job_snapshots import free_slots, load_all_locked, load_recovering, subject_of
 from paceline.api.services.specs.job_views import node_views, request_of
 from paceline.api.services.specs.stored_specs import why_unreadable
 from paceline.cluster.policy.placement import NodeView, Placement, PlacementReason, QueuedGang, Request, place
@@ -25,9 +27,12 @@ from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import slots as slot_rows
 
 #: Jobs of which one transaction notes why they wait.
 BATCH = 200
+#: Jobs that one step starts at most; it places the rest anew in the next, which comes at once.
+MOST_STARTS = 256
 _UNREADABLE = "unreadable_spec"
 _WAY_OUT = "cancel it and submit it anew, or go back to the version that stored it"
 
@@ -56,7 +61,7 @@ class Placing:
                 return
             nodes = await node_rows.present(session)
             marks = tuple((job.id, job.version) for job in recovering)
-            waiting = Waiting(queue, marks, tuple(node_views(nodes, await job_rows.holders(session))))
+            waiting = Waiting(queue, marks, tuple(node_views(nodes, await slot_rows.holders(session))))
             if waiting == self._nothing_fits:
                 return
             jobs = [*await job_rows.queued(session), *recovering]
@@ -72,9 +77,13 @@ class Placing:
         verdicts = [*unreadable, *place(requests, views)]
         by_id = {job.id: job for job in jobs}
         placed = [verdict for verdict in verdicts if isinstance(verdict, Placement)]
-        for verdict in placed:
-            job = by_id[verdict.job_id]
-            await turns.take(subject_of(job), partial(start_placed, self.services, job, verdict, nodes, now))
+        await turns.take_together(
+            placed[:MOST_STARTS],
+            lambda verdict: subject_of(by_id[verdict.job_id]),
+            lambda group: start_placed(self.services, [(by_id[each.job_id], each) for each in group], nodes, now),
+        )
+        if len(placed) > MOST_STARTS:
+            self.services.bus.nudge([bus.SCHEDULER])
         news = [
             (by_id[each.job_id], each.reason) for each in verdicts if isinstance(each, QueuedGang) and _is_news(by_id[each.job_id], each)
         ]
@@ -109,18 +118,23 @@ async def _set_pending_reasons(services: Services, news: Sequence[tuple[JobRow, 
             await job_lifecycle.set_pending(session, job, reasons[job.id], now)
 
 
-async def start_placed(services: Services, waiting: JobRow, verdict: Placement, nodes: Mapping[str, NodeRow], now: datetime) -> None:
-    """Start a placed job, unless something has changed meanwhile."""
+async def start_placed(services: Services, placed: Sequence[tuple[JobRow, Placement]], nodes: Mapping[str, NodeRow], now: datetime) -> int:
+    """Start placed jobs, but those of which something has changed meanwhile. Returns how many have started."""
+    verdicts, versions = {job.id: verdict for job, verdict in placed}, {job.id: job.version for job, _ in placed}
+    shares = [share for verdict in verdicts.values() for share in verdict.shares]
     async with services.write() as session:
-        known = await load_locked(session, waiting.id)
-        if known is None or known.job.version != waiting.version or known.decide(now) is not None:
-            return  # how its last ranks ended may have become known since, and that it would meet the same again
-        if await still_free(session, verdict.shares):
-            await _start(session, known.job, verdict, nodes, now)
+        with session.no_autoflush:  # what is written for all of them goes in a few statements
+            locked = await load_all_locked(session, verdicts.keys(), {share.node_id for share in shares})
+            free = await free_slots(session, shares)
+            # How the last ranks of a job ended may have become known since, and that it would meet the same again.
+            same = [known.job for known in locked if known.job.version == versions[known.job.id] and known.decide(now) is None]
+            starts = [await _start(session, job, verdicts[job.id]) for job in same if free.hold(verdicts[job.id].shares)]
+            await gang_lifecycle.start_generations(session, starts, nodes, now)
+            for start in starts:
+                await incidents.note_restart(session, start.job, start.source.step if start.source else 0, now)
+    return len(starts)
 
 
-async def _start(session: AsyncSession, job: JobRow, verdict: Placement, nodes: Mapping[str, NodeRow], now: datetime) -> None:
+async def _start(session: AsyncSession, job: JobRow, verdict: Placement) -> Start:
     candidates = await restore_candidates(session, job, job.generation + 1)
-    source = candidates[0] if candidates else None
-    await gang_lifecycle.start_generation(session, job, verdict, nodes, source, now)
-    await incidents.note_restart(session, job, source.step if source else 0, now)
+    return Start(job, verdict, candidates[0] if candidates else None)

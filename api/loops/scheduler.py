@@ -1,9 +1,9 @@
-"""Moves jobs along: decides for each its next state, places those that want slots, then lets gangs grow and shrink. One
-transaction per job and step; a job that raises is held up alone (`isolation.py`)."""
+"""Moves jobs along: decides for each its next state, places those that want slots, then lets gangs grow and shrink. Jobs share
+transactions unless the members of their generations change; a job that raises is held up alone (`isolation.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -11,25 +11,31 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.core import bus
 from paceline.api.core.context import Services
 from paceline.api.loops import hangs, incident_causes
 from paceline.api.loops.elasticity import Elasticity
-from paceline.api.loops.isolation import PhaseTurns, each_phase
+from paceline.api.loops.isolation import Look, PhaseTurns, each_phase
 from paceline.api.loops.placing import Placing
 from paceline.api.services.history import culprits
 from paceline.api.services.lifecycle import gang_lifecycle, incidents
 from paceline.api.services.scheduling.assignments import restore_candidates
-from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load, load_locked, still_free
+from paceline.api.services.scheduling.job_snapshots import JobSnapshot, load, load_all_locked, load_among, still_free
 from paceline.api.services.specs.job_views import suspicion_of
 from paceline.cluster.policy.decisions import Decision, Regroup, Restart, Stop, Transition
 from paceline.cluster.policy.placement import NodeShare
 from paceline.cluster.states import EndReason, JobState
 from paceline.db.repositories import nodes as node_rows
 
-#: One step follows a job through at most this many states; the rest waits for the next step.
-MAX_PASSES = 5
+#: One step follows a job through at most this many states, and moves at most so many jobs; the rest waits for the next step, which comes
+#: at once. A step must end within the time that a stopping coordinator gives it, and placing must have its turn in a flood of ends.
+MAX_PASSES, MOST_MOVES = 5, 256
 #: States of a job that shows no failure.
 UNFAILED = (JobState.RUNNING, JobState.RESIZING, JobState.QUEUED, JobState.COMPLETED, JobState.CANCELLED)
+
+
+#: Decisions that jobs may share a transaction for: they lock nothing but the jobs and the nodes of their open ranks.
+KEEPS_MEMBERS = (Transition, Stop, Restart)
 
 
 @dataclass
@@ -60,41 +66,91 @@ async def step_once(services: Services, now: datetime) -> None:
 
 
 async def advance_all(services: Services, now: datetime) -> None:
+    """Follow jobs from state to state: first all of them, then those that have moved."""
+    among, left = None, MOST_MOVES
     for _ in range(MAX_PASSES):
-        if not await advance(services, now):
+        moving = (await _moving(services, now, among))[:left]
+        if not await _advance(services, moving, now):
+            return
+        among, left = {each.known.job.id for each in moving}, left - len(moving)
+        if left == 0:
+            services.bus.nudge([bus.SCHEDULER])
             return
 
 
 async def advance(services: Services, now: datetime) -> int:
-    """Advance these jobs. Returns how many have moved."""
+    """Advance every job by one state. Returns how many have moved."""
+    return await _advance(services, await _moving(services, now), now)
+
+
+@dataclass(frozen=True)
+class MovingJob:
+    """A job that something is decided about. `decision` None: deciding raises, which is told in the job's turn."""
+
+    known: JobSnapshot
+    decision: Decision | None
+
+
+async def _moving(services: Services, now: datetime, among: Collection[str] | None = None) -> list[MovingJob]:
+    """The jobs, or those `among` these, that something is decided about, as they are now."""
     async with services.control.read() as session:
-        known = await load(session)
-    turns = PhaseTurns(services, "decide what comes next for it", now)
-    moved = [await turns.take(each.subject, partial(_advance, services, each, now)) for each in known]
-    services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
-    return sum(map(bool, moved))
+        known = await (load(session) if among is None else load_among(session, among))
+    turns = _turns(services, now)
+    if among is None:
+        services.troubles.forget_all_but(turns.task, {each.job.id for each in known})
+    looks: list[tuple[JobSnapshot, Look[Decision]]] = [(each, turns.peek(each.subject, partial(each.decide, now))) for each in known]
+    return [MovingJob(each, look.result) for each, look in looks if look.is_wanted]
 
 
-async def _advance(services: Services, known: JobSnapshot, now: datetime) -> bool:
-    return known.decide(now) is not None and await _decide(services, known.job.id, now)
+def _turns(services: Services, now: datetime) -> PhaseTurns:
+    return PhaseTurns(services, "decide what comes next for it", now)
 
 
-async def _decide(services: Services, job_id: str, now: datetime) -> bool:
+async def _advance(services: Services, moving: Sequence[MovingJob], now: datetime) -> int:
+    """Advance jobs by one state each: those that keep the members of their generation together, each of the others alone."""
+    turns = _turns(services, now)
+    together = [each.known for each in moving if isinstance(each.decision, KEEPS_MEMBERS)]
+    alone = [each.known for each in moving if not isinstance(each.decision, KEEPS_MEMBERS)]
+    moved = [await turns.take(each.subject, partial(_decide, services, [each], now)) or 0 for each in alone]
+    return sum(moved) + await turns.take_together(together, lambda known: known.subject, lambda group: _decide(services, group, now))
+
+
+async def _decide(services: Services, jobs: Sequence[JobSnapshot], now: datetime) -> int:
     """Decide again with everything locked: ranks that have ended since the first look must not be counted on, and one fault that ends
-    several is one incident."""
+    several is one incident. Returns how many jobs have moved.
+
+    Of several jobs, those that would now be regrouped are left to the next look: that takes locks of more nodes, which a report may hold
+    that waits for this transaction."""
     async with services.write() as session:
-        known = await load_locked(session, job_id)
-        decision = known.decide(now) if known else None
-        if known is None or decision is None:
-            return False
-        await _carry_out(session, known, decision, now)
-    return True
+        with session.no_autoflush:  # what is written for all of them goes in a few statements
+            locked = await load_all_locked(session, [each.job.id for each in jobs])
+            decided = [(known, decision) for known in locked if (decision := known.decide(now)) is not None]
+            if len(jobs) > 1:
+                decided = [(known, decision) for known, decision in decided if isinstance(decision, KEEPS_MEMBERS)]
+            decided = [(known, await _with_slots(session, known, decision)) for known, decision in decided]
+            node_names = await _names_in_failures(session, decided)
+            for known, decision in decided:
+                await _carry_out(session, known, decision, node_names, now)
+            await gang_lifecycle.tell_nodes(session, *(known.job for known, decision in decided if _tells_ranks(decision)))
+            await incidents.note_states(session, [known.job for known, _ in decided], now)
+    return len(decided)
 
 
-async def _carry_out(session: AsyncSession, known: JobSnapshot, decision: Decision, now: datetime) -> None:
+def _tells_ranks(decision: Decision) -> bool:
+    """Whether ranks are told something by a change of state. While a job runs they are told the same as while it started, and a regrouped
+    generation has told them already."""
+    return not isinstance(decision, Regroup) and decision.to is not JobState.RUNNING
+
+
+async def _names_in_failures(session: AsyncSession, decided: Sequence[tuple[JobSnapshot, Decision]]) -> Mapping[str, str]:
+    """The names of the nodes of all jobs whose failure is to be described."""
+    failed = [known for known, decision in decided if not _ends_well(known, decision)]
+    return await node_rows.named(session, {rank.node_id for known in failed for rank in known.ranks})
+
+
+async def _carry_out(session: AsyncSession, known: JobSnapshot, decision: Decision, node_names: Mapping[str, str], now: datetime) -> None:
     job, was_stopping = known.job, known.job.state is JobState.STOPPING
-    decision = await _with_slots(session, known, decision)
-    failure = None if _ends_well(known, decision) else await _failure_after(session, known, decision)
+    failure = None if _ends_well(known, decision) else _failure_after(known, decision, node_names)
     match decision:
         case Transition():
             await gang_lifecycle.apply(session, job, decision, failure, now)
@@ -106,7 +162,6 @@ async def _carry_out(session: AsyncSession, known: JobSnapshot, decision: Decisi
             candidates = [] if decision.members.whole else await restore_candidates(session, job, job.generation + 1)
             await gang_lifecycle.change_members(session, job, decision, failure, now, candidates[0] if candidates else None)
             await incidents.open_incident(session, job, known.members, decision, failure, now)
-    await incidents.note_state(session, job, now)
 
 
 def _ends_well(known: JobSnapshot, decision: Decision) -> bool:
@@ -123,9 +178,8 @@ async def _with_slots(session: AsyncSession, known: JobSnapshot, decision: Decis
     return decision if await still_free(session, shares) else decision.as_restart
 
 
-async def _failure_after(session: AsyncSession, known: JobSnapshot, decision: Decision) -> dict[str, Any] | None:
+def _failure_after(known: JobSnapshot, decision: Decision, node_names: Mapping[str, str]) -> dict[str, Any] | None:
     """The failure that the job's page shows from now on: kept until it runs again or ends well."""
-    node_names = await node_rows.named(session, {rank.node_id for rank in known.ranks})
     if decision.reason in (EndReason.START_TIMEOUT, EndReason.STOP_TIMEOUT):
         return known.job.failure or _timeout(known, decision, node_names)
     hanging = known.generation if known.generation is not None and known.generation.ended_at is None else None

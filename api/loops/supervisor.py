@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
-from paceline.api.loops import housekeeping, nodes, retention, rollups, scheduler, storage
+from paceline.api.loops import experiments, housekeeping, nodes, readings, retention, rollups, scheduler, storage
 from paceline.api.loops.lease_loop import LeaseLoop, run_until_stopped
 
 SCHEDULER_SECONDS = 1.0
@@ -23,10 +23,14 @@ def loops_of(services: Services) -> list[LeaseLoop]:
     keeper = storage.StorageKeeper(services)
     return [
         LeaseLoop("scheduler", services, scheduler.Scheduler(services).step_once, SCHEDULER_SECONDS, (bus.SCHEDULER,)),
+        LeaseLoop(
+            "experiments", services, experiments.ExperimentKeeper(services).step_once, experiments.INTERVAL_SECONDS, (bus.EXPERIMENTS,)
+        ),
         LeaseLoop("nodes", services, watch.step_once, nodes.INTERVAL_SECONDS),
         LeaseLoop("retention", services, retention.Retention(services).step_once, retention.INTERVAL_SECONDS, (bus.RETENTION,)),
         LeaseLoop("storage", services, keeper.step_once, storage.INTERVAL_SECONDS, (bus.STORAGE,)),
         LeaseLoop("rollups", services, rollups.RollupKeeper(services).step_once, rollups.INTERVAL_SECONDS, (bus.ROLLUPS,)),
+        LeaseLoop("readings", services, readings.ReadingsKeeper(services).step_once, readings.INTERVAL_SECONDS, (bus.READING_ROLLUPS,)),
         LeaseLoop("housekeeping", services, partial(housekeeping.step_once, services), housekeeping.INTERVAL_SECONDS),
     ]
 

@@ -7,8 +7,6 @@ same-origin. So only Host names that we know are answered.
 from __future__ import annotations
 
 import asyncio
-import functools
-import ipaddress
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +15,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ulid import ULID
 
+from paceline.api.core.loopback import host_name, is_loopback
 from paceline.api.errors import ProblemError
 from paceline.api.problems import render
 from paceline.api.settings import LOOPBACK_NAMES, Settings
@@ -27,8 +26,6 @@ LOGIN_PATH = "/api/v1/auth/login"
 REQUEST_ID = b"x-request-id"
 MAX_DIGITS = 19
 MAX_ADDRESS_BYTES = 8 << 10
-#: Of peers that are remembered for what they are: agents come every second.
-MOST_ADDRESSES = 4_096
 #: Probes come to an address, not to a name, and learn nothing.
 PROBES = frozenset({"/healthz", "/readyz"})
 
@@ -67,27 +64,6 @@ PAGES = "; ".join(
 #: Of everything else, which is data: whatever a job has written into a log or a file is no page of ours.
 DATA = "default-src 'none'; frame-ancestors 'none'; sandbox"
 ONE_YEAR = 365 * 24 * 3600
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header: `Name:port` -> `name`; IPv6 keeps its brackets."""
-    name = host.strip().lower()
-    return name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.partition(":")[0]
-
-
-def is_loopback(scope: Scope) -> bool:
-    client = scope.get("client")
-    return client is None or _is_loopback(client[0])  # None: a Unix socket
-
-
-@functools.lru_cache(maxsize=MOST_ADDRESSES)
-def _is_loopback(peer: str) -> bool:
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
 
 
 def refusal(scope: Scope, settings: Settings) -> ProblemError | None:

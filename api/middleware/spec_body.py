@@ -1,23 +1,28 @@
-"""Job specs as request bodies: JSON, or the same document as YAML."""
+"""Specs of jobs and experiments as request bodies: JSON, or the same document as YAML."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import yaml
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from paceline.api.errors import ProblemError
 from paceline.api.problems import invalid_body
+from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.text import load
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+
+#: The specs that bodies may be, each with the code of its refusal.
+_CODES: Mapping[type[BaseModel], str] = {JobSpec: "invalid_spec", ExperimentSpec: "invalid_experiment"}
 
 
 class SpecRoute(APIRoute):
@@ -25,15 +30,16 @@ class SpecRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        is_spec = self.body_field is not None and self.body_field.field_info.annotation is JobSpec
+        annotation = self.body_field.field_info.annotation if self.body_field is not None else None
+        model = next((model for model in _CODES if model is annotation), None)
 
         async def handler(request: Request) -> Response:
             try:
                 return await handle(await _as_json(request))
             except RequestValidationError as error:
-                if not is_spec or any(item["type"] == "json_invalid" or item["loc"][0] != "body" for item in error.errors()):
+                if model is None or any(item["type"] == "json_invalid" or item["loc"][0] != "body" for item in error.errors()):
                     raise
-                raise invalid_body(error.errors(), error.body, JobSpec, code="invalid_spec") from None
+                raise invalid_body(error.errors(), error.body, model, code=_CODES[model]) from None
 
         return handler
 

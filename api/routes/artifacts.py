@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Annotated
 
-from fastapi import APIRouter
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from paceline.api.core import paging
 from paceline.api.core.context import Services
-from paceline.api.core.paging import Cursor, Limit
+from paceline.api.core.paging import Cursor, Fields, Limit
 from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
 from paceline.api.errors import ProblemError
 from paceline.api.routes.heavy import DownloadResponse
 from paceline.api.schemas.artifacts import Artifact, ProfileOrder, ProfileRequest
 from paceline.api.schemas.common import Page
 from paceline.api.services.checkpoints import artifacts
-from paceline.api.services.history import event_files, steps
+from paceline.api.services.history import card_holdings, event_files, steps
+from paceline.api.services.history.event_files import CardHistory
 from paceline.api.services.jobs import jobs, ownership
 from paceline.api.services.jobs.idempotency import Once
 from paceline.api.services.scheduling import profiles
@@ -31,7 +33,12 @@ ZIP, GZIP = "application/zip", "application/gzip"
 
 
 @router.get("/jobs/{job_id}/tensorboard", response_class=StreamingResponse, responses={200: {"content": {ZIP: {}}}})
-async def job_event_files(job_id: str, session: ReadSession, services: ServicesDep) -> DownloadResponse:
+async def job_event_files(
+    job_id: str,
+    session: ReadSession,
+    services: ServicesDep,
+    first_step: Annotated[int, Query(ge=0, lt=1 << 53, description="leave out the steps before it")] = 0,
+) -> DownloadResponse:
     """Every scalar of the job as TensorBoard event files, zipped: each step once, as it stands."""
     job = await jobs.find(session, job_id)
     async with services.metrics.read() as points:
@@ -40,13 +47,17 @@ async def job_event_files(job_id: str, session: ReadSession, services: ServicesD
                 "nothing_recorded", f"job {job.name} is {job.state.value} and has reported no step yet; ask again when it has"
             )
         lines = await steps.lines_of(points, job_id, await job_rows.generations_of(session, job_id))
-    return DownloadResponse(_event_files(services, job, lines), media_type=ZIP, headers=attachment(f"{job.name}-tensorboard.zip"))
+    now = services.now()
+    cards = CardHistory(await card_holdings.of_job(session, job, now), now.timestamp(), services.settings.keep.readings)
+    return DownloadResponse(
+        _event_files(services, job, lines, cards, first_step), media_type=ZIP, headers=attachment(f"{job.name}-tensorboard.zip")
+    )
 
 
-async def _event_files(services: Services, job: JobRow, lines: list[Line]) -> AsyncIterator[bytes]:
+async def _event_files(services: Services, job: JobRow, lines: list[Line], cards: CardHistory, first_step: int) -> AsyncIterator[bytes]:
     """Write the zip in a session of its own: the route's session is over when the first byte is sent."""
     async with services.metrics.read() as points:
-        async for piece in event_files.stream(points, job, lines):
+        async for piece in event_files.stream(points, job, lines, cards, first_step):
             yield piece
 
 
@@ -68,13 +79,16 @@ async def job_profile(job_id: str, session: ReadSession) -> ProfileRequest | Non
     return await profiles.newest(session, await jobs.find(session, job_id))
 
 
-@router.get("/jobs/{job_id}/artifacts")
-async def job_artifacts(job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[Artifact]:
+@router.get("/jobs/{job_id}/artifacts", response_model=Page[Artifact])
+async def job_artifacts(
+    job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
+) -> Page[Artifact] | JSONResponse:
     """The job's artifacts, the newest first."""
     await jobs.find(session, job_id)
     key = paging.decode(cursor, str)
     rows = await artifact_rows.page_of_job(session, job_id, str(key[0]) if key else None, limit + 1)
-    return paging.page_of(rows, limit, artifacts.describe, lambda row: (row.id,))
+    page = paging.page_of(rows, limit, artifacts.describe, lambda row: (row.id,))
+    return paging.only(page, Artifact, fields)
 
 
 @router.get("/jobs/{job_id}/artifacts/{artifact_id}/content", response_class=StreamingResponse, responses={200: {"content": {GZIP: {}}}})

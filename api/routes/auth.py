@@ -22,7 +22,15 @@ router = APIRouter(prefix="/auth", tags=["auth"])
 
 
 def describe(caller: Caller, settings: Settings) -> Me:
-    return Me(user_id=caller.user_id, name=caller.name, role=caller.role, members_may=settings.members_may, csrf_token=caller.csrf_token)
+    return Me(
+        user_id=caller.user_id,
+        name=caller.name,
+        role=caller.role,
+        members_may=settings.members_may,
+        csrf_token=caller.csrf_token,
+        guest=caller.kind == "guest",
+        mock=settings.mock_db,
+    )
 
 
 @router.post("/login")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from fastapi.responses import JSONResponse
 
 from paceline.api.core import paging
-from paceline.api.core.paging import Cursor, Limit
-from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
-from paceline.api.schemas.checkpoints import Checkpoint, RestoreRequest
+from paceline.api.core.paging import Cursor, Fields, Limit
+from paceline.api.deps import IfMatch, Member, ReadSession, ServicesDep, WriteSession
+from paceline.api.schemas.checkpoints import Checkpoint, ListedCheckpoint, RestoreRequest
 from paceline.api.schemas.common import Page
 from paceline.api.schemas.jobs import Job
 from paceline.api.services.checkpoints import checkpoints
-from paceline.api.services.jobs import jobs, ownership, revisions
+from paceline.api.services.jobs import jobs, ownership, revisions, setting_back
 from paceline.api.services.jobs.idempotency import Once
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.db.repositories import checkpoints as checkpoint_rows
@@ -21,14 +22,35 @@ from paceline.db.repositories import checkpoints as checkpoint_rows
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 
 
-@router.get("/jobs/{job_id}")
-async def job_checkpoints(job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50) -> Page[Checkpoint]:
+@router.get("", response_model=Page[ListedCheckpoint])
+async def list_checkpoints(
+    session: ReadSession,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    state: Annotated[str | None, Query(description="states, comma-separated; default: what is on disk")] = None,
+    q: Annotated[str | None, Query(description="part of the job's name, or its id", max_length=200)] = None,
+    fields: Fields = None,
+) -> Page[ListedCheckpoint] | JSONResponse:
+    """The checkpoints of all jobs, the newest first."""
+    key = paging.decode(cursor, str, str)
+    after = (paging.moment(key[0]), str(key[1])) if key else None
+    rows = await checkpoint_rows.page(session, q, checkpoints.parse_states(state), after, limit + 1)
+    described = await checkpoints.describe_listed(session, rows[:limit])
+    page = paging.page_of(rows, limit, lambda row: described[row[0].id], lambda row: (row[0].created_at.isoformat(), row[0].id))
+    return paging.only(page, ListedCheckpoint, fields)
+
+
+@router.get("/jobs/{job_id}", response_model=Page[Checkpoint])
+async def job_checkpoints(
+    job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
+) -> Page[Checkpoint] | JSONResponse:
     """The job's checkpoints, the newest first; without deleted ones."""
     await jobs.find(session, job_id)
     key = paging.decode(cursor, int, str)
     rows = await checkpoint_rows.page_of_job(session, job_id, (int(key[0]), str(key[1])) if key else None, limit + 1)
     described = {each.id: each for each in await checkpoints.describe(session, rows)}
-    return paging.page_of(rows, limit, lambda row: described[row.id], lambda row: (row.step, row.id))
+    page = paging.page_of(rows, limit, lambda row: described[row.id], lambda row: (row.step, row.id))
+    return paging.only(page, Checkpoint, fields)
 
 
 @router.get("/{checkpoint_id}")
@@ -70,19 +92,33 @@ async def _require_owner(session: WriteSession, caller: Member, services: Servic
     ownership.require_owner_or_admin(caller, await jobs.find(session, row.job_id), services.settings, what)
 
 
-@router.post("/{checkpoint_id}/restore", status_code=201)
+@router.post("/{checkpoint_id}/restore", status_code=201, responses={200: {"model": Job, "description": "the job was set back in place"}})
 async def restore_checkpoint(
-    checkpoint_id: str, body: RestoreRequest, response: Response, caller: Member, services: ServicesDep, once: Once, session: WriteSession
+    checkpoint_id: str,
+    response: Response,
+    caller: Member,
+    services: ServicesDep,
+    once: Once,
+    session: WriteSession,
+    body: RestoreRequest | None = None,
+    if_match: IfMatch = None,
 ) -> Job:
-    """Submit a new job that continues from the checkpoint."""
+    """Submit a new job that continues from the checkpoint (201). With `in_place`, queue the checkpoint's own job again, which then
+    continues from it (200): by its owner or an admin. Needs no body: every field has a default."""
+    request = body or RestoreRequest()
 
-    async def create() -> Job:
-        row = await checkpoints.find(session, checkpoint_id, lock=True)
-        spec = await checkpoints.restored_spec(session, row, body)
-        job = await job_lifecycle.submit(session, spec, caller.actor, services.now(), restored_from=row)
+    async def restore() -> Job:
+        if request.in_place:
+            await _require_owner(session, caller, services, checkpoint_id, "set it back")
+            job = await setting_back.set_back(session, checkpoint_id, request, if_match, caller.actor, services.now())
+        else:
+            row = await checkpoints.find(session, checkpoint_id, lock=True)
+            spec = await checkpoints.restored_spec(session, row, request)
+            job = await job_lifecycle.submit(session, spec, caller.actor, services.now(), restored_from=row)
         return await jobs.describe(session, job, services.now())
 
-    job = await once.run(session, body, Job, create)
+    job = await once.run(session, request, Job, restore)
+    response.status_code = 200 if request.in_place else 201
     response.headers["ETag"] = revisions.etag(job)
     response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
     return job

@@ -17,20 +17,22 @@ from paceline.db.repositories import logs as job_rows
 
 router = APIRouter()
 After = Annotated[int, Query(ge=0, lt=1 << 63, description="events beyond this seq")]
+Tail = Annotated[bool, Query(description="the newest events instead of the oldest; the oldest of them first all the same")]
 
 
-async def _page(session: AsyncSession, after: int, limit: int, job_id: str | None) -> EventPage:
-    rows = await repository.after(session, after, limit=limit, job_id=job_id)
+async def _page(session: AsyncSession, after: int, limit: int, tail: bool, job_id: str | None) -> EventPage:
+    read = repository.newest if tail else repository.after
+    rows = await read(session, after, limit=limit, job_id=job_id)
     return EventPage(items=[events.describe(row) for row in rows], next_after=rows[-1].seq if rows else after)
 
 
 @router.get("/events", tags=["events"])
-async def list_events(session: ReadSession, after: After = 0, limit: Limit = 50) -> EventPage:
-    return await _page(session, after, limit, None)
+async def list_events(session: ReadSession, after: After = 0, limit: Limit = 50, tail: Tail = False) -> EventPage:
+    return await _page(session, after, limit, tail, None)
 
 
 @router.get("/training/jobs/{job_id}/events", tags=["jobs"])
-async def job_events(job_id: str, session: ReadSession, after: After = 0, limit: Limit = 50) -> EventPage:
+async def job_events(job_id: str, session: ReadSession, after: After = 0, limit: Limit = 50, tail: Tail = False) -> EventPage:
     if await job_rows.job_state(session, job_id) is None:
         raise not_found("job", job_id)
-    return await _page(session, after, limit, job_id)
+    return await _page(session, after, limit, tail, job_id)

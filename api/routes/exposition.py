@@ -15,10 +15,12 @@ from paceline.api.core.disk import Disk
 from paceline.api.core.troubles import Troubles
 from paceline.api.deps import ReadSession, ServicesDep, Viewer
 from paceline.api.services.ingest.writer import Counters
+from paceline.api.services.nodes import gauges
 from paceline.cluster.states import JobState, NodeState
 from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories import nodes as node_rows
 
 router = APIRouter(include_in_schema=False)
 
@@ -81,6 +83,7 @@ async def metrics(request: Request, session: ReadSession, services: ServicesDep,
     _gauge(registry, "paceline_jobs", "Jobs by state", JobState, await _counts(session, JobRow))
     _gauge(registry, "paceline_nodes", "Nodes by state", NodeState, await _counts(session, NodeRow))
     _job_gauges(registry, await job_rows.running(session))
+    gauges.describe(registry, await node_rows.present(session))
     _disk_gauges(registry, services.disk.state())
     _trouble_gauges(registry, services.troubles)
     counters: Counters = request.app.state.writer.counters

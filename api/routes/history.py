@@ -15,8 +15,9 @@ from paceline.api.schemas.comparison import ComparisonReport
 from paceline.api.schemas.goodput import Goodput
 from paceline.api.schemas.incidents import Incident
 from paceline.api.schemas.performance import Performance
+from paceline.api.schemas.readings import JobUsage
 from paceline.api.schemas.samples import SampleAudit
-from paceline.api.services.history import comparison, incident_views, performance
+from paceline.api.services.history import card_usage, comparison, incident_views, performance
 from paceline.api.services.history.history_process import HistoryQuestion
 from paceline.api.services.jobs import jobs
 
@@ -43,6 +44,14 @@ async def job_performance(job_id: str, session: ReadSession, services: ServicesD
     row = await jobs.find(session, job_id)
     async with services.metrics.read() as points:
         return await performance.of_job(session, points, row)
+
+
+@router.get("/jobs/{job_id}/usage")
+async def job_usage(job_id: str, session: ReadSession, services: ServicesDep) -> JobUsage:
+    """Slot-hours and energy of a job, and what each of its cards did: a card that it holds and does not use is `idle`."""
+    row = await jobs.find(session, job_id)
+    async with services.metrics.read() as points:
+        return await card_usage.of_job(session, points, row, services.now(), services.settings.keep.readings)
 
 
 @router.get("/jobs/{job_id}/samples")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
 from paceline.api.core import identity
-from paceline.api.core.paging import Cursor, Limit, decode, page_of
+from paceline.api.core.paging import Cursor, Fields, Limit, decode, only, page_of
 from paceline.api.deps import Admin, ReadSession, ServicesDep, Viewer, WriteSession
 from paceline.api.schemas.common import Page
 from paceline.api.schemas.identity import ApiKey, ApiKeyCreate, ApiKeyCreated, LoginLink, User, UserCreate, UserUpdate
@@ -16,11 +17,14 @@ from paceline.db.repositories import identity as repository
 router = APIRouter()
 
 
-@router.get("/users", tags=["users"])
-async def list_users(session: ReadSession, _: Admin, cursor: Cursor = None, limit: Limit = 50) -> Page[User]:
+@router.get("/users", tags=["users"], response_model=Page[User])
+async def list_users(
+    session: ReadSession, _: Admin, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
+) -> Page[User] | JSONResponse:
     after = decode(cursor, str)
     rows = await repository.users_page(session, str(after[0]) if after else None, limit + 1)
-    return page_of(rows, limit, accounts.describe_user, lambda row: (row.id,))
+    page = page_of(rows, limit, accounts.describe_user, lambda row: (row.id,))
+    return only(page, User, fields)
 
 
 @router.post("/users", tags=["users"], status_code=201)
@@ -41,13 +45,16 @@ async def create_login_link(user_id: str, request: Request, session: WriteSessio
     return LoginLink(url=identity.login_url(base, token), expires_at=expires)
 
 
-@router.get("/keys", tags=["keys"])
-async def list_keys(session: ReadSession, caller: Viewer, cursor: Cursor = None, limit: Limit = 50) -> Page[ApiKey]:
+@router.get("/keys", tags=["keys"], response_model=Page[ApiKey])
+async def list_keys(
+    session: ReadSession, caller: Viewer, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
+) -> Page[ApiKey] | JSONResponse:
     """The caller's own keys; an admin gets those of all users."""
     after = decode(cursor, str)
     whose = None if caller.may("admin") else caller.user_id
     rows = await repository.keys_page(session, whose, str(after[0]) if after else None, limit + 1)
-    return page_of(rows, limit, accounts.describe_key, lambda row: (row.id,))
+    page = page_of(rows, limit, accounts.describe_key, lambda row: (row.id,))
+    return only(page, ApiKey, fields)
 
 
 @router.post("/keys", tags=["keys"], status_code=201)

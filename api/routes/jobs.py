@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from paceline.api.core import paging
-from paceline.api.core.paging import Cursor, Limit
-from paceline.api.deps import Member, ReadSession, ServicesDep, WriteSession
+from paceline.api.core.paging import Cursor, Fields, Limit
+from paceline.api.deps import IfMatch, Member, ReadSession, ServicesDep, WriteSession
 from paceline.api.middleware.spec_body import SpecRoute
 from paceline.api.schemas.common import Page
 from paceline.api.schemas.jobs import Job, JobSummary, Resize
@@ -20,7 +21,6 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.training.spec.job import JobSpec, json_schema
 
 router = APIRouter(prefix="/training", tags=["jobs"], route_class=SpecRoute)
-IfMatch = Annotated[str | None, Header(alias="If-Match", description="the job's ETag or revision; 428 when absent, 412 when stale")]
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="the ETag you have: 304 when the job is still that")]
 Sort = Literal["created_at", "-created_at", "name", "-name", "priority", "-priority"]
 
@@ -47,7 +47,7 @@ async def submit_job(
     return job
 
 
-@router.get("/jobs")
+@router.get("/jobs", response_model=Page[JobSummary])
 async def list_jobs(
     request: Request,
     session: ReadSession,
@@ -58,7 +58,8 @@ async def list_jobs(
     project: str | None = None,
     q: Annotated[str | None, Query(description="part of a name, or an id", max_length=200)] = None,
     sort: Sort = "-created_at",
-) -> Page[JobSummary]:
+    fields: Fields = None,
+) -> Page[JobSummary] | JSONResponse:
     """List jobs. Labels are filtered with `label.KEY=VALUE`."""
     labels = jobs.parse_labels(request.query_params.multi_items())
     wanted = job_rows.JobFilter(jobs.parse_states(status), project, q, labels)
@@ -66,7 +67,8 @@ async def list_jobs(
     after = _after(cursor, column)
     rows = await job_rows.page(session, wanted, sort=column, descending=descending, after=after, limit=limit + 1)
     told = await notices.of_jobs(session, rows, services.now())
-    return paging.page_of(rows, limit, lambda job: jobs.summarize(job, told[job.id]), lambda job: _sort_key(job, column))
+    page = paging.page_of(rows, limit, lambda job: jobs.summarize(job, told[job.id]), lambda job: _sort_key(job, column))
+    return paging.only(page, JobSummary, fields)
 
 
 def _sort_key(job: JobRow, column: str) -> tuple[paging.Key, str]:
@@ -116,7 +118,7 @@ async def resize_job(
 ) -> Job:
     """Set how many ranks the job should have. It follows as soon as there are slots; `pending` says what is missing."""
     job = await jobs.find(session, job_id, lock=True)
-    await jobs.resize(session, job, body.nodes, if_match, caller.actor, services.now())
+    await jobs.resize(session, job, body, if_match, caller.actor, services.now())
     return await _answer(session, response, job, services.now())
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from paceline.api.core.lists import numbers, words
+from paceline.api.core.lists import members, numbers, words
 from paceline.api.deps import ReadSession, ServicesDep
-from paceline.api.errors import not_found
-from paceline.api.schemas.metrics import JobMetrics
-from paceline.api.services.history import curves
+from paceline.api.errors import ProblemError, not_found
+from paceline.api.routes.heavy import Reads
+from paceline.api.schemas.metrics import Heatmap, JobMetrics
+from paceline.api.services.history import card_curves, card_holdings, curves
+from paceline.api.services.history.card_curves import CardQuestion
+from paceline.api.services.history.card_heatmap import reading_of
+from paceline.api.services.history.heatmap import BUSY_SECONDS
+from paceline.api.services.history.history_process import HistoryQuestion
 from paceline.api.services.specs.stored_specs import stored_part
 from paceline.db.repositories import jobs as job_rows
+from paceline.db.repositories.rank_series import Statistic
+from paceline.monitoring.readings import CARD_METRICS
 
 router = APIRouter(tags=["metrics"])
 MAX_RANKS = 256
@@ -30,17 +38,65 @@ async def job_metrics(
     first_step: Step = None,
     last_step: Step = None,
     buckets: Annotated[int, Query(ge=1, le=2000)] = 2000,
+    cards: Annotated[
+        str | None, Query(description="power_watts,utilization_percent: readings of each rank's own card; default: none")
+    ] = None,
+    axis: Annotated[Literal["step", "time"], Query(description="of `cards`: the job's steps, or all the time that it held them")] = "step",
 ) -> JobMetrics:
     job = await job_rows.get(session, job_id)
     if job is None:
         raise not_found("job", job_id)
+    chosen = numbers("ranks", ranks, most=MAX_RANKS) or []
+    require_ranks(chosen, max(job.world_size, await job_rows.largest_world(session, job_id)))
+    card_names = members("cards", cards, CARD_METRICS) or []
     async with services.metrics.read() as points:
-        return await curves.job_metrics(
+        found = await curves.job_metrics(
             points,
             job_id,
             wanted=None if names is None and name is None else [*(words(names) or []), *(name or [])],
-            ranks=numbers("ranks", ranks, most=MAX_RANKS) or [],
+            ranks=chosen,
             steps=(first_step, last_step),
             limit=buckets,
             of_own_model=stored_part(job, "model") is not None,
         )
+        if not card_names:
+            return found
+        now = services.now()
+        asked = CardQuestion(card_names, chosen, (first_step, last_step), buckets, now.timestamp(), services.settings.keep.readings)
+        holdings = card_holdings.of_ranks(await card_holdings.of_job(session, job, now), chosen)
+        read = card_curves.by_step if axis == "step" else card_curves.by_time
+        return found.model_copy(update={"cards": await read(points, job_id, holdings, asked)})
+
+
+def require_ranks(chosen: Collection[int], world: int) -> None:
+    """Refuse ranks that the job has never had."""
+    unknown = sorted(rank for rank in chosen if rank >= world)
+    if unknown:
+        there = "rank 0 alone" if world == 1 else f"ranks 0 to {world - 1}"
+        raise ProblemError("invalid_parameter", f"ranks={','.join(map(str, unknown))}: the job has {there}")
+
+
+@router.get("/metrics/jobs/{job_id}/heatmap")
+async def job_heatmap(
+    job_id: str,
+    reads: Reads,
+    services: ServicesDep,
+    name: Annotated[
+        str,
+        Query(
+            description="one metric; busy_seconds: a step without its exposed communication, which tells the slow rank; "
+            "card/sm_clock_mhz, card/power_watts, ...: a reading of each rank's own card"
+        ),
+    ] = BUSY_SECONDS,
+    statistic: Annotated[Statistic, Query(description="of the points that share a cell; maximum shows single steps")] = Statistic.MEAN,
+    first_step: Step = None,
+    last_step: Step = None,
+    columns: Annotated[int, Query(ge=1, le=1_000, description="at most; fewer with many ranks")] = 400,
+) -> Heatmap:
+    """One metric of every rank over steps, as a grid: a slow rank is a row that stands out, a stall a column."""
+    details = (("statistic", statistic), ("first_step", first_step), ("last_step", last_step), ("columns", columns))
+    reading = reading_of(name)
+    if reading is None:
+        return await reads.get(HistoryQuestion("heatmap", (job_id,), (("name", name), *details)), Heatmap)
+    keep = services.settings.keep.readings
+    return await reads.get(HistoryQuestion("card_heatmap", (job_id,), (("reading", reading), ("keep", keep), *details)), Heatmap)

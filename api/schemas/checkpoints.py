@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from paceline.api.schemas.common import AnyFloat, Schema, Timestamp
-from paceline.cluster.states import CheckpointState
+from paceline.cluster.states import CheckpointState, JobState
 
 
 class CheckpointUser(Schema):
@@ -38,6 +38,18 @@ class Checkpoint(Schema):
     created_at: Timestamp
 
 
+class ListedCheckpoint(Checkpoint):
+    """A checkpoint in the list over all jobs, with what one needs to know of its job."""
+
+    job_name: str
+    job_state: JobState
+    created_by: str
+    created_by_id: str | None = Field(description="the user whose job it is; null: nobody's but the admins'")
+
+
 class RestoreRequest(Schema):
     name: str | None = Field(None, description="of the new job; default: the old name with -restored")
     steps: int | None = Field(None, ge=1, description="train to this many steps; default: as the spec says")
+    in_place: bool = Field(
+        False, description="set the checkpoint's own job back to it, where that is paused or has ended, in place of a new job"
+    )

@@ -23,6 +23,8 @@ class Me(Schema):
     role: Role
     members_may: Literal["own", "all"] = Field(description="whose jobs a member may cancel, and delete or unpin things of")
     csrf_token: str | None = Field(description="send as X-CSRF-Token with every unsafe request; null for API keys")
+    guest: bool = Field(False, description="an admin without signing in, as on loopback with MOCK_DB: there is nothing to sign out of")
+    mock: bool = Field(False, description="the coordinator runs with MOCK_DB: its database is gone at its end, its nodes are simulated")
 
 
 class User(Schema):

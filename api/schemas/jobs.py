@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from paceline.api.schemas.common import AnyFloat, Reason, Schema, Timestamp
 from paceline.api.schemas.plan_choice import PlanChoice
@@ -13,7 +13,8 @@ from paceline.api.schemas.storage import DataRemoval
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
 from paceline.monitoring.loss_watch import BadLossKind
 from paceline.training.schema.bad_loss import BadLossPolicy
-from paceline.training.schema.parts import Whole
+from paceline.training.schema.parts import Ranks, Whole, inconsistent
+from paceline.training.schema.resources import MOST_NODES
 from paceline.training.spec.job import JobSpec
 
 
@@ -109,7 +110,10 @@ class JobSummary(Schema):
     strategy: str
     model: str = Field(description="gpt, hf, mlp, resnet, entrypoint or script")
     can_pause: bool = Field(True, description="by what it runs, whatever its state: a script only with `script.saves_on_sigterm`")
-    can_resize: bool = Field(True, description="by what it runs, whatever its state: a script only with `min_nodes` or `max_nodes`")
+    can_resize: bool = Field(
+        True,
+        description="by what it runs, whatever its state: a script only with a least or most size: `min_nodes`, `max_nodes`, `min_slots` or `max_slots`",
+    )
     unreadable: str | None = Field(
         None, description="why this version cannot read the job's stored spec: it is left as it is, and can be cancelled; null: it can"
     )
@@ -128,6 +132,7 @@ class Rank(Schema):
     node_id: str
     node_name: str
     slot: int
+    card: int | None = Field(None, description="the driver's index of the GPU that it holds; null: a CPU slot, or it has not started yet")
     parked: bool = Field(False, description="holds a slot and waits for a place: a spare, or a rank that is to join")
     place: dict[str, int] = Field({}, description="in the mesh: by axis of more than one rank, its number along it, from 0")
     state: RankState
@@ -171,7 +176,21 @@ class Job(JobSummary):
 
 
 class Resize(Schema):
-    nodes: Whole = Field(ge=1, le=4096, description="how many nodes' worth of ranks (`resources.slots_per_node` each) the job should have")
+    """The size that the job should have: either `nodes` or `slots`, whose number is that of its ranks."""
+
+    nodes: Whole | None = Field(
+        None,
+        ge=1,
+        le=MOST_NODES,
+        description="so many times `resources.slots_per_node` ranks; not for a job that asks for `resources.slots`",
+    )
+    slots: Ranks | None = Field(None, description="for any job; a multiple of `resources.slots_per_node`, if it asks for nodes")
+
+    @model_validator(mode="after")
+    def check_one_size(self) -> Resize:
+        if (self.nodes is None) == (self.slots is None):
+            raise inconsistent("give nodes or slots, one of them")
+        return self
 
 
 class RankPlacement(Schema):
@@ -180,6 +199,23 @@ class RankPlacement(Schema):
     node_name: str
     slot: int
     place: dict[str, int] = Field({}, description="as of `Rank`")
+
+
+class PlannedAxis(Schema):
+    """The messages along one axis of the mesh."""
+
+    axis: str
+    ranks: int
+    carries: str = Field(description="what its ranks send each other, and when: `gradients, once a step`")
+    between_nodes: bool = Field(description="whether it crosses the network, because some of its groups are on several nodes")
+
+
+class NetworkPlan(Schema):
+    """The messages that cross the network between nodes, and those that do not."""
+
+    ranks_by_node: list[int] = Field(description="in rank order: where the job would run now or, if it would wait, with no other job here")
+    axes: list[PlannedAxis] = Field(description="axes with more than one rank, those whose ranks are closest first")
+    text: str = Field(description="the same in one sentence")
 
 
 class MemoryEstimate(Schema):
@@ -218,6 +254,7 @@ class Plan(Schema):
     stages: list[PlannedStage] = Field([], description="of a pipeline, first to last; none where only a rank can tell")
     memory_per_rank: MemoryEstimate | None
     placement: list[RankPlacement] | None
+    network: NetworkPlan | None = Field(None, description="null: one rank, or more than the nodes here hold")
     pending: Reason | None = Field(None, description="why it could not be placed now")
     warnings: list[str] = []
 

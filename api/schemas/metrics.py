@@ -5,6 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from paceline.api.schemas.common import AnyFloat, Schema, Timestamp
+from paceline.api.schemas.readings import CardCurve
+from paceline.db.repositories.rank_series import Statistic
 
 
 class Curve(Schema):
@@ -33,6 +35,25 @@ class JobMetrics(Schema):
     names: list[str] = Field(description="every metric this job has reported")
     curves: list[Curve] = Field(description="at most 2,000 buckets per name and rank, over all its generations together")
     as_of_seq: int = Field(description="the metrics stream continues from here")
+    cards: list[CardCurve] = Field([], description="readings of each rank's own card, as `cards` asks for")
+
+
+class Heatmap(Schema):
+    """One metric of every rank over steps, as a grid: a row for each rank, or for several neighbouring ones; a column for each
+    `bucket_steps` steps, the first of which begins at `first_step`."""
+
+    job_id: str
+    name: str
+    unit: str
+    statistic: Statistic = Field(description="of the points that share a cell")
+    ranks: int = Field(description="as many as the job's largest generation had")
+    ranks_per_row: int
+    rows: int
+    columns: int
+    first_step: int | None = Field(description="null: no step has been reported")
+    last_step: int | None
+    bucket_steps: int
+    cells: str = Field(description="rows x columns numbers, row by row: little-endian 32-bit floats in base64; NaN where there is no value")
 
 
 class StateCount(Schema):
@@ -51,4 +72,8 @@ class ClusterSummary(Schema):
     memory_used_bytes: int
     memory_total_bytes: int
     tokens_per_second: float
+    gpu_percent: float | None = Field(None, description="mean utilization of the cards that were read; null: none was")
+    gpu_memory_used_bytes: int = 0
+    gpu_memory_total_bytes: int = 0
+    gpu_power_watts: float | None = Field(None, description="of all cards that tell theirs; null: none does")
     updated_at: Timestamp

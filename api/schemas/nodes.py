@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from paceline.api.schemas.common import Schema, Timestamp
 from paceline.cluster.states import NodeState
+from paceline.training.schema.parts import at_most
+from paceline.training.schema.resources import MOST_LABELS, NodeKey, NodeValue, Toleration
 
 
 class SlotUse(Schema):
@@ -15,6 +17,11 @@ class SlotUse(Schema):
     job_id: str | None
     job_name: str | None
     rank: int | None
+
+
+class InterfaceReading(Schema):
+    sent_bytes_per_second: float
+    received_bytes_per_second: float
 
 
 class HostReading(Schema):
@@ -26,6 +33,9 @@ class HostReading(Schema):
     network_sent_bytes_per_second: float
     network_received_bytes_per_second: float
     load_1m: float
+    disk_read_bytes_per_second: float | None = None
+    disk_written_bytes_per_second: float | None = None
+    interfaces: dict[str, InterfaceReading] = {}
 
 
 class GpuReading(Schema):
@@ -44,7 +54,12 @@ class GpuReading(Schema):
     power_limit_watts: float | None = None
     sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
+    ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
+    pcie_sent_bytes_per_second: float | None = None
+    pcie_received_bytes_per_second: float | None = None
+    nvlink_sent_bytes_per_second: float | None = None
+    nvlink_received_bytes_per_second: float | None = None
     throttle_reasons: list[str] = []
     processes: dict[int, int] = {}
     error: str | None = None
@@ -72,12 +87,26 @@ class Node(Schema):
     platform: str
     versions: dict[str, str]
     labels: dict[str, str]
+    taints: dict[str, str] = Field({}, description="by key; they keep jobs off that do not tolerate them (`resources.tolerations`)")
     clock_skew_seconds: float | None
     heartbeat_age_seconds: float | None
     backlog_records: int
     drain_blocked_by: list[str] = Field([], description="ids of the jobs that a draining node waits for")
     joined_at: Timestamp
     revision: int
+
+
+class NodeTaints(Schema):
+    """The taints that a node is to have, in the place of those that it has."""
+
+    taints: Annotated[dict[NodeKey, NodeValue], at_most(MOST_LABELS)] = Field(description="by key; the value may be empty")
+
+
+class NodeTaintChange(Schema):
+    """A change of a node's taints that leaves the others as they are, whoever changes them at the same time."""
+
+    set: Annotated[dict[NodeKey, NodeValue], at_most(MOST_LABELS)] = Field({}, description="by key; one that is there gets this value")
+    remove: list[Toleration] = Field([], max_length=MOST_LABELS, description="by key, with any value, or as key=value")
 
 
 class NodeRequest(Schema):

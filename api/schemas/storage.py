@@ -22,7 +22,7 @@ class DataRemoval(Schema):
 
 
 class StoredKind(Schema):
-    kind: Literal["points", "curves", "lines", "traces"]
+    kind: Literal["points", "curves", "lines", "readings", "traces"]
     rows: int
     bytes: int = Field(description="in the database, indexes included: an estimate")
 
@@ -44,7 +44,7 @@ class DiskState(Schema):
 
 class Storage(Schema):
     kinds: list[StoredKind]
-    stored_bytes: int = Field(description="points, curves and log lines: what the limit counts")
+    stored_bytes: int = Field(description="points, curves, log lines and readings: what the limit counts")
     limit_bytes: int | None = Field(description="null: no limit")
     database_bytes: int = Field(description="what the metrics database takes on disk")
     free_in_database_bytes: int = Field(description="of that, free for new rows; 0 on PostgreSQL, which does not tell")

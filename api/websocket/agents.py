@@ -12,6 +12,7 @@ A node's row names the channel that speaks for it. A second connection, to this 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from time import monotonic
@@ -19,17 +20,15 @@ from time import monotonic
 import msgspec
 from fastapi import APIRouter, WebSocket
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from paceline.api.core import bus, identity
 from paceline.api.core.context import Services
 from paceline.api.deps import bearer, services_of
 from paceline.api.services.nodes import presence
-from paceline.api.services.nodes.node_writer import NodeWriter
 from paceline.api.services.nodes.presence import Heartbeats
-from paceline.api.services.scheduling import observations
 from paceline.api.services.scheduling.assignment_watch import AssignmentWatch
+from paceline.api.services.scheduling.node_writer import NodeWriter
 from paceline.cluster.protocol import (
     CHANNEL_PATH,
     MOST_SLOTS,
@@ -50,7 +49,6 @@ from paceline.cluster.states import NodeState
 from paceline.db.base import new_id
 from paceline.db.errors import DatabaseError
 from paceline.db.models.nodes import NodeRow
-from paceline.db.repositories import nodes as node_rows
 
 logger = logging.getLogger(__name__)
 router = APIRouter()
@@ -237,7 +235,8 @@ class AgentChannel:
 
     async def close(self, code: int, reason: str) -> None:
         if self._websocket.application_state is not WebSocketState.DISCONNECTED:
-            await self._websocket.close(code, reason)
+            with contextlib.suppress(WebSocketDisconnect):  # the agent has gone first
+                await self._websocket.close(code, reason)
 
     async def _news(self) -> Desired | ConnectionRefused | None:
         """The news for the agent: its assignments, unless it has answered them; why the connection ends."""
@@ -248,18 +247,10 @@ class AgentChannel:
 
     async def _note_observed(self, observed: Observed, text: str) -> None:
         self._applied = ""
-        if await self._writer.write(self.node_id, lambda session: self._apply_observed(session, observed)):
+        if await self._writer.report(self.node_id, self._id, observed, self._services.now()):
             self._observed_revision = observed.revision
             self._applied = text
             self._apply_again_at = monotonic() + APPLY_AGAIN_SECONDS * random.uniform(0.5, 1.5)
-
-    async def _apply_observed(self, session: AsyncSession, observed: Observed) -> bool:
-        """Apply an observation. Returns False when a later channel speaks for the node; none says hello before this transaction ends."""
-        node = await node_rows.get(session, self.node_id)
-        if node is None or node.channel_id != self._id:
-            return False
-        await observations.apply(session, node, observed, self._services.now())
-        return True
 
     async def _send(self, message: ToAgent) -> None:
         await self._websocket.send_text(encode_to_agent(message))

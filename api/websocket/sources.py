@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -15,13 +16,17 @@ from paceline.api.services.history import log_pages
 from paceline.api.services.lifecycle import events
 from paceline.db.models.events import EventRow
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow
+from paceline.db.models.readings import NodeReadingRow
 from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import logs as log_rows
 from paceline.db.repositories import metrics as metric_rows
+from paceline.db.repositories import readings as reading_rows
+from paceline.db.repositories.readings import StoredReadings
 from paceline.db.repositories.streams import Appended
 from paceline.db.session import Database
+from paceline.monitoring.packed import columns_of
 
-Topic = Literal["metrics", "logs", "events"]
+Topic = Literal["metrics", "logs", "events", "readings"]
 
 
 class Frame(NamedTuple):
@@ -52,7 +57,8 @@ class StreamSource(Protocol):
     def nudged_by(self) -> str: ...
 
     @property
-    def job_id(self) -> str | None: ...
+    def owner(self) -> str | None:
+        """The job or node whose rows alone are read; None: those of all."""
 
     @property
     def table(self) -> Appended: ...
@@ -69,6 +75,10 @@ class MetricsSource:
     job_id: str
     topic: Topic = "metrics"
     table: Appended = MetricRecordRow
+
+    @property
+    def owner(self) -> str:
+        return self.job_id
 
     @property
     def nudged_by(self) -> str:
@@ -104,6 +114,10 @@ class LogsSource:
     table: Appended = LogLineRow
 
     @property
+    def owner(self) -> str:
+        return self.job_id
+
+    @property
     def nudged_by(self) -> str:
         return bus.logs(self.job_id)
 
@@ -127,6 +141,10 @@ class EventsSource:
     nudged_by: str = bus.EVENTS
     table: Appended = EventRow
 
+    @property
+    def owner(self) -> str | None:
+        return self.job_id
+
     def database(self, services: Services) -> Database:
         return services.control
 
@@ -136,3 +154,32 @@ class EventsSource:
     async def after(self, session: AsyncSession, seq: int, limit: int) -> Sequence[Frame]:
         rows = await event_rows.after(session, seq, limit=limit, job_id=self.job_id)
         return [Frame(row.seq, "event", events.describe(row).model_dump(mode="json")) for row in rows]
+
+
+@dataclass(frozen=True)
+class ReadingsSource:
+    """The source of the readings of every node, or of those of one."""
+
+    node_id: str | None = None
+    topic: Topic = "readings"
+    nudged_by: str = bus.READINGS
+    table: Appended = NodeReadingRow
+
+    @property
+    def owner(self) -> str | None:
+        return self.node_id
+
+    def database(self, services: Services) -> Database:
+        return services.metrics
+
+    async def newest(self, session: AsyncSession) -> int:
+        return await reading_rows.newest_seq(session)
+
+    async def after(self, session: AsyncSession, seq: int, limit: int) -> Sequence[Frame]:
+        rows = await reading_rows.after(session, seq, limit, self.node_id)
+        return await asyncio.to_thread(lambda: [_reading_frame(row) for row in rows])
+
+
+def _reading_frame(row: StoredReadings) -> Frame:
+    times, columns = columns_of(row.data)
+    return Frame(row.seq, "record", {"node_id": row.node_id, "times": times, "columns": columns})

@@ -1,4 +1,4 @@
-"""The browsers' live streams: one implementation for metrics, logs and events.
+"""The browsers' live streams: one implementation for metrics, logs, events and readings of nodes.
 
 A client gets `hello` at once, then everything beyond its cursor, then what comes, in batches of at most twenty a second. It
 resumes with ?after=seq and misses nothing. Too far behind, it gets one `gap` to fetch over REST instead. New rows are read and
@@ -11,6 +11,7 @@ A frame is {seq, topic, type, data}; `seq` is the stream's own position, to resu
     metrics  record    {rank, generation, step, time, values {name: value}}
     logs     line      a LogEntry
     events   event     an Event
+    readings record    {node_id, times, columns {subject: {metric: [a value or null for each time]}}}; subjects are host, gpu:0, net:eth0
     *        hello     {as_of_seq}
     *        gap       {from, to}: frames were dropped, fetch them over REST
     *        reset     {}: the cursor is too old or unknown, start over from a snapshot
@@ -18,7 +19,7 @@ A frame is {seq, topic, type, data}; `seq` is the stream's own position, to resu
 
 A channel is closed with:
 
-    4401 no valid identity (any more)    4403 another site's page    4404 no such job    4408 too slow
+    4401 no valid identity (any more)    4403 another site's page    4404 no such job or node    4408 too slow
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import Caller
 from paceline.api.core.origin import same_origin
 from paceline.api.deps import find_caller, services_of
-from paceline.api.websocket.sources import Encoded, EventsSource, Frame, LogsSource, MetricsSource, StreamSource, encoded
+from paceline.api.websocket.sources import Encoded, EventsSource, Frame, LogsSource, MetricsSource, ReadingsSource, StreamSource, encoded
 from paceline.api.websocket.tails import BATCH_ROWS, MOST_ROWS_BEHIND, SECONDS_BETWEEN_BATCHES, TableTail, Tails
 from paceline.db.repositories import logs as job_rows
+from paceline.db.repositories import nodes as node_rows
 from paceline.db.repositories.streams import has_more_than
 
 router = APIRouter()
@@ -46,7 +48,7 @@ PING_SECONDS = 15.0
 #: How soon another replica's changes are found where no nudge tells of them.
 OTHER_REPLICAS_SECONDS = 0.8
 SEND_SECONDS = 10.0
-NO_IDENTITY, OTHER_SITE, NO_JOB, TOO_SLOW = 4401, 4403, 4404, 4408
+NO_IDENTITY, OTHER_SITE, NOT_FOUND, TOO_SLOW = 4401, 4403, 4404, 4408
 
 
 @router.websocket("/metrics/stream/{job_id}")
@@ -65,10 +67,15 @@ async def stream_events(websocket: WebSocket) -> None:
     await serve(websocket, EventsSource(job_id), job_id)
 
 
+@router.websocket("/cluster/stream")
+async def stream_readings(websocket: WebSocket) -> None:
+    await serve(websocket, ReadingsSource(websocket.query_params.get("node_id")), None)
+
+
 async def serve(websocket: WebSocket, source: StreamSource, job_id: str | None) -> None:
     """Check the caller before accepting; then stream until either side ends."""
     services = services_of(websocket)
-    code, caller = await _admit(websocket, services, job_id)
+    code, caller = await _admit(websocket, services, job_id, source.node_id if isinstance(source, ReadingsSource) else None)
     await websocket.accept()  # also for a refusal: browsers see a close code only on an accepted socket
     if caller is None:
         await websocket.close(code)
@@ -84,16 +91,17 @@ async def serve(websocket: WebSocket, source: StreamSource, job_id: str | None) 
         await websocket.close(code)
 
 
-async def _admit(websocket: WebSocket, services: Services, job_id: str | None) -> tuple[int, Caller | None]:
+async def _admit(websocket: WebSocket, services: Services, job_id: str | None, node_id: str | None) -> tuple[int, Caller | None]:
     if not same_origin(websocket):
         return OTHER_SITE, None
     caller = await find_caller(websocket)
     if caller is None:
         return NO_IDENTITY, None
-    if job_id is not None:
-        async with services.control.read() as session:
-            if await job_rows.job_state(session, job_id) is None:
-                return NO_JOB, None
+    async with services.control.read() as session:
+        if job_id is not None and await job_rows.job_state(session, job_id) is None:
+            return NOT_FOUND, None
+        if node_id is not None and await node_rows.get(session, node_id) is None:
+            return NOT_FOUND, None
     return 1000, caller
 
 
@@ -197,7 +205,7 @@ class Follower:
         async with self.source.database(self.services).read() as session:
             frames = list(await self.source.after(session, self.position, BATCH_ROWS))
             if len(frames) == BATCH_ROWS and await has_more_than(
-                session, self.source.table, MOST_ROWS_BEHIND, after=self.position, job_id=self.source.job_id
+                session, self.source.table, MOST_ROWS_BEHIND, after=self.position, owner=self.source.owner
             ):
                 newest = await self.source.newest(session)
                 frames = [Frame(newest, "gap", {"from": self.position + 1, "to": newest})]

@@ -58,7 +58,7 @@ class TableTail:
         async with self.source.database(self.services).read() as session:
             rows = await self.source.after(session, newest, BATCH_ROWS)
             behind = len(rows) == BATCH_ROWS and await has_more_than(
-                session, self.source.table, MOST_ROWS_BEHIND, after=newest, job_id=self.source.job_id
+                session, self.source.table, MOST_ROWS_BEHIND, after=newest, owner=self.source.owner
             )
             if behind:  # no client can take that much: each finds the gap by its own reading
                 self.start, self.frames = await self.source.newest(session), []

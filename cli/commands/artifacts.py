@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +17,16 @@ from paceline.cli import formats
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Artifact, ProfileRequest
 from paceline.cli.commands.jobs import JobRef
-from paceline.cli.errors import NoTraceError, OutputError, UsageProblem, WaitTimedOutError
+from paceline.cli.errors import ApiProblemError, NoTraceError, OutputError, UsageProblem, WaitTimedOutError
+from paceline.cli.event_folder import EventFolder
+from paceline.cli.exits import ExitCode
+from paceline.cli.job_facts import has_ended
 from paceline.cli.output import note, table
 from paceline.cli.session import Session, with_session
+from paceline.monitoring.words import plural
 
 if TYPE_CHECKING:
-    from paceline.cli.client import Client  # httpx costs 100 ms: --help does without
+    from paceline.cli.client import RestClient  # httpx costs 100 ms: --help does without
 
 Into = Annotated[Path, typer.Option("--into", "-d", metavar="DIR", help="folder to write to; made if it is not there")]
 ANSWER_POLL_S = 0.5
@@ -30,15 +34,52 @@ VIEWER = "open them in https://ui.perfetto.dev or chrome://tracing"
 
 
 @with_session
-def tensorboard(session: Session, job: JobRef, into: Into = Path("runs")) -> None:
-    """Download a job's curves as TensorBoard event files, each step once; again later, to bring them up to date."""
+def tensorboard(
+    session: Session,
+    job: JobRef,
+    into: Into = Path("runs"),
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="until the job has ended: the files grow; Ctrl-C ends it")] = False,
+    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="how often they do, with --follow")] = 5.0,
+) -> None:
+    """Download a job's curves as TensorBoard event files, each step once; again later, or with --follow, to bring them up to date."""
     with session.client() as client, _writable(into), tempfile.TemporaryDirectory() as scratch:
-        archive = Path(scratch, "event-files.zip")
-        client.download(f"/training/jobs/{client.job_id(job)}/tensorboard", archive)
-        files = _extract(archive, into)
-    document = {"folder": str(into), "files": [str(file) for file in files]}
-    session.emit(document, lambda: "\n".join(str(file) for file in files))
+        grown = EventFolder(into)
+        job_id, archive = client.job_id(job), Path(scratch, "event-files.zip")
+        if follow:
+            if session.for_people:
+                note(f"run beside this: tensorboard --logdir {into}")
+            try:
+                _follow(client, job_id, archive, grown, every)
+            except KeyboardInterrupt:
+                note("", f"detached; the job goes on. next: paceline tensorboard {job} --into {into} --follow")
+                raise typer.Exit(ExitCode.INTERRUPTED) from None
+        else:
+            client.download(f"/training/jobs/{job_id}/tensorboard", archive)
+            grown.write(archive)
+    files = [str(file) for file in grown.last_steps]
+    session.emit({"folder": str(into), "files": files}, lambda: "\n".join(files))
     session.next_steps(f"tensorboard --logdir {into}")
+
+
+def _follow(client: RestClient, job_id: str, archive: Path, grown: EventFolder, seconds: float) -> None:
+    """Bring the files up to date again and again until the job has ended. They are made anew where the job has changed its ranks, since it
+    may have gone back to an older step."""
+    from paceline.cli.client import patient
+
+    path, generation = f"/training/jobs/{job_id}/tensorboard", None
+    while True:
+        job = patient(lambda: client.job(job_id))  # before the points: whatever it had reported when it ended is in them
+        first = grown.next_step if job.generation == generation else 0
+        try:
+            patient(functools.partial(client.download, f"{path}?first_step={first}", archive))
+            (grown.append if first else grown.write)(archive)
+            generation = job.generation
+        except ApiProblemError as error:
+            if error.code != "nothing_recorded" or has_ended(job):
+                raise
+        if has_ended(job):
+            return
+        threading.Event().wait(seconds)
 
 
 @with_session
@@ -56,7 +97,7 @@ def profile(
         job_id = client.job_id(job)
         document = client.create(f"/training/jobs/{job_id}/profile", order)
         if wait == 0:
-            session.emit(document, lambda: f"asked rank {ranks} for a trace of {steps} steps")
+            session.emit(document, lambda: f"asked rank {ranks} for a trace of {plural(steps, 'step')}")
             session.next_steps(f"paceline artifacts {job}")
             return
         found = _wait_for_traces(client, job_id, parsed(document, ProfileRequest), wait)
@@ -92,7 +133,7 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _wait_for_traces(client: Client, job_id: str, request: ProfileRequest, seconds: float) -> list[Artifact]:
+def _wait_for_traces(client: RestClient, job_id: str, request: ProfileRequest, seconds: float) -> list[Artifact]:
     """Wait until every rank has answered and its file has arrived."""
     deadline = time.monotonic() + seconds
     while True:
@@ -107,11 +148,11 @@ def _wait_for_traces(client: Client, job_id: str, request: ProfileRequest, secon
         threading.Event().wait(ANSWER_POLL_S)
 
 
-def _artifacts(client: Client, job_id: str) -> list[Artifact]:
+def _artifacts(client: RestClient, job_id: str) -> list[Artifact]:
     return [parsed(document, Artifact) for document in client.pages(f"/training/jobs/{job_id}/artifacts")]
 
 
-def _save(session: Session, client: Client, job_id: str, found: list[Artifact], into: Path) -> None:
+def _save(session: Session, client: RestClient, job_id: str, found: list[Artifact], into: Path) -> None:
     """Download the artifacts that are ready, and print their paths."""
     ready = [each for each in found if each.state == "ready"]
     with _writable(into):
@@ -141,11 +182,6 @@ def _table(found: list[Artifact]) -> str:
 
 def _file_name(each: Artifact) -> str:
     return f"g{each.generation}-rank{each.rank}-steps{each.first_step}-{each.last_step}.json.gz"
-
-
-def _extract(archive: Path, into: Path) -> list[Path]:
-    with zipfile.ZipFile(archive) as files:
-        return [Path(files.extract(name, into)) for name in files.namelist()]
 
 
 @contextmanager

@@ -47,15 +47,19 @@ def restore(
 
 @app.command("check")
 @command
-def check(data: Data = DATA, json: Json = False) -> None:
+def check(
+    folder: Annotated[Path | None, typer.Option("--backup", metavar="DIR", help="check this backup, and its hashes, instead")] = None,
+    data: Data = DATA,
+    json: Json = False,
+) -> None:
     """Read every page of both databases, and their references; exit 1 where something is wrong."""
-    document = _ask(data, "db-check")
+    document = _ask(data, "db-check", *(["--backup", str(folder.absolute())] if folder else []))
     rows = [
         [each["file"], quantity(each["bytes"], "B"), each["revision"], "; ".join(each["problems"]) or "well"] for each in document["files"]
     ]
     emit(document, Format.JSON if json else Format.TABLE, lambda: table(["FILE", "SIZE", "REVISION", "STATE"], rows))
     if not document["well"]:
-        note("stop the coordinator, and restore the newest backup: paceline db restore DIR --force")
+        note("use another backup" if folder else "stop the coordinator, and restore the newest backup: paceline db restore DIR --force")
         raise typer.Exit(ExitCode.ERROR)
 
 

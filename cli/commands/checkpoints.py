@@ -7,18 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
+from typer.core import TyperGroup
 
 from paceline.cli import formats
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Checkpoint, Job
-from paceline.cli.commands.jobs import JobRef
-from paceline.cli.errors import CliError, TakenError, UsageProblem
+from paceline.cli.api_types import Checkpoint, Job, ListedCheckpoint
+from paceline.cli.completion import OptionalJob
+from paceline.cli.errors import ApiProblemError, CliError, TakenError, UsageProblem
 from paceline.cli.exits import ExitCode
 from paceline.cli.output import fields, table
 from paceline.cli.session import Session, with_session
 
+CheckpointRef = Annotated[
+    str, typer.Argument(metavar="CHECKPOINT", help="id, as 'paceline checkpoints JOB' lists them", show_default=False)
+]
 #: What the manifest of a backup is called.
 BACKUP = "backup.json"
 GIGABYTE = 1_000_000_000
@@ -26,27 +31,90 @@ GIGABYTE = 1_000_000_000
 KINDS: dict[int, type[CliError]] = {ExitCode.CONFLICT: TakenError, ExitCode.USAGE: UsageProblem}
 
 
+class ListsByDefault(TyperGroup):
+    """`checkpoints JOB` and `checkpoints` are `checkpoints list ...`: the first word that is no command begins the list's own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=ListsByDefault, help="Checkpoints: list those of a JOB, or of all jobs (the default); delete, pin, unpin.")
+
+
+@app.command("list")
 @with_session
-def checkpoints(session: Session, job: JobRef) -> None:
-    """List a job's checkpoints, the newest first."""
+def list_checkpoints(
+    session: Session,
+    job: OptionalJob = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="without a JOB: at most this many")] = 50,
+) -> None:
+    """List a job's checkpoints, or those of all jobs; the newest first."""
     with session.client() as client:
-        documents = client.pages(f"/checkpoints/jobs/{client.job_id(job)}")
-    session.emit(documents, lambda: _table([parsed(document, Checkpoint) for document in documents]))
+        if job is None:
+            documents = client.pages("/checkpoints", limit)
+            session.emit(documents, lambda: _table_of_all([parsed(document, ListedCheckpoint) for document in documents]))
+        else:
+            documents = client.pages(f"/checkpoints/jobs/{client.job_id(job)}")
+            session.emit(documents, lambda: _table([parsed(document, Checkpoint) for document in documents]))
     if documents:
         session.next_steps(f"paceline restore {documents[0]['id']}")
+
+
+@app.command()
+@with_session
+def pin(session: Session, checkpoint: CheckpointRef) -> None:
+    """Keep a checkpoint, whatever the retention says."""
+    _put(session, checkpoint, "pin")
+
+
+@app.command()
+@with_session
+def unpin(session: Session, checkpoint: CheckpointRef) -> None:
+    """Leave a checkpoint to the retention again."""
+    _put(session, checkpoint, "unpin")
+
+
+@app.command()
+@with_session
+def delete(
+    session: Session,
+    checkpoint: CheckpointRef,
+    confirm: Annotated[bool, typer.Option("--yes", "-y", help="although a job depends on it, or it is pinned")] = False,
+) -> None:
+    """Delete a checkpoint; its node removes the files. One that a job depends on, or that is pinned, needs --yes."""
+    with session.client() as client:
+        try:
+            document = client.delete(f"/checkpoints/{quote(checkpoint, safe='')}", confirm=confirm)
+        except ApiProblemError as error:
+            if error.code == "checkpoint_in_use":
+                error.hint = f"paceline checkpoints delete {checkpoint} --yes"
+            raise
+    session.emit(document, lambda: f"the checkpoint of step {document['step']} is {document['state']}")
+
+
+def _put(session: Session, checkpoint: str, verb: str) -> None:
+    with session.client() as client:
+        document = client.put(f"/checkpoints/{quote(checkpoint, safe='')}/{verb}")
+    session.emit(document, lambda: f"the checkpoint of step {document['step']} is {'' if document['pinned'] else 'not '}pinned")
 
 
 @with_session
 def restore(
     session: Session,
-    checkpoint: Annotated[str, typer.Argument(help="checkpoint id, as 'paceline checkpoints JOB' lists them", show_default=False)],
+    checkpoint: CheckpointRef,
     name: Annotated[str | None, typer.Option(help="of the new job; default: the old name with -restored")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="train to this many steps; default: as the spec says")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="set the checkpoint's own job back to it: a paused or ended one")] = False,
 ) -> None:
-    """Start a new job that continues from a checkpoint. ('paceline db restore' puts a backup of the databases back.)"""
+    """Start a new job that continues from a checkpoint, or set its own job back to it. ('paceline db restore' puts a backup of the
+    databases back.)"""
     if (Path(checkpoint) / BACKUP).is_file():
         raise UsageProblem(f"{checkpoint} is a backup of the databases, not a checkpoint", f"paceline db restore {checkpoint}")
-    body = {key: value for key, value in (("name", name), ("steps", steps)) if value is not None}
+    if in_place and name is not None:
+        raise UsageProblem(f"--name {name} is of a new job; --in-place keeps the job and its name", "leave out one of them")
+    body = {key: value for key, value in (("name", name), ("steps", steps), ("in_place", in_place or None)) if value is not None}
     with session.client() as client:
         document = client.create(f"/checkpoints/{checkpoint}/restore", body)
     job = parsed(document, Job)
@@ -101,6 +169,18 @@ def _spelled(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def _marks(one: Checkpoint | ListedCheckpoint) -> str:
+    return ", ".join(mark for mark, on in (("latest", one.latest), ("best", one.best), ("pinned", one.pinned)) if on) or formats.UNKNOWN
+
+
+def _table_of_all(items: list[ListedCheckpoint]) -> str:
+    rows = [
+        [one.job_name, str(one.step), one.state, formats.quantity(one.bytes, "B"), formats.age(one.created_at), _marks(one), one.id]
+        for one in items
+    ]
+    return table(["JOB", "STEP", "STATE", "SIZE", "AGE", "MARKS", "ID"], rows, empty="no checkpoints")
+
+
 def _table(items: list[Checkpoint]) -> str:
     rows = [
         [
@@ -111,7 +191,7 @@ def _table(items: list[Checkpoint]) -> str:
             formats.seconds(one.stall_seconds),
             formats.seconds(one.write_seconds),
             formats.times(one.slowdown),
-            ", ".join(mark for mark, on in (("latest", one.latest), ("best", one.best), ("pinned", one.pinned)) if on) or formats.UNKNOWN,
+            _marks(one),
             one.damage or ", ".join(f"{name} {formats.number(value)}" for name, value in one.metrics.items()) or formats.UNKNOWN,
             one.id,
         ]

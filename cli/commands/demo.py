@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +16,8 @@ import typer
 
 from paceline.cli import exits
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Job
-from paceline.cli.commands.stack import Agents, Data, Port, Slots
+from paceline.cli.api_types import Job, Node
+from paceline.cli.commands.stack import Agents, Data, Gpus, Port, Slots
 from paceline.cli.commands.submit import ending
 from paceline.cli.errors import StackError
 from paceline.cli.interrupts import ignore_from_now_on, interruptible
@@ -27,10 +27,11 @@ from paceline.cli.output import note, print_line
 from paceline.cli.session import command
 
 if TYPE_CHECKING:
-    from paceline.cli.client import Client
+    from paceline.cli.client import RestClient
     from paceline.cli.local.stack import Stack, StackPlan
 
 EXAMPLE = Path("examples/gpt_stdlib.yaml")
+MOST_RANKS = 32  # of the example: the samples of its batch
 PR_SET_PDEATHSIG = 1
 LABEL, LABEL_VALUE = "started-by", "demo"
 HOLDING_STATES = "queued,starting,running,recovering,resizing,stopping"
@@ -38,35 +39,41 @@ HOLDING_STATES = "queued,starting,running,recovering,resizing,stopping"
 
 @command
 def demo(
-    file: Annotated[Path, typer.Argument(help="job spec to train")] = EXAMPLE,
+    file: Annotated[Path | None, typer.Argument(help="job spec to train; default: a small GPT on every slot that is there")] = None,
     port: Port = 8000,
-    agents: Agents = 2,
-    slots_per_agent: Slots = 1,
+    agents: Agents = None,
+    slots_per_agent: Slots = None,
+    gpus: Gpus = None,
     data: Data = Path(".paceline"),
     die_with_parent: Annotated[bool, typer.Option("--die-with-parent", hidden=True)] = False,
 ) -> None:
     """Start a stack, train a small GPT on it, watch it; Ctrl-C stops everything."""
+    from paceline.cli.local.local_agents import local_agents
     from paceline.cli.local.stack import StackPlan
 
     if die_with_parent:
         _end_with_parent()
-    with interruptible(), _owned_stack(data, StackPlan(port, agents, slots_per_agent)) as stack:
+    shape = local_agents(agents, slots_per_agent, gpus)
+    note(*shape.notes)
+    with interruptible(), _owned_stack(data, StackPlan(port, shape.agents, shape.slots_per_agent, gpus=gpus)) as stack:
         job = _train(stack, file)
         if sys.stdout.isatty():
             _look_around()
     raise typer.Exit(exits.for_job_state(job.state))
 
 
-def _train(stack: Stack, file: Path) -> Job:
+def _train(stack: Stack, file: Path | None) -> Job:
     from paceline.cli.documents import read_spec
     from paceline.cli.live import watch
     from paceline.cli.local.stack import login_link
 
-    spec = read_spec(str(file), [])
+    spec = read_spec(str(file or EXAMPLE), [])
     spec["labels"] = {**(spec.get("labels") or {}), LABEL: LABEL_VALUE}
     with stack.client() as client:
         if stack.started:
             _cancel_leftovers(client)
+        if file is None:
+            spec["resources"] = everything([parsed(each, Node) for each in client.pages("/cluster/nodes")])
         print_line(f"dashboard: {login_link(client)}  (signs in once)")
         job = parsed(client.create("/training/jobs", spec), Job)
         job = watch(client, job.id)
@@ -77,7 +84,18 @@ def _train(stack: Stack, file: Path) -> Job:
     return job
 
 
-def _cancel_leftovers(client: Client) -> None:
+def everything(nodes: Sequence[Node]) -> dict[str, int]:
+    """The `resources` of a gang on all ready nodes of one kind, those with GPUs if there are any: as many slots on each as the smallest
+    has."""
+    ready = [node for node in nodes if node.state == "ready" and node.slots]
+    chosen = [node for node in ready if node.device == "cuda"] or ready
+    if not chosen:
+        return {"nodes": 1, "slots_per_node": 1}  # it waits for a node
+    slots = min(MOST_RANKS, *(len(node.slots) for node in chosen))
+    return {"nodes": min(len(chosen), MOST_RANKS // slots), "slots_per_node": slots}
+
+
+def _cancel_leftovers(client: RestClient) -> None:
     """Cancel the job of an interrupted demo: it would keep the new one waiting for its slots."""
     for document in client.pages("/training/jobs", None, **{"status": HOLDING_STATES, f"label.{LABEL}": LABEL_VALUE}):
         note(f"cancelling {document['name']}, which an earlier demo left unfinished")

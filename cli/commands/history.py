@@ -13,6 +13,7 @@ from paceline.cli.completion import job_references
 from paceline.cli.details import incidents_table
 from paceline.cli.output import table
 from paceline.cli.session import Session, with_session
+from paceline.monitoring.words import plural
 
 JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False, autocompletion=job_references)]
 Runs = Annotated[list[str], typer.Argument(metavar="JOB JOB...", help="ids or names", show_default=False, autocompletion=job_references)]
@@ -35,7 +36,7 @@ def _course(each: Incident) -> str:
     phases = ", ".join(
         f"{phase.name.replace('_', ' ')} {phase.seconds:.3f} s{' so far' if phase.under_way else ''}" for phase in each.phases
     )
-    size = f"{each.old_size} -> {each.new_size} ranks" if each.new_size is not None else f"{each.old_size} ranks"
+    size = plural(each.old_size, "rank") if each.new_size is None else f"{each.old_size} -> {plural(each.new_size, 'rank')}"
     said = [f"    {line}" for line in (each.culprit.last_lines[-5:] if each.culprit else [])]
     return "\n".join([f"at step {each.step}, {size}: {each.what}", f"  why: {each.why}", f"  {phases}", *said])
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Annotated, Any
 
 import typer
@@ -14,15 +12,15 @@ from paceline.cli.api_types import Job
 from paceline.cli.commands.submit import ending
 from paceline.cli.completion import job_references
 from paceline.cli.details import details
-from paceline.cli.errors import WaitTimedOutError
+from paceline.cli.errors import UsageProblem
 from paceline.cli.examples import first_spec
 from paceline.cli.job_changes import change_job
 from paceline.cli.job_facts import TERMINAL_STATES, has_ended, is_script
 from paceline.cli.output import table
 from paceline.cli.session import Session, with_session
+from paceline.cli.waiting import wait_for_state
 
 JobRef = Annotated[str, typer.Argument(metavar="JOB", help="id or name", show_default=False, autocompletion=job_references)]
-WAIT_POLL_S = 0.5
 
 
 @with_session
@@ -62,10 +60,19 @@ def resume(session: Session, job: JobRef) -> None:
 
 @with_session
 def resize(
-    session: Session, job: JobRef, nodes: Annotated[int, typer.Argument(metavar="NODES", min=1, help="how many nodes' worth of ranks")]
+    session: Session,
+    job: JobRef,
+    nodes: Annotated[
+        int | None, typer.Argument(metavar="NODES", min=1, help="so many times resources.slots_per_node ranks", show_default=False)
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, help="in place of NODES: the number of ranks; for jobs that ask for slots, or for nodes")
+    ] = None,
 ) -> None:
     """Set how many ranks a job should have; one that closes up grows and shrinks while it runs, an elastic script is started again."""
-    _act(session, job, "resize", f"paceline show {job}", {"nodes": nodes})
+    if (nodes is None) == (slots is None):
+        raise UsageProblem("resize takes NODES or --slots N, one of them", f"for example: paceline resize {job} --slots 6")
+    _act(session, job, "resize", f"paceline show {job}", {"nodes": nodes} if slots is None else {"slots": slots})
 
 
 @with_session
@@ -86,21 +93,10 @@ def wait(
     """Wait for a job to end, or to reach a state; exits 10 when it failed, 11 when it was cancelled."""
     wanted = {state} if state else set(TERMINAL_STATES)
     with session.client() as client:
-        document = _awaited(client, client.job_id(job), wanted, timeout)
+        document = wait_for_state(client, client.job_id(job), wanted, timeout)
     now = parsed(document, Job)
     session.emit(document, lambda: ending(now))
     raise typer.Exit(exits.ExitCode.DONE if now.state == state else exits.for_job_state(now.state))
-
-
-def _awaited(client: Any, job_id: str, wanted: set[str], timeout: float) -> Any:
-    deadline = time.monotonic() + timeout
-    while True:
-        document = client.job_document(job_id)
-        if document["state"] in wanted | TERMINAL_STATES:
-            return document
-        if time.monotonic() >= deadline:
-            raise WaitTimedOutError(f"{job_id} is still {document['state']} after {timeout:g} s", f"'paceline show {job_id}' says why")
-        threading.Event().wait(WAIT_POLL_S)
 
 
 def _act(session: Session, reference: str, verb: str, following: str | None, body: Any = None) -> Job:

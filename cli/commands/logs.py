@@ -15,7 +15,7 @@ from paceline.cli.session import Session, with_session
 
 if TYPE_CHECKING:
     from paceline.cli.api_types import LogEntry
-    from paceline.cli.client import Client
+    from paceline.cli.client import RestClient
     from paceline.cli.follow import LogFilter
 
 
@@ -45,7 +45,7 @@ def logs(
 
 def print_log(
     session: Session,
-    client: Client,
+    client: RestClient,
     job_id: str,
     *,
     only: LogFilter | None = None,
@@ -54,7 +54,7 @@ def print_log(
     follow: bool = True,
     to_stderr: bool = False,
 ) -> None:
-    from paceline.cli.follow import LogFilter, follow_log, read_page
+    from paceline.cli.follow import LogFilter, follow_log, log_pages, read_page
 
     only = only or LogFilter()
     if tail is not None:
@@ -64,18 +64,7 @@ def print_log(
     if follow:
         _print(follow_log(client, job_id, after, only), session.form, to_stderr)
     elif tail is None:
-        _print(_pages(client, job_id, after, only), session.form, to_stderr)
-
-
-def _pages(client: Client, job_id: str, after: int, only: LogFilter) -> Iterable[LogEntry]:
-    from paceline.cli.follow import PAGE, read_page
-
-    while True:
-        page = read_page(client, job_id, after, only, limit=PAGE)
-        yield from page.items
-        if len(page.items) < PAGE:
-            return
-        after = page.next_after
+        _print(log_pages(client, job_id, after, only), session.form, to_stderr)
 
 
 def _print(entries: Iterable[LogEntry], form: Format, to_stderr: bool) -> None:

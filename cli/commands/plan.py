@@ -44,6 +44,7 @@ def _report(answer: Plan) -> str:
         *((f"stage {number}", f"{stage.layers} (place {stage.place})") for number, stage in enumerate(answer.stages)),
         *_memory(answer.memory_per_rank),
         ("placement", _placement(answer)),
+        *((("network", answer.network.text),) if answer.network else ()),
         *(("warning", warning) for warning in answer.warnings),
     ]
     if answer.pending is not None and answer.pending.next_step:

@@ -23,7 +23,7 @@ from paceline.cli.session import Session, with_session
 from paceline.cli.settings import shell_variables, working_directory
 
 if TYPE_CHECKING:
-    from paceline.cli.client import Client
+    from paceline.cli.client import RestClient
 
 Words = Annotated[
     list[str] | None,
@@ -134,8 +134,9 @@ def _run_on_coordinator(session: Session, request: _Request, detach: bool) -> No
 
 
 def _run_privately(session: Session, request: _Request, detach: bool) -> None:
-    from paceline.cli.launch_place import require_free_choice_of_gpus, require_one_machine
+    from paceline.cli.launch_place import require_enough_gpus, require_one_machine
     from paceline.cli.launch_spec import names_to_pass, overridden_variables, slots_for
+    from paceline.cli.local.local_agents import usable_cards
     from paceline.cli.local.private import private_stack, require_valid
     from paceline.cli.local.stack import login_link
 
@@ -145,16 +146,16 @@ def _run_privately(session: Session, request: _Request, detach: bool) -> None:
     require_one_machine(launch, request.shell)
     note(*launch.notes)
     wanted, variables = launch.ranks_per_node, overridden_variables(request.shell) | request.named
+    require_enough_gpus(wanted, usable_cards(None).cards)
     require_valid(request.spec(1 if isinstance(wanted, str) else wanted, variables))
     with private_stack(None if isinstance(wanted, str) else wanted, names_to_pass(request.shell)) as stack, stack.client() as client:
         nodes = [parsed(each, Node) for each in client.pages("/cluster/nodes")]
         ranks = slots_for(wanted, nodes, 1) if isinstance(wanted, str) else wanted
-        require_free_choice_of_gpus(nodes[0], ranks, request.shell)
         note(f"note: a coordinator of its own, on this machine, until this run ends: {login_link(client)} (signs in once)")
         _follow_to_end(session, client, request.spec(ranks, variables), launch, ranks, private=True)
 
 
-def _follow_to_end(session: Session, client: Client, spec: dict[str, Any], launch: Launch, ranks: int, *, private: bool) -> None:
+def _follow_to_end(session: Session, client: RestClient, spec: dict[str, Any], launch: Launch, ranks: int, *, private: bool) -> None:
     """Follow the job to its end, and exit by how it ended."""
     from paceline.cli.attached import AttachedJob
     from paceline.cli.launch_spec import rank_filter

@@ -8,14 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
+from paceline.cli.commands.worker import GPUS_HELP
 from paceline.cli.examples import first_spec
 from paceline.cli.output import Format, emit, fields, note
 from paceline.cli.session import Json, command
 from paceline.cli.settings import PROJECT_FOLDER, ClientSettings, is_stored
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="of the coordinator; when it is used, the next free one is taken")]
-Agents = Annotated[int, typer.Option(min=0, max=64, help="local agents to start")]
-Slots = Annotated[int, typer.Option(min=1, max=64, help="slots of each local agent")]
+Agents = Annotated[int | None, typer.Option(min=0, max=64, help="local agents to start; default: one where there are GPUs, else two")]
+Slots = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help="of each local agent; default: where there are GPUs an equal share of them, else one CPU slot"),
+]
+Gpus = Annotated[str | None, typer.Option(metavar="LIST", help=GPUS_HELP)]
 DATA = Path(PROJECT_FOLDER)
 Data = Annotated[Path, typer.Option(help="folder for all state; it survives")]
 
@@ -37,8 +42,9 @@ Insecure = Annotated[
 @command
 def up(
     port: Port = 8000,
-    agents: Agents = 2,
-    slots_per_agent: Slots = 1,
+    agents: Agents = None,
+    slots_per_agent: Slots = None,
+    gpus: Gpus = None,
     data: Data = DATA,
     pass_env: PassEnv = None,
     host: Host = None,
@@ -49,10 +55,14 @@ def up(
     """Start a coordinator and local agents in the background; print a login link."""
     from paceline.cli.local.exposure import requested_exposure
     from paceline.cli.local.layout import Layout
+    from paceline.cli.local.local_agents import local_agents
     from paceline.cli.local.stack import StackPlan, bring_up, join_command, login_link
 
     exposure = requested_exposure(host, public_url, insecure_public)
-    stack = bring_up(Layout.at(data), StackPlan(port, agents, slots_per_agent, tuple(pass_env or ()), exposure), note)
+    shape = local_agents(agents, slots_per_agent, gpus)
+    note(*shape.notes)
+    plan = StackPlan(port, shape.agents, shape.slots_per_agent, tuple(pass_env or ()), exposure, gpus)
+    stack = bring_up(Layout.at(data), plan, note)
     with stack.client() as client:
         link = login_link(client)
         join = join_command(client) if stack.exposure else ""

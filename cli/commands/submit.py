@@ -17,7 +17,7 @@ from paceline.cli.session import Session, with_session
 from paceline.cli.waiting import wait_for_slots
 
 if TYPE_CHECKING:
-    from paceline.cli.client import Client
+    from paceline.cli.client import RestClient
 
 Spec = Annotated[str, typer.Argument(metavar="FILE", help="job spec in YAML or JSON; '-' reads stdin", show_default=False)]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="change one field of the spec; repeatable")]
@@ -54,7 +54,7 @@ def submit(
         follow_to_end(session, client, job)
 
 
-def follow_to_end(session: Session, client: Client, job: Job) -> None:
+def follow_to_end(session: Session, client: RestClient, job: Job) -> None:
     """Print why the job waits, and its log as it comes; then the job as it ended, and exit by its state."""
     from paceline.cli.commands.logs import print_log
 

@@ -18,13 +18,16 @@ from paceline.cli.settings import JOIN_TOKEN, child_environment, resolve
 
 PASS_ENV_HELP = "variables of this shell that ranks get besides PATH, HOME, CUDA_*, NCCL_*, proxies and the like; repeatable"
 
+GPUS_HELP = "GPUs to offer: indices as in nvidia-smi (0,2), UUIDs, all or none; default: all that CUDA_VISIBLE_DEVICES shows"
+
 
 @command
 def worker(
     server: Annotated[str | None, typer.Option(help="coordinator's URL; default: as for the other commands")] = None,
     token: Annotated[str | None, typer.Option(help="single-use join token; needed the first time only")] = None,
     name: Annotated[str | None, typer.Option(help="of this node; default: the host name")] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="default: one a GPU, else one a CPU")] = None,
+    gpus: Annotated[str | None, typer.Option(metavar="LIST", help=GPUS_HELP)] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="CPU slots (default: one a CPU), or at most so many free GPUs")] = None,
     address: Annotated[str | None, typer.Option(help="where other nodes reach this one")] = None,
     data: Annotated[Path, typer.Option(help="spools and the node's credential")] = Path(".paceline/agent"),
     checkpoints: Annotated[Path, typer.Option(help="default place for checkpoints")] = Path(".paceline/checkpoints"),
@@ -36,7 +39,12 @@ def worker(
     run_as: Annotated[str | None, typer.Option(metavar="USER", help="run ranks as this user; needs root")] = None,
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank, e.g. 16GiB; needs cgroup v2")] = None,
     pass_env: Annotated[list[str] | None, typer.Option("--pass-env", metavar="NAME[,NAME]", help=PASS_ENV_HELP)] = None,
-    labels: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="repeatable")] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="jobs ask for it: resources.labels; repeatable")
+    ] = None,
+    taints: Annotated[
+        list[str] | None, typer.Option("--taint", metavar="K[=V]", help="keeps jobs off that do not tolerate it; repeatable")
+    ] = None,
 ) -> None:
     """Run this machine's agent in the foreground; it dials out to the coordinator."""
     require_torch("an agent")
@@ -45,6 +53,7 @@ def worker(
     arguments = ["--server", settings.url, "--name", name or _host_name()]
     arguments += ["--data", str(data.resolve()), "--checkpoints", str(checkpoints.resolve())]
     for flag, value in (
+        ("--gpus", gpus),
         ("--slots", slots),
         ("--address", address),
         ("--port-range", port_range),
@@ -54,7 +63,7 @@ def worker(
         ("--memory-limit", memory_limit),
     ):
         arguments += [flag, str(value)] if value is not None else []
-    for flag, values in (("--label", labels), ("--pass-env", pass_env)):
+    for flag, values in (("--label", labels), ("--taint", taints), ("--pass-env", pass_env)):
         arguments += [word for value in values or [] for word in (flag, value)]
     environment = child_environment(**({JOIN_TOKEN: token} if token else {}))
     os.execve(sys.executable, [sys.executable, "-m", "paceline.cluster.agent.main", *arguments], environment)

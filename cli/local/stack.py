@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Node
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.errors import ApiProblemError, CliError, StackError
 from paceline.cli.formats import count
 from paceline.cli.local.admin import ask_admin
@@ -45,9 +45,10 @@ class StackPlan:
 
     port: int = 8000
     agents: int = 2
-    slots_per_agent: int | None = 1  # None: one a GPU, else one a CPU
+    slots_per_agent: int | None = 1  # with GPUs: so many that are free; None: all of them, or one a CPU
     pass_environment: tuple[str, ...] = ()  # further variables that ranks get, each NAME or NAME,NAME
     exposure: Exposure | None = None  # None: as it is, which at first is to this machine alone
+    gpus: str | None = None  # as `paceline worker --gpus` takes it; None: all that CUDA_VISIBLE_DEVICES shows
 
     @property
     def agent_names(self) -> list[str]:
@@ -71,8 +72,8 @@ class Stack:
     def port(self) -> int:
         return urlsplit(self.url).port or 80
 
-    def client(self) -> Client:
-        return Client(self.settings)
+    def client(self) -> RestClient:
+        return RestClient(self.settings)
 
 
 def is_up(layout: Layout) -> bool:
@@ -105,7 +106,7 @@ def take_down(layout: Layout, report: Report) -> int:
     return running + swept
 
 
-def login_link(client: Client) -> str:
+def login_link(client: RestClient) -> str:
     """A single-use URL that signs a browser in as the key's user."""
     user = client.get("/auth/me")["user_id"]
     return str(client.create(f"/users/{user}/login-link", {})["url"])
@@ -132,7 +133,7 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def join_command(client: Client) -> str:
+def join_command(client: RestClient) -> str:
     """The command line that another machine joins with. Its token works once, for an hour."""
     return str(client.create("/cluster/nodes", {})["command"])
 
@@ -182,7 +183,7 @@ def _ensure_coordinator(layout: Layout, plan: StackPlan, report: Report) -> list
     start(layout, _coordinator(layout, hosts, port, exposure))
     layout.server.write_text(f"http://{LOOPBACK}:{port}")
     remember(layout, exposure)
-    with Client(_settings(layout, None)) as client:
+    with RestClient(_settings(layout, None)) as client:
         _await(layout, COORDINATOR, client.ready, READY_TIMEOUT_S)
     return [COORDINATOR]
 
@@ -218,7 +219,7 @@ def _key_name(layout: Layout) -> str:
 
 
 def _accepted(settings: ClientSettings) -> bool:
-    with Client(settings) as client:
+    with RestClient(settings) as client:
         try:
             client.get("/auth/me")
         except ApiProblemError as error:
@@ -230,7 +231,7 @@ def _accepted(settings: ClientSettings) -> bool:
 
 def _ensure_agents(layout: Layout, plan: StackPlan, settings: ClientSettings, report: Report) -> list[str]:
     missing = [name for name in plan.agent_names if not alive(layout, name)]
-    with Client(settings) as client:
+    with RestClient(settings) as client:
         if missing:
             report(f"starting {count(len(missing), 'agent')}: {', '.join(missing)}")
         for name in missing:
@@ -240,11 +241,12 @@ def _ensure_agents(layout: Layout, plan: StackPlan, settings: ClientSettings, re
     return missing
 
 
-def _agent(layout: Layout, plan: StackPlan, client: Client, name: str) -> BackgroundProgram:
+def _agent(layout: Layout, plan: StackPlan, client: RestClient, name: str) -> BackgroundProgram:
     """An agent that has joined before keeps its credential in its data folder; a new one gets a single-use token."""
     arguments = ["-m", "paceline.cluster.agent.main", "--server", client.settings.url, "--name", name]
     arguments += ["--data", str(layout.agent(name)), "--checkpoints", str(layout.checkpoints)]
     arguments += ["--slots", str(plan.slots_per_agent)] if plan.slots_per_agent is not None else []
+    arguments += ["--gpus", plan.gpus] if plan.gpus is not None else []
     arguments += [word for names in plan.pass_environment for word in ("--pass-env", names)]
     exposure = remembered(layout)
     arguments += ["--address", exposure.address] if exposure else []  # gangs over several machines meet there
@@ -262,7 +264,7 @@ def _follow_coordinator(credential: Path, url: str) -> bool:
     return True
 
 
-def _is_ready(layout: Layout, client: Client, name: str) -> bool:
+def _is_ready(layout: Layout, client: RestClient, name: str) -> bool:
     """Whether the coordinator has had a heartbeat of this very process; those of an earlier one do not count."""
     started_at = next(record.started_at for record in recorded(layout) if record.name == name)
     nodes = [node for document in client.pages("/cluster/nodes") if (node := parsed(document, Node)).name == name]

@@ -1,4 +1,4 @@
-"""A forked child of the spawner becomes a process of its own that ends with the spawner."""
+"""A forked child of the spawner, or of a shim, becomes a process of its own that ends with its parent."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def fork() -> int:
     return pid
 
 
-def detach(spawner_pid: int) -> None:
-    """Give this process a session of its own, and let it die with the spawner, which alone could report how it ended."""
+def detach(parent_pid: int) -> None:
+    """Give this process a session of its own, and let it die with its parent, and so with the spawner, which alone could report how it ended."""
     signal.set_wakeup_fd(-1)
     for number in _RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _RESET_SIGNALS)
     os.setsid()
-    die_with(spawner_pid)
+    die_with(parent_pid)
 
 
-def die_with(spawner_pid: int) -> None:
+def die_with(parent_pid: int) -> None:
     """Ask the kernel to end this process with its parent. To be called again after each change of user, with which the kernel forgets
     the request."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != spawner_pid:  # it died between fork and prctl
+    if os.getppid() != parent_pid:  # it died between fork and prctl
         os._exit(FAILED_EXIT_CODE)

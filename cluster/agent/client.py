@@ -39,14 +39,21 @@ class AgentLoop(Protocol):
 
 
 class CoordinatorChannel:
-    def __init__(self, server: str, credential: str, loop: AgentLoop) -> None:
-        """Make a channel to `server` (ws(s)://host:port); `run` connects it."""
+    def __init__(self, server: str, credential: str, loop: AgentLoop, *, ping_timeout: float | None = PING_SECONDS) -> None:
+        """Make a channel to `server` (ws(s)://host:port); `run` connects it. `ping_timeout`: seconds without an answer after which the
+        connection counts as lost; None: never."""
+        self._ping_timeout = ping_timeout
         self._url = server + CHANNEL_PATH
         self._headers = {"Authorization": f"Bearer {credential}"}
         self._loop = loop
         self._connection: ClientConnection | None = None
         self._reported = False
         self._backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the coordinator has welcomed this node, and the connection stands."""
+        return self._connection is not None
 
     async def send(self, message: FromAgent) -> bool:
         """Send a message. Returns False while there is no connection; the loop sends it again on the next one."""
@@ -76,7 +83,7 @@ class CoordinatorChannel:
             additional_headers=self._headers,
             open_timeout=CONNECT_TIMEOUT_SECONDS,
             ping_interval=PING_SECONDS,
-            ping_timeout=PING_SECONDS,
+            ping_timeout=self._ping_timeout,
             close_timeout=1.0,
             max_size=MAX_MESSAGE_BYTES,
         ) as connection:
@@ -113,7 +120,7 @@ class CoordinatorChannel:
 
     def _report(self, error: Exception) -> None:
         if not self._reported:
-            log.warning("no channel to the coordinator: %s; ranks go on, trying again", error or type(error).__name__)
+            log.warning("no channel to the coordinator: %s; ranks go on, trying again", str(error) or type(error).__name__)
         self._reported = True
 
     def _raise_if_refused(self, error: Exception) -> None:

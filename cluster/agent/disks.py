@@ -23,10 +23,18 @@ def disk_of(folder: Path, boot_id: Path = BOOT_ID) -> str | None:
         found = path.stat()
         if file_system_of(path) not in LOCAL:
             return None
-        machine = boot_id.read_text().strip()
     except OSError:
         return None
+    machine = machine_of(boot_id)
     return hashlib.sha256(f"{machine}:{found.st_dev}:{found.st_ino}".encode()).hexdigest()[:32] if machine else None
+
+
+def machine_of(boot_id: Path = BOOT_ID) -> str | None:
+    """The identity of this machine: equal for all agents on it, also in containers. None: the kernel does not tell."""
+    try:
+        return boot_id.read_text().strip() or None
+    except OSError:
+        return None
 
 
 def file_system_of(path: Path) -> str:

@@ -7,6 +7,9 @@ AgentError                      shown to the user; ends the agent
 ├── RunAsError                  ranks cannot run as the user that --run-as names
 ├── MemoryLimitError            --memory-limit cannot be kept here
 ├── NoPortError                 none of --port-range is free
+├── OfferError                  what --gpus and --slots ask for cannot be offered here
+│   └── CardTakenError          another agent offers a card already
+├── TorchMissingError           no rank could run: this Python has no torch
 ├── ChannelRefusedError         the coordinator refused the channel for good
 └── SpawnerStartError           the spawner died before it could serve
 ProcessListNotAppliedError      some ranks' ends in a process list could not be read: ask for the list again
@@ -40,6 +43,18 @@ class MemoryLimitError(AgentError):
 
 
 class NoPortError(AgentError):
+    pass
+
+
+class OfferError(AgentError):
+    pass
+
+
+class CardTakenError(OfferError):
+    pass
+
+
+class TorchMissingError(AgentError):
     pass
 
 

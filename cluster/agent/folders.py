@@ -27,6 +27,7 @@ class AgentFolder:
     def create(self) -> None:
         make_private(self.path)
         make_private(self.jobs)
+        make_private(self.readings)
 
     @property
     def jobs(self) -> Path:  # training.rank_folder.RankFolder lies below
@@ -35,6 +36,10 @@ class AgentFolder:
     @property
     def trash(self) -> Path:  # what could not be removed yet: cluster.agent.housekeeping
         return self.path / "trash"
+
+    @property
+    def readings(self) -> Path:  # what was read of the node and its cards: cluster.agent.upload.readings_spool
+        return self.path / "readings"
 
     @property
     def credential(self) -> Path:
@@ -55,6 +60,10 @@ class AgentFolder:
     @property
     def store_port(self) -> Path:  # the port to take again, so that worlds handed out before a restart stay true
         return self.path / "store_port"
+
+    @property
+    def offered(self) -> Path:  # what the living ranks' slots are: cluster.agent.offer
+        return self.path / "offered.json"
 
     @property
     def leaving(self) -> Path:  # while the agent ends its ranks: until when they may take, in seconds since the epoch

@@ -9,26 +9,30 @@ import socket
 
 import psutil
 
+from paceline.cluster.agent.disks import machine_of
+from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.protocol import Inventory
-from paceline.monitoring.gpu import GpuSampler
 
 _PACKAGES = ("torch", "paceline")
 
 
-def take_inventory(gpus: GpuSampler | None, cpu_slots: int | None, labels: dict[str, str], checkpoint_disk: str | None = None) -> Inventory:
-    """Describe this machine. A slot is a GPU; on a machine without GPUs, a CPU slot."""
-    cpus = len(os.sched_getaffinity(0))
+def take_inventory(
+    offer: NodeOffer, labels: dict[str, str], checkpoint_disk: str | None = None, taints: dict[str, str] | None = None
+) -> Inventory:
+    """Describe this machine and what it offers. Slot i is the GPU `gpus[i]`, or a CPU slot where no GPU is offered."""
     return Inventory(
-        slots=len(gpus.gpus) if gpus else cpu_slots or cpus,
-        device="cuda" if gpus else "cpu",
-        gpus=gpus.gpus if gpus else (),
-        cpu_count=cpus,
+        slots=offer.slots,
+        device=offer.device,
+        gpus=offer.cards,
+        cpu_count=len(os.sched_getaffinity(0)),
         memory_bytes=psutil.virtual_memory().total,
         hostname=platform.node(),
         platform=platform.platform(),
-        versions=_versions() | (gpus.versions if gpus else {}),
+        versions=_versions() | (offer.sampler.versions if offer.sampler else {}),
         labels=labels,
+        taints=taints or {},
         checkpoint_disk=checkpoint_disk,
+        machine=machine_of(),
     )
 
 

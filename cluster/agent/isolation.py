@@ -39,7 +39,7 @@ class Isolation:
         if len(self._reported) >= MAX_REMEMBERED:
             self._reported.clear()
         self._reported[trouble] = now
-        log.error("%s: %s; everything else goes on", part, error or type(error).__name__, exc_info=error)
+        log.error("%s: %s; everything else goes on", part, str(error) or type(error).__name__, exc_info=error)
 
     async def keep_running(self, part: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` until it returns by itself: after an exception it is started again. An AgentError concerns the whole agent and is

@@ -21,6 +21,7 @@ from paceline.cluster.agent.inventory import agent_version
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.join import Credential
 from paceline.cluster.agent.node_ranks import NodeRanks
+from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.ranks import launch
 from paceline.cluster.agent.ranks.reconcile import (
     Action,
@@ -41,8 +42,11 @@ from paceline.cluster.agent.ranks.reconcile import (
     reconcile,
     store_namespaces,
 )
+from paceline.cluster.agent.reading_recorder import ReadingRecorder
 from paceline.cluster.agent.settings import AgentSettings
 from paceline.cluster.agent.spawner_link import key_of
+from paceline.cluster.agent.upload.readings_spool import ReadingsSpool
+from paceline.cluster.agent.upload.readings_uploader import ReadingsUploader
 from paceline.cluster.agent.vitals import RankHeartbeats
 from paceline.cluster.protocol import PROTOCOL_VERSION, AgentHello, Desired, GenerationKey, Heartbeat, Inventory, Leaving, Observed, Welcome
 from paceline.distributed.store_server import StoreServer
@@ -62,6 +66,7 @@ log = logging.getLogger(__name__)
 class AgentContext:
     """Facts about this agent that are found out once, before it starts."""
 
+    offer: NodeOffer
     inventory: Inventory
     address: str
     interface: str | None
@@ -82,7 +87,10 @@ class Agent:
         self._http = httpx.AsyncClient(base_url=settings.server, headers={"Authorization": f"Bearer {credential.credential}"})
         self._changed = asyncio.Event()
         self._isolation = Isolation()
-        self._ranks = NodeRanks(settings, folder, self._http, self._isolation, vitals.gpu_percent, self._changed.set)
+        self._ranks = NodeRanks(settings, folder, context.offer, self._http, self._isolation, vitals.gpu_percent, self._changed.set)
+        readings = ReadingsSpool(folder.readings)
+        self._reading_uploads = ReadingsUploader(self._http, readings)
+        self._readings = ReadingRecorder(vitals.take, readings, self._reading_uploads.nudge, self._isolation)
         self._channel = CoordinatorChannel(settings.channel_server, credential.credential, self)
         self._boot_id = uuid.uuid4().hex
         self._desired: Desired | None = None  # nothing is started or ended before the coordinator has spoken
@@ -104,7 +112,12 @@ class Agent:
         await self._ranks.open()
         keep_running = self._isolation.keep_running
         reconciling = asyncio.create_task(keep_running("reconciling", self._reconcile_forever))
-        works = self._ranks.works() | {"channel": self._connect_when_warm, "heartbeat": self._send_heartbeats}
+        works = self._ranks.works() | {
+            "channel": self._connect_when_warm,
+            "heartbeat": self._send_heartbeats,
+            "readings": self._readings.run,
+            "uploads of readings": self._reading_uploads.run,
+        }
         others = [asyncio.create_task(keep_running(name, work)) for name, work in works.items()]
         ends = [asyncio.create_task(_wait(end)) for end in (stop, abandon, self._leave)]
         tasks = [reconciling, *others, *ends]

@@ -23,13 +23,13 @@ from paceline.cluster.agent.inventory import address_towards, interface_of, take
 from paceline.cluster.agent.join import credential_for
 from paceline.cluster.agent.loop import Agent, AgentContext
 from paceline.cluster.agent.memory_groups import divide_own_group
+from paceline.cluster.agent.offer import NodeOffer, settle_offer
 from paceline.cluster.agent.processes import spare_from_memory_killer
 from paceline.cluster.agent.settings import AgentSettings, forget_token, read_settings
 from paceline.cluster.agent.vitals import RankHeartbeats
 from paceline.distributed.store_server import StoreServer
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.files import write_durably
-from paceline.monitoring.gpu import GpuSampler, NoGpuError, open_gpus
 from paceline.monitoring.host import HostSampler
 from paceline.monitoring.log_file import cap_periodically
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         held = lock(folder.agent_lock)
         if held is None:
             raise DataFolderInUseError(f"another agent uses {folder.path}: stop it, or give this one a --data of its own")
-        asyncio.run(serve(settings, folder))
+        asyncio.run(serve(settings, folder, settle_offer(settings, folder)))
     except (AgentError, OSError) as error:
         log.error("%s", error)
         return 1
@@ -108,16 +108,16 @@ def prepare_memory_limit(settings: AgentSettings) -> AgentSettings:
     return replace(settings, confinement=replace(settings.confinement, groups=divide_own_group(limit)))
 
 
-async def serve(settings: AgentSettings, folder: AgentFolder) -> None:
+async def serve(settings: AgentSettings, folder: AgentFolder, offer: NodeOffer) -> None:
     credential = await credential_for(settings, folder)
-    gpus, gpu_error = _open_gpus()
-    vitals = RankHeartbeats(HostSampler(folder.path, time.monotonic()), gpus, gpu_error)
+    vitals = RankHeartbeats(HostSampler(folder.path, time.monotonic()), offer.sampler, offer.gpu_error)
     store = StoreServer()
     cutting: asyncio.Task[None] | None = None
     try:
         address = settings.address or await _own_address(settings)
         context = AgentContext(
-            inventory=take_inventory(gpus, settings.slots, settings.labels, disk_of(settings.checkpoints)),
+            offer=offer,
+            inventory=take_inventory(offer, settings.labels, disk_of(settings.checkpoints), settings.taints),
             address=address,
             interface=interface_of(address),
             store_port=await _start_store(store, address, folder, settings.ports),
@@ -131,13 +131,6 @@ async def serve(settings: AgentSettings, folder: AgentFolder) -> None:
             cutting.cancel()
         await store.close()
         vitals.close()
-
-
-def _open_gpus() -> tuple[GpuSampler | None, str | None]:
-    try:
-        return open_gpus(), None
-    except NoGpuError as error:
-        return None, str(error)
 
 
 async def _own_address(settings: AgentSettings) -> str:

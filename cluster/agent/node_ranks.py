@@ -19,6 +19,7 @@ from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.housekeeping import SWEEP_SECONDS, Housekeeper, retire
 from paceline.cluster.agent.isolation import Isolation
 from paceline.cluster.agent.observer import RankObserver
+from paceline.cluster.agent.offer import NodeOffer
 from paceline.cluster.agent.ranks import launch
 from paceline.cluster.agent.ranks.rank_link import RankLink, Said
 from paceline.cluster.agent.ranks.rank_table import RankTable
@@ -26,7 +27,7 @@ from paceline.cluster.agent.ranks.ranks import RankPhase, RankRecord
 from paceline.cluster.agent.served_stores import ServedStores
 from paceline.cluster.agent.settings import AgentSettings
 from paceline.cluster.agent.spawner_link import Move, ProcessList, Spawn, Terminate, key_of
-from paceline.cluster.agent.supervisor import Supervisor
+from paceline.cluster.agent.supervisor import SpawnerOptions, Supervisor
 from paceline.cluster.agent.upload.artifacts import ArtifactUploader
 from paceline.cluster.agent.upload.delivery import UploadFailedError
 from paceline.cluster.agent.upload.spool import RankSpool
@@ -51,13 +52,14 @@ class NodeRanks:
         self,
         settings: AgentSettings,
         folder: AgentFolder,
+        offer: NodeOffer,
         http: httpx.AsyncClient,
         isolation: Isolation,
         gpu_percent: Callable[[int], float | None],
         on_change: Callable[[], None],
     ) -> None:
         self._isolation, self._output_cap = isolation, settings.output_cap
-        self._on_change = on_change
+        self._on_change, self._cards = on_change, launch.SlotCards(offer.cards, hides_cards=offer.hides_cards)
         self._folder, run_as = folder, settings.confinement.run_as
         self._account = None if run_as is None else find_account(run_as)
         self._housekeeper = Housekeeper(folder.jobs, folder.trash)
@@ -66,7 +68,8 @@ class NodeRanks:
         self._observer = RankObserver(self._table, settings.quiet_seconds, gpu_percent, on_change)
         self._uploader = Uploader(http, self._on_drained, isolation)
         self._artifacts = ArtifactUploader(http, folder.jobs)
-        self._supervisor = Supervisor(folder, settings.trainer, settings.orphan_seconds, settings.confinement, self._on_process_list)
+        options = SpawnerOptions(settings.name, settings.trainer, settings.orphan_seconds, settings.confinement)
+        self._supervisor = Supervisor(folder, options, offer.locks, self._on_process_list)
         self._stores = ServedStores(self._supervisor.send, settings.ports)
         self._link = RankLink(folder.agent_socket, self._on_message)
         self._curves = CurveReaders(settings.confinement, self._account, isolation)
@@ -179,9 +182,9 @@ class NodeRanks:
         try:
             launch.keep(order, self._account)
             self._untidy.set()  # the generation before this one is no longer the last
-            spawn = await launch.prepare(order, local_slots, self._stores.choose)
+            spawn = await launch.prepare(order, self._cards, local_slots, self._stores.choose)
         except Exception as error:  # noqa: BLE001 - whatever keeps this rank from starting is told as its end
-            self._table.refuse(key, f"cannot start: {error or type(error).__name__}")
+            self._table.refuse(key, f"cannot start: {str(error) or type(error).__name__}")
             return self._on_change()
         self._follow(order)
         self._table.change(key, phase=RankPhase.ALIVE)

@@ -1,4 +1,4 @@
-"""Turns a forked child of the spawner into a rank: its session, its output, its environment, then its work."""
+"""Turns a forked child of a shim into a rank: its session, its output, its environment, then its work."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class ProcessLimits:
     group: Path | None  # its control group; None: that of its spawner
 
 
-def become_rank(spawn: Spawn, trainer: TrainerModule, spawner_pid: int, limits: ProcessLimits) -> NoReturn:
+def become_rank(spawn: Spawn, trainer: TrainerModule, parent_pid: int, limits: ProcessLimits) -> NoReturn:
     """Run a rank in the child right after the fork; never returns."""
     code = FAILED_EXIT_CODE
     try:
-        detach(spawner_pid)
+        detach(parent_pid)
         offer_to_memory_killer(limits.score)
         if limits.group is not None:
             memory_groups.enter(limits.group)
@@ -75,7 +75,7 @@ def become_rank(spawn: Spawn, trainer: TrainerModule, spawner_pid: int, limits: 
         os.umask(limits.umask)
         if limits.account is not None:
             limits.account.become()
-            die_with(spawner_pid)
+            die_with(parent_pid)
         allow_tracing()
         code = _work(spawn, trainer)
     except SystemExit as end:
@@ -103,6 +103,8 @@ def _redirect(folder: Path) -> None:
 
 def _work(spawn: Spawn, trainer: TrainerModule) -> int:
     os.environ.update(spawn.environment)
+    if spawn.visible_devices is not None:
+        os.environ |= env.visible_devices(spawn.visible_devices)
     leave_checkout()
     refusal = _enter_directory(spawn) or _why_not(spawn)
     if refusal is None and not spawn.fresh:

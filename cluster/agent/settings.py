@@ -17,6 +17,8 @@ from paceline.cluster.agent.confinement import NEVER, Confinement
 from paceline.cluster.agent.spawner import DEFAULT_ORPHAN_SECONDS, DEFAULT_TRAINER
 from paceline.cluster.agent.upload.output_gaps import DEFAULT_CAP_BYTES, MIN_CAP_BYTES
 from paceline.cluster.policy.quiet import PATIENCE_SECONDS
+from paceline.monitoring.cards import VARIABLE, CardChoice, CardChoiceError, read_option, read_variable
+from paceline.training.schema.resources import LONGEST_NODE_VALUE, NODE_KEY, unprintable
 
 TOKEN_VARIABLE = "PACELINE_JOIN_TOKEN"
 MIN_MEMORY_BYTES = 64 << 20
@@ -35,9 +37,12 @@ class AgentSettings:
     name: str
     data: Path
     checkpoints: Path
+    gpus: CardChoice | None  # --gpus; None: all that CUDA_VISIBLE_DEVICES shows
+    visible: CardChoice  # CUDA_VISIBLE_DEVICES
     slots: int | None
     address: str | None
     labels: dict[str, str]
+    taints: dict[str, str]  # by key
     trainer: str
     orphan_seconds: float
     output_cap: int  # bytes that the output of one rank may take here
@@ -62,16 +67,24 @@ class AgentSettings:
 
 def read_settings(arguments: Sequence[str] | None = None) -> AgentSettings:
     """Read the settings from the command line; a usage error exits with 2."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        visible = read_variable(os.environ.get(VARIABLE))
+    except CardChoiceError as error:
+        parser.error(str(error))
     return AgentSettings(
         server=options.server,
         token=options.token or os.environ.get(TOKEN_VARIABLE) or None,
         name=options.name,
         data=options.data.absolute(),
         checkpoints=(options.checkpoints or options.data / "checkpoints").absolute(),
+        gpus=options.gpus,
+        visible=visible,
         slots=options.slots,
         address=options.address,
-        labels=dict(options.label),
+        labels=_by_key(parser, "--label", options.label),
+        taints=_by_key(parser, "--taint", options.taint),
         trainer=options.trainer,
         orphan_seconds=options.orphan_seconds,
         output_cap=options.output_cap,
@@ -106,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", type=_name, default=_default_name(), help="the node's name (default: %(default)s)")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the agent's own folder")
     parser.add_argument("--checkpoints", type=Path, metavar="DIR", help="where jobs save; shared between nodes (default: DATA/checkpoints)")
-    parser.add_argument("--slots", type=_positive, metavar="N", help="CPU slots to offer where there is no GPU (default: one per CPU)")
+    _add_offer(parser)
     parser.add_argument("--address", metavar="HOST", help="where other nodes reach this one (default: the address that reaches the server)")
     parser.add_argument(
         "--output-cap",
@@ -127,6 +140,9 @@ def _parser() -> argparse.ArgumentParser:
         "fault_tolerance.hang_seconds wins",
     )
     parser.add_argument("--label", type=_label, action="append", default=[], metavar="K=V", help="for placement; may be repeated")
+    parser.add_argument(
+        "--taint", type=_taint, action="append", default=[], metavar="K[=V]", help="keeps jobs off that do not tolerate it; may be repeated"
+    )
     parser.add_argument("--trainer", default=DEFAULT_TRAINER, metavar="MODULE", help="what ranks run: preload() and run_rank(order)")
     parser.add_argument(
         "--memory-limit", type=_memory_limit, metavar="SIZE", help="of one rank and all it starts, e.g. 16GiB; needs cgroup v2"
@@ -142,6 +158,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--orphan-seconds", type=float, default=DEFAULT_ORPHAN_SECONDS, help="how long ranks outlive their agent")
     return parser
+
+
+def _add_offer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--gpus",
+        type=_gpus,
+        metavar="LIST",
+        help="GPUs to offer: indices as in nvidia-smi, UUIDs, all or none (default: all that CUDA_VISIBLE_DEVICES shows)",
+    )
+    parser.add_argument(
+        "--slots", type=_positive, metavar="N", help="CPU slots (default: one per CPU); where GPUs are offered, at most N that are free"
+    )
 
 
 def _server(value: str) -> str:
@@ -169,6 +197,13 @@ def _names(value: str) -> tuple[str, ...]:
 
 def _default_name() -> str:
     return re.sub(r"[^a-z0-9._-]", "-", platform.node().lower()).strip("._-")[:63] or "node"
+
+
+def _gpus(value: str) -> CardChoice:
+    try:
+        return read_option(value)
+    except CardChoiceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(value: str) -> int:
@@ -217,6 +252,34 @@ def _ports(value: str) -> range:
 
 def _label(value: str) -> tuple[str, str]:
     key, separator, text = value.partition("=")
-    if not key or not separator:
+    if not separator:
         raise argparse.ArgumentTypeError(f"{value!r} is not KEY=VALUE")
-    return key, text
+    return _key(key), _node_value(text)
+
+
+def _taint(value: str) -> tuple[str, str]:
+    key, _, text = value.partition("=")
+    return _key(key), _node_value(text)
+
+
+def _key(key: str) -> str:
+    if not re.fullmatch(NODE_KEY.pattern, key):
+        raise argparse.ArgumentTypeError(f"{key!r} is no key: {NODE_KEY.rule}")
+    return key
+
+
+def _node_value(value: str) -> str:
+    if len(value) > LONGEST_NODE_VALUE:
+        raise argparse.ArgumentTypeError(f"{value[:20]!r}... has {len(value)} characters; a value has at most {LONGEST_NODE_VALUE}")
+    if (sign := unprintable(value)) is not None:
+        raise argparse.ArgumentTypeError(f"{value!r} has {sign!r}, which cannot be printed; leave it out")
+    return value
+
+
+def _by_key(parser: argparse.ArgumentParser, option: str, given: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return what the option was given, by key. A key with two values is a usage error: one of them would be dropped."""
+    found: dict[str, str] = {}
+    for key, value in given:
+        if found.setdefault(key, value) != value:
+            parser.error(f"argument {option}: {key!r} is given twice, as {found[key]!r} and {value!r}; a node has one value for each key")
+    return found

@@ -1,4 +1,4 @@
-"""The spawner: the parent of a node's ranks. `python -m paceline.cluster.agent.spawner --data DIR`
+"""The spawner: the ancestor of a node's ranks, each below a shim of its own. `python -m paceline.cluster.agent.spawner --data DIR`
 
 A process of its own, in a session of its own, with torch imported and CUDA never touched: it forks a rank in tens of
 milliseconds, reaps it, and writes the result of waitpid to the rank's folder. It outlives its agent; the next agent connects
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gc
 import importlib
 import math
@@ -23,13 +24,14 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import msgspec
 
 from paceline.cluster.agent.account import find_account
-from paceline.cluster.agent.children import fork
+from paceline.cluster.agent.card_locks import dismiss_asker, inherit
 from paceline.cluster.agent.folders import AgentFolder, listen, lock
 from paceline.cluster.agent.memory_groups import MemoryGroups
 from paceline.cluster.agent.processes import (
@@ -42,6 +44,7 @@ from paceline.cluster.agent.processes import (
 from paceline.cluster.agent.rank_process import ProcessLimits, TrainerModule, become_rank
 from paceline.cluster.agent.ranks.live_rank import LiveRank
 from paceline.cluster.agent.ranks.reaped_ranks import ReapedRanks
+from paceline.cluster.agent.shim import STOPPED, fork_rank
 from paceline.cluster.agent.spawner_link import (
     EndStore,
     Move,
@@ -58,6 +61,7 @@ from paceline.cluster.agent.spawner_log import RepeatedErrors, write_line
 from paceline.cluster.agent.store_processes import StoreProcesses
 from paceline.cluster.protocol import RankKey
 from paceline.monitoring.lines import LineBuffer, encode_line
+from paceline.monitoring.words import plural
 from paceline.training.rank_folder import RankFolder
 
 DEFAULT_TRAINER = "paceline.training.main"
@@ -77,12 +81,14 @@ class Spawner:
         orphan_seconds: float,
         limits: ProcessLimits,
         groups: MemoryGroups | None = None,
+        card_locks: Sequence[socket.socket] = (),
     ) -> None:
         self._listener = listener
         self._trainer = trainer
         self._orphan_seconds = orphan_seconds
         self._limits = limits  # of each rank, but for what is its own
         self._groups = groups
+        self._card_locks = card_locks
         self._stores = StoreProcesses(trainer.serve_store, limits.account)
         self._ranks: dict[RankKey, LiveRank] = {}
         self._repeated_errors = RepeatedErrors()
@@ -97,6 +103,8 @@ class Spawner:
         """Serve until shut down, orphaned for too long, or stopped by SIGTERM, and the last rank is gone."""
         wakeup = self._wake_on_signals()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        for card_lock in self._card_locks:
+            self._selector.register(card_lock, selectors.EVENT_READ, partial(dismiss_asker, card_lock))
         while not self._ending or self._ranks or self._ended:
             for key, _ in self._selector.select(self._seconds_to_next_deadline()):
                 self._logged(key.data)
@@ -209,19 +217,29 @@ class Spawner:
         self._announce()
 
     def _fork(self, key: RankKey, spawn: Spawn) -> None:
-        own_pid, taken = os.getpid(), {rank.score for rank in self._ranks.values()}
+        taken = {rank.score for rank in self._ranks.values()}
         score = next((score for score in RANK_SCORES if score not in taken), None)
         try:
             self._make_output(RankFolder.at(Path(spawn.order.folder)))  # its existence shows that the order has arrived here
             group = None if self._groups is None else self._groups.create(f"{key.job_id}-g{key.generation}-r{key.rank}")
-            pid = fork()
+            limits = replace(self._limits, score=score or RANK_SCORES[0], group=group)
+            forked = fork_rank(lambda shim_pid: become_rank(spawn, self._trainer, shim_pid, limits))
         except OSError as error:
             write_line(f"cannot start {key}: {error}")
             self._ended.add_not_started(key, spawn.order)
             return
-        if pid == 0:
-            become_rank(spawn, self._trainer, own_pid, replace(self._limits, score=score or RANK_SCORES[0], group=group))
-        self._ranks[key] = LiveRank(pid, spawn.order, mark=spawn.order.folder, score=score, group=group)
+        rank = LiveRank(forked.pid, spawn.order, mark=spawn.order.folder, score=score, group=group, shim_pid=forked.shim_pid)
+        self._ranks[key] = rank
+        self._selector.register(forked.stops, selectors.EVENT_READ, functools.partial(self._read_stops, rank, forked.stops))
+
+    def _read_stops(self, rank: LiveRank, stops: int) -> None:
+        told = os.read(stops, 4096)
+        if told:
+            rank.suspended = told.endswith(STOPPED)
+            self._announce()
+        else:  # the shim has ended, and so has the rank
+            self._selector.unregister(stops)
+            os.close(stops)
 
     def _make_output(self, folder: RankFolder) -> None:
         os.close(os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
@@ -258,6 +276,7 @@ class Spawner:
             if rank.kill_at is not None and rank.kill_at <= now and not rank.killed:
                 rank.killed = True
                 send_signal(rank.processes(), signal.SIGKILL)
+                rank.end_shim()
 
     def _finish_lingering(self) -> None:
         """Report ranks that have ended upon SIGTERM, once their programs have ended or were killed."""
@@ -267,25 +286,25 @@ class Spawner:
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):  # no child is left
-            while (changed := os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)) != (0, 0):
+            while (changed := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 self._on_child_exit(*changed)
 
     def _on_child_exit(self, pid: int, status: int) -> None:
         key = next((key for key, rank in self._ranks.items() if rank.pid == pid), None)
         if key is None:
-            self._mark_other_exited(pid, status)
+            self._mark_other_exited(pid)
             return
-        if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
-            self._ranks[key].suspended = os.WIFSTOPPED(status)
-            self._announce()
-        elif self._ranks[key].kill_at is not None and not self._ranks[key].killed:
+        if self._ranks[key].kill_at is not None and not self._ranks[key].killed:
             self._ranks[key].status = status  # a shell ends at once, and what it runs may be saving
         else:
             self._reap_one(key, pid, status)
 
-    def _mark_other_exited(self, pid: int, status: int) -> None:
-        """Handle the end of a store's process, or of a stray that had become a child of the spawner."""
-        if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status) and self._stores.mark_exited(pid):
+    def _mark_other_exited(self, pid: int) -> None:
+        """Handle the end of a store's process, of a shim, or of a stray that had become a child of the spawner."""
+        for rank in self._ranks.values():
+            if rank.shim_pid == pid:
+                rank.shim_pid = None
+        if self._stores.mark_exited(pid):
             self._announce()
 
     def _reap_one(self, key: RankKey, pid: int, status: int) -> None:
@@ -308,7 +327,7 @@ class Spawner:
 
     def _end_when_orphaned(self) -> None:
         if self._agent is None and not self._ending and time.monotonic() >= self._agent_left_at + self._orphan_seconds:
-            write_line(f"no agent for {self._orphan_seconds:g} s: ending {len(self._ranks)} ranks")
+            write_line(f"no agent for {self._orphan_seconds:g} s: ending {plural(len(self._ranks), 'rank')}")
             self._shut_down(math.inf)
 
 
@@ -320,11 +339,17 @@ def load_trainer(module: str) -> TrainerModule:
     return trainer
 
 
+def _descriptors(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="paceline.cluster.agent.spawner", description="Fork and reap the ranks of one node.")
     parser.add_argument("--data", type=Path, required=True, help="the agent's data folder")
     parser.add_argument("--trainer", default=DEFAULT_TRAINER, help="module with preload() and run_rank(order)")
     parser.add_argument("--orphan-seconds", type=float, default=DEFAULT_ORPHAN_SECONDS, help="how long to live without an agent")
+    parser.add_argument("--name", help="the node's, told to agents that want a card of this one")
+    parser.add_argument("--card-locks", type=_descriptors, default=(), help="inherited descriptors, one for each card that the node offers")
     parser.add_argument("--run-as", metavar="USER", help="whom ranks run as")
     parser.add_argument("--memory-limit", type=int, help="bytes, of each rank")
     parser.add_argument("--memory-groups", type=Path, help="the control group below which each rank gets its own")
@@ -339,8 +364,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limits = ProcessLimits(umask=options.rank_umask, score=RANK_SCORES[0], account=account, group=None)
     groups = MemoryGroups(options.memory_groups, options.memory_limit) if options.memory_groups and options.memory_limit else None
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank leaves behind becomes our child, not init's
+    card_locks = inherit(options.card_locks)
     listener = listen(folder.spawner_socket)
-    Spawner(listener, load_trainer(options.trainer), options.orphan_seconds, limits, groups).run()
+    Spawner(listener, load_trainer(options.trainer), options.orphan_seconds, limits, groups, card_locks).run()
     folder.spawner_socket.unlink(missing_ok=True)
     return 0
 

@@ -10,12 +10,14 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
+from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.confinement import Confinement, rank_environment
-from paceline.cluster.agent.errors import SpawnerStartError
+from paceline.cluster.agent.errors import CardTakenError, SpawnerStartError
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.processes import AGENT_DATA_VARIABLE
 from paceline.cluster.agent.spawner_link import ProcessList, Shutdown, ToSpawner, decode_process_list, encode_to_spawner
@@ -29,9 +31,25 @@ EXIT_TIMEOUT_SECONDS = 5.0
 ROSTER_LIMIT_BYTES = 1 << 20
 DEFAULT_CONFINEMENT = Confinement()
 
-#: Where `cluster` can be imported from.
-
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SpawnerOptions:
+    """Options that a spawner is started with."""
+
+    node: str  # its name, for those who ask which agent has a card
+    trainer: str
+    orphan_seconds: float
+    confinement: Confinement = DEFAULT_CONFINEMENT
+
+    def words(self) -> list[str]:
+        """The options as words of its command line."""
+        words = ["--name", self.node, "--trainer", self.trainer, "--orphan-seconds", str(self.orphan_seconds)]
+        words += ["--rank-umask", f"{self.confinement.umask:o}"]
+        if self.confinement.memory_limit is not None and self.confinement.groups is not None:
+            words += ["--memory-limit", str(self.confinement.memory_limit), "--memory-groups", str(self.confinement.groups)]
+        return words if self.confinement.run_as is None else [*words, "--run-as", self.confinement.run_as]
 
 
 class Supervisor:
@@ -41,15 +59,13 @@ class Supervisor:
     def __init__(
         self,
         folder: AgentFolder,
-        trainer: str,
-        orphan_seconds: float,
-        confinement: Confinement,
+        options: SpawnerOptions,
+        locks: CardLocks,
         on_process_list: Callable[[ProcessList, bool], None],
     ) -> None:
         self._folder = folder
-        self._trainer = trainer
-        self._orphan_seconds = orphan_seconds
-        self._confinement = confinement
+        self._options = options
+        self._locks = locks
         self._on_process_list = on_process_list
         self._writer: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None  # None where a predecessor started it
@@ -123,7 +139,11 @@ class Supervisor:
             self._process = None
             if code != 0:
                 raise SpawnerStartError(f"the spawner exited with code {code}; see {self._folder.spawner_log}")
-        self._process = start_spawner(self._folder, self._trainer, self._orphan_seconds, self._confinement)
+        try:
+            locks = self._locks.renew()
+        except CardTakenError as error:
+            raise SpawnerStartError(str(error)) from error
+        self._process = start_spawner(self._folder, self._options, locks)
 
     async def _is_gone(self) -> bool:
         """Whether the spawner has ended. After the end of its connection a process still takes a moment to end."""
@@ -146,29 +166,21 @@ class Supervisor:
             log.warning("lost the connection to the spawner: %s", error)
 
 
-def start_spawner(
-    folder: AgentFolder, trainer: str, orphan_seconds: float, confinement: Confinement = DEFAULT_CONFINEMENT
-) -> subprocess.Popen[bytes]:
+def start_spawner(folder: AgentFolder, options: SpawnerOptions, locks: Sequence[int] = ()) -> subprocess.Popen[bytes]:
     """Start a spawner in a session of its own, so that neither the agent's terminal nor its death reaches the spawner. Ranks inherit its
-    environment."""
-    command = [sys.executable, "-m", "paceline.cluster.agent.spawner", "--data", str(folder.path), "--trainer", trainer]
+    environment. `locks`: descriptors of the locks of cards, which it holds as long as it lives."""
+    command = [sys.executable, "-m", "paceline.cluster.agent.spawner", "--data", str(folder.path), *options.words()]
     with open(folder.spawner_log, "ab") as output:
         return subprocess.Popen(
-            [*command, *_options(orphan_seconds, confinement)],
+            [*command, *(["--card-locks", ",".join(map(str, locks))] if locks else [])],
             cwd=ROOT,
-            env=rank_environment(os.environ, confinement.pass_environment) | {AGENT_DATA_VARIABLE: str(folder.path)},
+            env=rank_environment(os.environ, options.confinement.pass_environment) | {AGENT_DATA_VARIABLE: str(folder.path)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
+            pass_fds=locks,
         )
-
-
-def _options(orphan_seconds: float, confinement: Confinement) -> list[str]:
-    options = ["--orphan-seconds", str(orphan_seconds), "--rank-umask", f"{confinement.umask:o}"]
-    if confinement.memory_limit is not None and confinement.groups is not None:
-        options += ["--memory-limit", str(confinement.memory_limit), "--memory-groups", str(confinement.groups)]
-    return options if confinement.run_as is None else [*options, "--run-as", confinement.run_as]
 
 
 async def wait_for_exit(pid: int, timeout: float) -> bool:

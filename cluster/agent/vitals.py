@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from paceline.cluster.protocol import Heartbeat
+from paceline.monitoring.readings import Reading, values_of
 from paceline.monitoring.samples import Gpu, GpuSample, HostSample
 
 #: A reading that takes longer is told of: a driver is in trouble, or a file system does not answer.
@@ -48,6 +49,7 @@ class Readings(Generic[T]):
         self._thread: threading.Thread | None = None
         self._began_at = 0.0
         self._troubled = False
+        self._fresh: T | None = None
         self.newest: T | None = None
         self.error: str | None = None  # of the last reading, if it failed
 
@@ -57,6 +59,11 @@ class Readings(Generic[T]):
             self._began_at = time.monotonic()
             self._thread = threading.Thread(target=self._take, name=f"readings of {self._name}", daemon=True)
             self._thread.start()
+
+    def take(self) -> T | None:
+        """The newest value, once; None where there has been no new one since the last call."""
+        fresh, self._fresh = self._fresh, None
+        return fresh
 
     def under_way(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -73,9 +80,10 @@ class Readings(Generic[T]):
 
     def _take(self) -> None:
         try:
-            self.newest, self.error = self._read(), None
+            self.newest = self._fresh = self._read()
+            self.error = None
         except Exception as error:  # noqa: BLE001 - whatever a driver or psutil raises; told in `trouble`
-            self.error = f"no reading of {self._name}: {error or type(error).__name__}"
+            self.error = f"no reading of {self._name}: {str(error) or type(error).__name__}"
 
 
 class RankHeartbeats:
@@ -88,17 +96,23 @@ class RankHeartbeats:
         self._refresh()
 
     def heartbeat(self, backlog_records: int) -> Heartbeat:
-        """The heartbeat with the newest readings; the next readings are begun."""
+        """The heartbeat with the newest readings."""
         self._host.trouble()
-        beat = Heartbeat(
+        return Heartbeat(
             time=time.time(),
             host=self._host.newest or UNKNOWN_HOST,
             gpus=self._gpu_samples(),
             gpu_error=self._gpu_error,
             backlog_records=backlog_records,
         )
+
+    def take(self) -> Reading:
+        """Return what has been read since the last call; the next readings are begun. A driver that hangs leaves its cards out, for as long as it
+        does."""
+        host, cards = self._host.take(), self._gpus.take() if self._gpus is not None else None
+        reading = Reading(self._began_at, values_of(host, cards or ()))
         self._refresh()
-        return beat
+        return reading
 
     def _gpu_samples(self) -> tuple[GpuSample, ...]:
         if self._gpus is None or self._sampler is None:
@@ -108,12 +122,13 @@ class RankHeartbeats:
             return tuple(GpuSample(index=gpu.index, uuid=gpu.uuid, error=trouble) for gpu in self._sampler.gpus)
         return self._gpus.newest or ()
 
-    def gpu_percent(self, index: int) -> float | None:
-        """The utilization of a card at the last heartbeat; None where it is not known."""
-        newest = self._gpus.newest if self._gpus is not None else None
-        return next((sample.utilization_percent for sample in newest or () if sample.index == index), None)
+    def gpu_percent(self, slot: int) -> float | None:
+        """The utilization of the card of a slot at the last heartbeat; None where it is not known."""
+        newest = (self._gpus.newest if self._gpus is not None else None) or ()
+        return newest[slot].utilization_percent if slot < len(newest) else None
 
     def _refresh(self) -> None:
+        self._began_at = time.time()
         self._host.refresh()
         if self._gpus is not None:
             self._gpus.refresh()

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from paceline.cluster.states import JobState
+from paceline.cluster.states import TERMINAL_JOB_STATES, JobState
+from paceline.monitoring.words import plural
 
 Verdict = Literal["same", "same_so_far", "diverged", "close", "different", "nothing_to_compare"]
 
@@ -152,12 +153,25 @@ class Parameters:
 def verdict(one: ComparedRun, other: ComparedRun, tallies: Tallies, parameters: Parameters | None) -> Verdict:
     if not tallies.steps:
         return "nothing_to_compare"
-    if tallies.first_difference is None and (parameters is None or parameters.equal) and not tallies.missing:
+    if _all_equal(tallies, parameters):
+        if shorter_and_longer(one, other):
+            return "diverged"
         complete = one.state is other.state is JobState.COMPLETED and one.last_step == other.last_step
         return "same" if complete else "same_so_far"
     if tallies.first_difference is not None and tallies.largest <= CLOSE:
         return "close"
     return "diverged" if tallies.equal_steps else "different"
+
+
+def _all_equal(tallies: Tallies, parameters: Parameters | None) -> bool:
+    return tallies.first_difference is None and (parameters is None or parameters.equal) and not tallies.missing
+
+
+def shorter_and_longer(one: ComparedRun, other: ComparedRun) -> tuple[int, int] | None:
+    """The last steps of two runs that have both ended, one before the other; None: they are as long, or may yet be."""
+    if one.last_step is None or other.last_step is None or not {one.state, other.state} <= TERMINAL_JOB_STATES:
+        return None
+    return (min(one.last_step, other.last_step), max(one.last_step, other.last_step)) if one.last_step != other.last_step else None
 
 
 def sentence(one: ComparedRun, other: ComparedRun, tallies: Tallies, parameters: Parameters | None) -> str:
@@ -168,7 +182,10 @@ def sentence(one: ComparedRun, other: ComparedRun, tallies: Tallies, parameters:
         what = "same run" if one.tells_all and other.tells_all else "same logged numbers"
         opening = f"{what}, to the last bit" if how == "same" else f"{what} so far, to the last bit"
         same_parameters = f", and the parameters at step {parameters.step}" if parameters else ""
-        return f"{opening}: {tallies.equal_steps} of {tallies.steps} steps equal{same_parameters}{circumstances(one, other)}"
+        return f"{opening}: {tallies.equal_steps} of {plural(tallies.steps, 'step')} equal{same_parameters}{circumstances(one, other)}"
+    lengths = shorter_and_longer(one, other)
+    if lengths and _all_equal(tallies, parameters):
+        return f"equal until step {lengths[0]}, where one of them ended; the other ended at step {lengths[1]}{circumstances(one, other)}"
     return difference(tallies, parameters, how) + circumstances(one, other)
 
 
@@ -176,12 +193,14 @@ def difference(tallies: Tallies, parameters: Parameters | None, how: Verdict) ->
     first = tallies.first_difference
     if first is None:
         if parameters is not None and not parameters.equal:
-            return f"{tallies.equal_steps} of {tallies.steps} steps equal, but the parameters at step {parameters.step} differ"
-        return f"{tallies.equal_steps} of {tallies.steps} steps equal, but {tallies.missing} steps are known of one of them only"
+            return f"{tallies.equal_steps} of {plural(tallies.steps, 'step')} equal, but the parameters at step {parameters.step} differ"
+        return f"{tallies.equal_steps} of {plural(tallies.steps, 'step')} equal, but {plural(tallies.missing, 'step')} {'is' if tallies.missing == 1 else 'are'} known of one of them only"
     name, step, left, right = first
     until = f"equal until step {step - 1}, then differs" if tallies.equal_steps and step > tallies.first_step else "differs from the start"
     found = f"{until}: {name} {left!r} and {right!r} at step {step}"
-    return f"equal to {bound(tallies.largest)} over {tallies.steps} steps, not to the last bit; {found}" if how == "close" else found
+    return (
+        f"equal to {bound(tallies.largest)} over {plural(tallies.steps, 'step')}, not to the last bit; {found}" if how == "close" else found
+    )
 
 
 def bound(largest: float) -> str:

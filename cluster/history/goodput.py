@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from paceline.cluster.history.lineage import Line, lineage
-from paceline.cluster.states import JobState
+from paceline.cluster.states import TERMINAL_JOB_STATES, JobState
 
 
 class Cause(StrEnum):
@@ -131,7 +131,7 @@ def account(facts: GoodputInputs) -> TimeAccount:
     layers = (endings(facts), states(facts), starts(facts), resizes(facts), tails(facts), broken_off(facts), outages(facts), gaps(facts))
     for layer in (*layers, steps(facts, lines)):
         painted = overlay(painted, layer)
-    pauses = spans_of(facts, {JobState.PAUSED: Cause.PAUSING})
+    pauses = spans_of(facts, dict.fromkeys(_AT_REST, Cause.PAUSING))
     counted = [span for span in overlay(painted, [replace(pause, incident="paused") for pause in pauses]) if span.incident != "paused"]
     parts = {cause: math.fsum(span.ended - span.began for span in counted if span.cause is cause) for cause in Cause}
     wall = math.fsum(parts.values())
@@ -179,6 +179,8 @@ def kept_steps(stretch: RankInterval, lines: Sequence[Line]) -> int:
 # --- the layers
 
 
+#: The job asks for nothing: paused, or ended until it is set back to a checkpoint. That time is no part of the wall time.
+_AT_REST = (JobState.PAUSED, *TERMINAL_JOB_STATES)
 _OF_STATE = {
     JobState.QUEUED: Cause.WAITING,
     JobState.STARTING: Cause.STARTING,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from paceline.cluster.history.node_readings import KeepReadings
 from paceline.monitoring.rollup import LEVELS
 
 #: Bytes of a row in the database besides its text, indexes included: measured on SQLite, and about the same on PostgreSQL.
@@ -53,6 +54,7 @@ class KeepPolicy:
     events: timedelta
     artifacts: timedelta
     ranks: timedelta
+    readings: KeepReadings
     bytes: int  # of the metrics database; 0: no limit
     recent: timedelta  # of a job that has not ended: goes last
 
@@ -66,7 +68,11 @@ class KeepPolicy:
             f"Events of ended jobs are kept for {_days(self.events)} (PACELINE_KEEP_EVENTS_DAYS).",
             f"Traces of ended jobs are kept for {_days(self.artifacts)} (PACELINE_KEEP_ARTIFACTS_DAYS).",
             f"Ranks of earlier generations are kept for {_days(self.ranks)} after their job's end (PACELINE_KEEP_RANKS_DAYS).",
-            f"Points, curves and log lines together: {size} (PACELINE_KEEP_SIZE). Above it the oldest ended jobs' raw points go first.",
+            f"Readings of nodes and cards are kept for {self.readings.raw / timedelta(hours=1):g} hours by the second "
+            f"(PACELINE_KEEP_READINGS_HOURS), {_days(self.readings.age_of(60))} by the minute and a tenth of that by 10 s "
+            f"(PACELINE_KEEP_READINGS_DAYS), {_days(self.readings.coarse)} by 10 minutes (PACELINE_KEEP_CURVES_DAYS).",
+            f"Points, curves, log lines and readings together: {size} (PACELINE_KEEP_SIZE). Above it old readings by the second go first, "
+            "then the oldest ended jobs' raw points.",
             f"The last {self.recent / timedelta(hours=1):g} hours of jobs that have not ended go last (PACELINE_KEEP_RECENT_HOURS).",
             "Checkpoints follow each job's own checkpoint policy, also after its end.",
         ]

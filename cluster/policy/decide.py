@@ -30,6 +30,7 @@ from paceline.cluster.policy.decisions import SAVING, Decision, Regroup, Stop, T
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
+from paceline.monitoring.words import plural
 from paceline.training.link import FailureReport
 
 START_SECONDS = 120.0
@@ -100,7 +101,7 @@ def _stopping(view: JobView, now: datetime) -> Decision | None:
         alive = sum(not rank.stopped for rank in view.ranks)
         return _conclude(
             view,
-            f"{alive} of {len(view.ranks)} ranks did not confirm their end within {patience:.0f} s; their slots stay taken until they do",
+            f"{alive} of {plural(len(view.ranks), 'rank')} did not confirm their end within {patience:.0f} s; their slots stay taken until they do",
         )
     return None
 
@@ -146,7 +147,7 @@ def _requeue_for_resize(view: JobView) -> Decision | None:
         why = f"the node of rank {listed(leaving)} drains: its ranks {view.exit_description}, and the job waits for other slots"
         return Stop(EndReason.PREEMPTED, why, stops_ranks=view.is_script)
     if not view.is_elastic and view.target not in (None, len(view.ranks)):
-        why = f"it is to have {view.target} ranks, and has {len(view.ranks)}: they save and exit, and the job waits for other slots"
+        why = f"it is to have {plural(view.target or 0, 'rank')}, and has {len(view.ranks)}: they save and exit, and the job waits for other slots"
         return Stop(EndReason.RESIZED, why)
     return None
 
@@ -161,13 +162,20 @@ def _pause_unjoined(view: JobView) -> Decision | None:
 
 def _joined(view: JobView) -> Decision | None:
     if view.ranks and all(rank.state is RankState.RUNNING for rank in view.ranks):
-        return Transition(JobState.RUNNING, None, f"all {len(view.ranks)} ranks of generation {view.generation} have joined")
+        return Transition(JobState.RUNNING, None, f"{_all_ranks(view, f' of generation {view.generation}')} joined")
     return None
+
+
+def _all_ranks(view: JobView, which: str = "") -> str:
+    return f"its only rank{which} has" if len(view.ranks) == 1 else f"all {len(view.ranks)} ranks{which} have"
 
 
 def _finished(view: JobView) -> Decision | None:
     if view.all_exited_with("completed"):
-        return Stop(EndReason.COMPLETED, f"all {len(view.ranks)} ranks have completed")
+        return Stop(EndReason.COMPLETED, f"{_all_ranks(view)} completed")
+    if view.own_pause is not None and view.all_exited_with("paused"):
+        why = f"{_all_ranks(view)} saved and exited after step {view.own_pause}, as training.pause_at_steps says"
+        return Stop(EndReason.PAUSED, why, waits_for_user=True)
     if view.ranks and not view.is_script and all(rank.state is RankState.EXITED and not rank.failed for rank in view.ranks):
         return Stop(EndReason.PAUSED, "its ranks have saved and exited")
     return None

@@ -54,6 +54,7 @@ class Stop:
     why: str
     stops_ranks: bool = False  # although `reason` is one of SAVING
     counts_as_restart: bool = False  # it was to save, which came to nothing
+    waits_for_user: bool = False  # nobody asked for this pause but its spec: from now on its intent is to be paused
     culprits: tuple[int, ...] = ()
     to: ClassVar[Literal[JobState.STOPPING]] = JobState.STOPPING
     action: ClassVar[str] = "gave_up"  # as the ledger of faults calls it

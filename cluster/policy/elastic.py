@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from paceline.cluster.policy.decisions import GangChange, Members, ResizeGang, Stop
 from paceline.cluster.policy.placement import Request
 from paceline.cluster.policy.rank_numbers import listed
+from paceline.cluster.policy.requirements import ANY_NODE, Requirements
 from paceline.cluster.policy.views import JobView
 from paceline.cluster.states import EndReason, Intent, JobState, RankState
 from paceline.training.schema.parallelism import REPLICAS, Parallelism
@@ -55,7 +56,7 @@ class JoinFailure:
 class RunningGang:
     job_id: str
     device: str
-    slots_per_node: int
+    most_per_node: int | None  # of its processes; None: as many as the node has slots
     members: tuple[SlotAssignment, ...]
     parked: tuple[SlotAssignment, ...]  # without those that were told to go
     least: int  # fewer do not go on by themselves
@@ -63,8 +64,10 @@ class RunningGang:
     most: int
     ceiling: int  # its micro-batches: a rank beyond them would have nothing to do
     spares: int = 0
+    block: int = 1  # slots that are on one node together
     join_failures: tuple[JoinFailure, ...] = ()  # of late, oldest first
     plan: Parallelism = REPLICAS  # which sizes it may have
+    requirements: Requirements = ANY_NODE
     yields: bool = False  # a job waits for the slots that it has beyond its target
     request: Request | None = None  # of an elastic script: what it would ask for if it were started again (`cluster.policy.script_worlds`)
     rests_until: datetime | None = None  # an elastic script does not grow before
@@ -135,9 +138,11 @@ def _shrink(gang: RunningGang) -> ResizeGang:
 
 
 def kept(gang: RunningGang, size: int) -> tuple[SlotAssignment, ...]:
-    """The members that stay when the gang shrinks: nodes with most of its ranks keep them, so that whole nodes become free."""
+    """The members that stay when the gang shrinks: parameter servers, which have what no other rank has; then nodes with most of its
+    ranks keep them, so that whole nodes become free."""
     on_node = Counter(process.node_id for process in gang.staying)
-    chosen = sorted(gang.staying, key=lambda process: (-on_node[process.node_id], process.rank))[:size]
+    servers = gang.plan.servers if gang.plan.has_servers else 0
+    chosen = sorted(gang.staying, key=lambda process: (process.rank >= servers, -on_node[process.node_id], process.rank))[:size]
     return tuple(sorted(chosen, key=lambda process: process.rank))
 
 
@@ -195,7 +200,7 @@ def _needed(gang: RunningGang, joining: int) -> int:
     """How many leaving ranks must stay: enough to go on without the joiners or, where there is no room for all, one that has the state.
     A sharded state is saved first, for the ranks that follow."""
     stay = len(gang.staying)
-    if gang.plan.in_parts:
+    if gang.plan.spreads_state:
         return max(gang.least - stay - joining, 0 if stay else 1)
     room = max(gang.ceiling - stay - joining, 0 if stay else 1)
     return min(max(0, gang.least - stay), room) if joining else max(0, gang.least - stay)

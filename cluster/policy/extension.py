@@ -1,15 +1,20 @@
-"""Additional slots for a running gang: slot by slot, from those that the queue has left (`placement.Room`).
+"""Additional slots for a running gang, from those that the queue has left (`placement.Room`), with its blocks kept whole.
 
-Nodes that are in the gang already are refilled first, up to the job's `slots_per_node`; then come others, the fullest that
-still has a slot first, so that wide nodes stay whole for gangs that need them.
+First the gang's broken blocks are made whole on the nodes where they are, then come whole blocks, each on one node. A block that fits no
+node comes as far as one node has room for it, and never from two nodes. Nodes that are in the gang already come first, those of a job
+that is spread up to its `slots_per_node`; then the fullest that fits, so that wide nodes stay whole for gangs that need them.
+Spares belong to no block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.cluster.policy.placement import NodeShare, NodeView, PlacementReason, Room
+from paceline.cluster.policy.requirements import ANY_NODE, Requirements
+from paceline.monitoring.words import plural
 
 
 @dataclass(frozen=True)
@@ -18,34 +23,99 @@ class Extension:
 
     job_id: str
     slots: int
-    slots_per_node: int
+    most_per_node: int | None  # None: as many as the node has slots
     device: str
     held: Mapping[str, int]
+    requirements: Requirements = ANY_NODE
+    block: int = 1  # slots that are on one node together
+    spares: int = 0  # how many of `slots` are for ranks without a place, on any node
+
+    def is_full(self, node: NodeView) -> bool:
+        """Whether the gang takes no more slots of the node, even if some are free."""
+        return self.most_per_node is not None and self.held.get(node.id, 0) >= self.most_per_node
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the gang is to have."""
+        return -(-(sum(self.held.values()) + self.slots - self.spares) // self.block)
 
 
 def extend(wanted: Extension, nodes: Sequence[NodeView], room: Room) -> tuple[NodeShare, ...]:
     """As many slots as there are, `wanted.slots` at most, one share for each; they are taken out of `room`."""
-    held, shares = dict(wanted.held), list[NodeShare]()
-    while len(shares) < wanted.slots:
-        open_nodes = [node for node in _usable(wanted, nodes) if room.available(node) > 0 and held.get(node.id, 0) < wanted.slots_per_node]
-        if not open_nodes:
-            break
-        node = min(open_nodes, key=lambda node: (held.get(node.id, 0) == 0, room.available(node), node.name, node.id))
-        shares.append(room.take(node, 1))
-        held[node.id] = held.get(node.id, 0) + 1
-    return tuple(shares)
+    gang = _GrowingGang(wanted, _usable(wanted, nodes), room)
+    while gang.missing > wanted.spares and gang.take_for_blocks():
+        pass
+    for _ in range(min(gang.missing, wanted.spares)):
+        gang.take_one()
+    return tuple(gang.shares)
+
+
+class _GrowingGang:
+    """A gang while it is given slots."""
+
+    def __init__(self, wanted: Extension, nodes: Sequence[NodeView], room: Room) -> None:
+        self.wanted, self.shares = wanted, list[NodeShare]()
+        self._nodes, self._room, self._held = nodes, room, Counter(wanted.held)
+
+    @property
+    def missing(self) -> int:
+        return self.wanted.slots - len(self.shares)
+
+    def take_for_blocks(self) -> bool:
+        """Take slots of one node for one block, the most welcome ones that there are. Returns whether there were any."""
+        block, begun = self.wanted.block, sum(-(-count // self.wanted.block) for count in self._held.values())
+        if begun > self.wanted.blocks:  # its spares have come in: it is in no blocks any more
+            return self.take_one()
+        most = self.missing - self.wanted.spares
+        return (
+            self._take(lambda node, free: lacks if (lacks := self._lacks(node)) <= min(free, most) else 0)
+            or self._take(lambda node, free: block if block <= min(free, self.missing) else 0)
+            or self._take(lambda node, free: min(self._lacks(node), free, most))
+            or (begun < self.wanted.blocks and self._take_widest(min(block, most)))
+        )
+
+    def take_one(self) -> bool:
+        return self._take(lambda node, free: 1)
+
+    def _take_widest(self, size: int) -> bool:
+        """Begin a block on a node that has room for all of it, or else for the most."""
+        widest = min(size, max(map(self._free, self._nodes), default=0))
+        return self._take(lambda node, free: widest if free >= widest else 0)
+
+    def _take(self, count: Callable[[NodeView, int], int]) -> bool:
+        """Take as many slots as `count` says of a node and its free slots, on the first node of which it takes any."""
+        counts = {node.id: (node, found) for node in self._nodes if (free := self._free(node)) and (found := count(node, free))}
+        if not counts:
+            return False
+        node, found = min(counts.values(), key=lambda each: self._order(each[0]))
+        self.shares += [self._room.take(node, 1) for _ in range(found)]
+        self._held[node.id] += found
+        return True
+
+    def _order(self, node: NodeView) -> tuple[bool, int, str, str]:
+        return (self._held[node.id] == 0, self._room.available(node), node.name, node.id)
+
+    def _free(self, node: NodeView) -> int:
+        most, free = self.wanted.most_per_node, self._room.available(node)
+        return free if most is None else min(free, max(0, most - self._held[node.id]))
+
+    def _lacks(self, node: NodeView) -> int:
+        """How many slots make the gang's last block on the node whole."""
+        return -self._held[node.id] % self.wanted.block
 
 
 def explain(wanted: Extension, nodes: Sequence[NodeView], found: int) -> PlacementReason:
     """The reason why there are fewer slots than wanted."""
-    missing = f"{wanted.slots - found} more slot{'' if wanted.slots - found == 1 else 's'}"
+    missing = plural(wanted.slots - found, "more slot")
     usable = _usable(wanted, nodes)
-    full = [node for node in usable if node.free and wanted.held.get(node.id, 0) >= wanted.slots_per_node]
+    full = [node for node in usable if node.free and wanted.is_full(node)]
     names = ", ".join(sorted(node.name for node in full))
     if not any(node.free for node in usable):
         text = f"{missing} wanted; none is free"
     elif full and len(full) == sum(bool(node.free) for node in usable):
-        text = f"{missing} wanted; {names} has {wanted.slots_per_node} of its ranks already (resources.slots_per_node)"
+        text = f"{missing} wanted; {names} has {wanted.most_per_node} of its ranks already (resources.spread)"
+    elif len(extend(wanted, nodes, Room(nodes, {wanted.requirements}))) <= found:
+        text = f"{missing} wanted; the free ones are on other nodes than the rest of their {wanted.block} (resources.slots_per_node)"
     else:
         text = f"{missing} wanted; the free ones are kept for a job that waits"
     return PlacementReason("no_room_to_grow", text, missing, None, "add a node, or wait for another job to end")
@@ -53,4 +123,5 @@ def explain(wanted: Extension, nodes: Sequence[NodeView], found: int) -> Placeme
 
 def _usable(wanted: Extension, nodes: Sequence[NodeView]) -> list[NodeView]:
     """The nodes that the gang can use. Its ranks must be able to reach each other: one kind of device."""
-    return [node for node in nodes if node.schedulable and node.device == wanted.device]
+    ready = (node for node in nodes if node.schedulable and node.device == wanted.device)
+    return [node for node in ready if node.obstacle(wanted.requirements) is None]

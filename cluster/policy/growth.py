@@ -61,7 +61,7 @@ def _living_steps(gangs: Sequence[RunningGang], waiting: Sequence[Request], node
     """The steps of gangs whose ranks come and go while they run."""
     yielding = gangs_to_shrink(gangs, waiting, nodes)
     gangs = [replace(gang, yields=gang.job_id in yielding) for gang in gangs]
-    room = Room(nodes)
+    room = Room(nodes, {request.requirements for request in waiting})
     place(waiting, nodes, room)
     due = [extend(_extension(gang, gang.target), nodes, room) for gang in gangs]
     more = [extend(_extension(gang, gang.limit, found), nodes, room) for gang, found in zip(gangs, due, strict=True)]
@@ -70,7 +70,11 @@ def _living_steps(gangs: Sequence[RunningGang], waiting: Sequence[Request], node
 
 def _extension(gang: RunningGang, size: int, found: Sequence[NodeShare] = ()) -> Extension:
     held = Counter([process.node_id for process in (*gang.members, *gang.parked)] + [share.node_id for share in found])
-    return Extension(gang.job_id, missing(gang, size) - len(found), gang.slots_per_node, gang.device, held)
+    slots = missing(gang, size) - len(found)
+    lacking = max(0, size - len(gang.staying) - len(gang.pool) - len(found))
+    return Extension(
+        gang.job_id, slots, gang.most_per_node, gang.device, held, gang.requirements, block=gang.block, spares=max(0, slots - lacking)
+    )
 
 
 def _step(gang: RunningGang, due: tuple[NodeShare, ...], more: tuple[NodeShare, ...], nodes: Sequence[NodeView], now: datetime) -> Step:
@@ -138,5 +142,5 @@ def _beyond_target(gang: RunningGang) -> list[SlotAssignment]:
 
 def _fits_any(waiting: Sequence[Request], nodes: Sequence[NodeView], freed: Sequence[SlotAssignment]) -> bool:
     given: Mapping[str, list[int]] = {node.id: [process.slot for process in freed if process.node_id == node.id] for node in nodes}
-    emptier = [NodeView(n.id, n.name, n.device, n.slots, tuple(sorted({*n.free, *given[n.id]})), n.schedulable) for n in nodes]
+    emptier = [replace(node, free=tuple(sorted({*node.free, *given[node.id]}))) for node in nodes]
     return any(isinstance(verdict, Placement) for verdict in place(waiting, emptier))

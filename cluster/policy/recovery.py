@@ -16,6 +16,7 @@ from paceline.cluster.policy.members import regroup
 from paceline.cluster.policy.rank_numbers import listed
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import EndReason, JobState, RankState
+from paceline.monitoring.words import plural
 from paceline.training.reporting.failure_kinds import first_line
 
 #: How long the present ranks wait for a parked rank that was given a place among them; START_SECONDS for a new process.
@@ -69,7 +70,7 @@ def joiners_overdue(view: JobView, now: datetime) -> Decision | None:
     if not late or not stayers or not there or now - entered < timedelta(seconds=ENTER_SECONDS):
         return None
     what = f"rank {listed(late)} did not join within {ENTER_SECONDS:.0f} s"
-    if view.plan.in_parts:
+    if view.plan.spreads_state:
         without = [rank.rank for rank in late]
         return _close_up(view, EndReason.START_TIMEOUT, what, without) or restart_or_give_up(view, EndReason.START_TIMEOUT, what)
     why = f"{what}; the others go on as generation {view.generation + 1}"
@@ -158,7 +159,7 @@ def _close_up(view: JobView, reason: EndReason, what: str, without: Collection[i
     if view.min_ranks is None or not begun or _is_completing(view) or _would_fail_again(view) or all(rank.newcomer for rank in survivors):
         return None
     joining = [rank for rank in view.parked if rank.state is RankState.PARKED and rank.reachable and not rank.leaving]
-    members = regroup(view, survivors, joining) or (regroup(view, survivors, joining, _vacant(view)) if view.plan.in_parts else None)
+    members = regroup(view, survivors, joining) or (regroup(view, survivors, joining, _vacant(view)) if view.plan.spreads_state else None)
     if members is None or not (members.whole or view.restarts < view.max_restarts):
         return None
     return Regroup(reason, f"{what}; {_describe_continuing(view, members)}", members)
@@ -178,7 +179,9 @@ def _describe_continuing(view: JobView, members: Members) -> str:
         goes_on = _ranks(members.survivors, f"{of} closes up{spares} and goes", f"{of} close up{spares} and go")
         return f"{again}{parked}{goes_on} on {to}"
     keeps = _ranks(members.survivors, f"{of} keeps its process{spares} and goes", f"{of} keep their processes{spares} and go")
-    return f"{again}{parked}{keeps} back to the newest checkpoint {to}: {view.restarts + 1} of at most {view.max_restarts} restarts"
+    return (
+        f"{again}{parked}{keeps} back to the newest checkpoint {to}: {view.restarts + 1} of at most {plural(view.max_restarts, 'restart')}"
+    )
 
 
 def _is_completing(view: JobView) -> bool:
@@ -199,7 +202,10 @@ def restart_or_give_up(view: JobView, reason: EndReason, what: str, *, counts: b
     if reason in PERMANENT_REASONS:
         return Stop(reason, f"{what}; restarting would not help")
     if view.restarts >= view.max_restarts:
-        return Stop(reason, f"{what}; {view.restarts} of at most {view.max_restarts} restarts are used up")
+        return Stop(
+            reason,
+            f"{what}; {view.restarts} of at most {plural(view.max_restarts, 'restart')} {'is' if view.restarts == 1 else 'are'} used up",
+        )
     return Restart(reason, f"{what}; restart {view.restarts + 1} of at most {view.max_restarts}")
 
 

@@ -9,12 +9,13 @@ free to all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from paceline.cluster.policy.decisions import Stop
 from paceline.cluster.policy.elastic import RunningGang
 from paceline.cluster.policy.placement import NodeView, Placement, PlacementReason, Request, place
+from paceline.cluster.policy.reasons import Shape
 from paceline.cluster.states import EndReason
 
 #: How long a script is left at work before it is started again to grow; doubled with each change of its world within RECENT_SECONDS, at most LONGEST.
@@ -42,49 +43,49 @@ def rests_until(started: datetime, changes: int) -> datetime:
 def next_world(gang: RunningGang, request: Request, waiting: Sequence[Request], nodes: Sequence[NodeView], now: datetime) -> NextWorld:
     """The next world of a running script. It gives back nodes that it grew by where that helps a waiting job, and no more than that. A
     smaller size that its user wants is taken at once."""
-    held = len({process.node_id for process in gang.members})
-    if held == request.nodes and (request.most_nodes or 0) <= held:
+    held = len(gang.members) // request.slots_per_block
+    if held == request.blocks and (request.most_blocks or 0) <= held:
         return NextWorld()
     would, helps = _if_it_ended(gang, request, waiting, nodes)
-    if held > max(request.nodes, request.most_nodes or 0) and 0 < would < held:
-        return NextWorld(_start_again(held, would, f"it is to have {request.nodes}"))
-    if helps and request.nodes <= would < held:
-        return NextWorld(_start_again(held, would, "others wait for the slots"))
+    if held > max(request.blocks, request.most_blocks or 0) and 0 < would < held:
+        return NextWorld(_start_again(request, held, would, f"it is to have {request.blocks}"))
+    if helps and request.blocks <= would < held:
+        return NextWorld(_start_again(request, held, would, "others wait for the slots"))
     if would <= held:
-        return NextWorld(lacks=_no_room(request, held) if held < request.nodes else None)
+        return NextWorld(lacks=_no_room(request, held) if held < request.blocks else None)
     if gang.rests_until is not None and now < gang.rests_until:
-        return NextWorld(rests=True, lacks=_rest(request, held, would, gang.rests_until) if held < request.nodes else None)
-    return NextWorld(_start_again(held, would, "there is room for more"))
+        return NextWorld(rests=True, lacks=_rest(request, held, would, gang.rests_until) if held < request.blocks else None)
+    return NextWorld(_start_again(request, held, would, "there is room for more"))
 
 
 def _if_it_ended(gang: RunningGang, request: Request, waiting: Sequence[Request], nodes: Sequence[NodeView]) -> tuple[int, bool]:
-    """(how many nodes the script would be placed on, 0: it would have to wait; whether any waiting job would be placed)."""
+    """(how many blocks the script would be placed with, 0: it would have to wait; whether any waiting job would be placed)."""
     verdicts = place([*waiting, request], [_without(node, gang) for node in nodes])
-    placed = {each.job_id: len(each.shares) for each in verdicts if isinstance(each, Placement)}
-    return placed.pop(request.job_id, 0), bool(placed)
+    placed = {each.job_id: each.slots for each in verdicts if isinstance(each, Placement)}
+    return placed.pop(request.job_id, 0) // request.slots_per_block, bool(placed)
 
 
 def _without(node: NodeView, gang: RunningGang) -> NodeView:
     own = {process.slot for process in gang.members if process.node_id == node.id}
-    return NodeView(node.id, node.name, node.device, node.slots, tuple(sorted({*node.free, *own})), node.schedulable) if own else node
+    return replace(node, free=tuple(sorted({*node.free, *own}))) if own else node
 
 
-def _start_again(held: int, would: int, why: str) -> Stop:
-    sizes = f"its ranks get SIGTERM and the time to save, and start again on {_nodes(would)} instead of {held}"
+def _start_again(request: Request, held: int, would: int, why: str) -> Stop:
+    sizes = f"its ranks get SIGTERM and the time to save, and start again on {_sized(request, would)} instead of {held}"
     return Stop(EndReason.RESIZED, f"{why}: {sizes}", stops_ranks=True)
 
 
 def _no_room(request: Request, held: int) -> PlacementReason:
-    slots = f"{request.slots_per_node} free slot{'' if request.slots_per_node == 1 else 's'}"
-    missing = f"{request.nodes - held} more node{'' if request.nodes - held == 1 else 's'} with {slots}"
-    text = f"runs on {held} of {_nodes(request.nodes)}; {missing} wanted"
+    missing = Shape(request.blocks, request.slots_per_block, request.spread).missing(request.blocks - held, "free ")
+    text = f"runs on {held} of {_sized(request, request.blocks)}; {missing} wanted"
     return PlacementReason("no_room_to_grow", text, missing, None, "add a node, or wait for another job to end")
 
 
 def _rest(request: Request, held: int, would: int, until: datetime) -> PlacementReason:
-    text = f"runs on {held} of {_nodes(request.nodes)}; there is room for {would}, and it starts again with them at"
+    text = f"runs on {held} of {_sized(request, request.blocks)}; there is room for {would}, and it starts again with them at"
     return PlacementReason("rests", f"{text} {until.isoformat(timespec='seconds')}")
 
 
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"
+def _sized(request: Request, blocks: int) -> str:
+    """The size as the job's user counts it."""
+    return Shape(blocks, request.slots_per_block, request.spread).counted

@@ -84,6 +84,8 @@ class RankRow(ControlBase):
     rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
     slot: Mapped[int]
+    #: The driver's index of the card behind the slot when its agent took the rank up. None: a CPU slot, or nothing was reported yet.
+    card: Mapped[int | None]
     local_rank: Mapped[int]
     node_rank: Mapped[int]
     state: Mapped[RankState] = mapped_column(TextEnum(RankState), default=RankState.ASSIGNED)

@@ -25,6 +25,8 @@ class NodeRow(ControlBase):
     device: Mapped[str] = mapped_column(default="cpu")
     slots: Mapped[int] = mapped_column(default=0)
     inventory: Mapped[dict[str, Any] | None] = mapped_column(JsonDocument)
+    #: Taints that an admin has set, by key; None: those that the agent was started with.
+    taints: Mapped[dict[str, str] | None] = mapped_column(JsonDocument)
     boot_id: Mapped[str] = mapped_column(default="")
     #: The connection that speaks for the node, to whichever replica: the last one that said hello.
     channel_id: Mapped[str | None]

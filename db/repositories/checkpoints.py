@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.cluster.states import TERMINAL_JOB_STATES, CheckpointState
@@ -51,6 +51,19 @@ async def page_of_job(session: AsyncSession, job_id: str, after: tuple[int, str]
         step, checkpoint_id = after
         query = query.where((CheckpointRow.step < step) | ((CheckpointRow.step == step) & (CheckpointRow.id < checkpoint_id)))
     return (await session.scalars(query.order_by(CheckpointRow.step.desc(), CheckpointRow.id.desc()).limit(limit))).all()
+
+
+async def page(
+    session: AsyncSession, text: str | None, states: Collection[CheckpointState], after: tuple[datetime, str] | None, limit: int
+) -> Sequence[tuple[CheckpointRow, JobRow]]:
+    """Checkpoints of all jobs with their jobs, the newest first; `text`: a part of the job's name, or its id."""
+    query = select(CheckpointRow, JobRow).join(JobRow, JobRow.id == CheckpointRow.job_id).where(CheckpointRow.state.in_(states))
+    if text:
+        query = query.where(or_(JobRow.name.icontains(text, autoescape=True), JobRow.id == text))
+    if after is not None:
+        query = query.where(tuple_(CheckpointRow.created_at, CheckpointRow.id) < tuple_(*after))
+    query = query.order_by(CheckpointRow.created_at.desc(), CheckpointRow.id.desc()).limit(limit)
+    return [(checkpoint, job) for checkpoint, job in await session.execute(query)]
 
 
 async def being_deleted_on(session: AsyncSession, node_ids: Collection[str]) -> Sequence[CheckpointRow]:

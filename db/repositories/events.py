@@ -14,15 +14,22 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.db.models.events import IS_PLANNED, EventRow
 
 _EVENTS_LOCK = 0x7061_6365_0001
+_LOCKED_BY = "paceline_events_locked_by"
 
 
-async def append(session: AsyncSession, event: EventRow) -> EventRow:
-    """Add one event to the running transaction; `event.seq` is set on return."""
+async def append(session: AsyncSession, event: EventRow) -> None:
+    """Add one event to the running transaction. It is written, and has its `seq`, with the next flush: many events are one statement."""
     if session.get_bind().dialect.name == "postgresql":
-        await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EVENTS_LOCK})
+        await _lock(session)
     session.add(event)
-    await session.flush()
-    return event
+
+
+async def _lock(session: AsyncSession) -> None:
+    """Take the lock, once in each transaction: a savepoint that is rolled back gives up what it has taken."""
+    transaction = session.sync_session.get_nested_transaction() or session.sync_session.get_transaction()
+    if transaction is None or session.info.get(_LOCKED_BY) is not transaction:
+        await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EVENTS_LOCK})
+        session.info[_LOCKED_BY] = session.sync_session.get_nested_transaction() or session.sync_session.get_transaction()
 
 
 async def after(session: AsyncSession, seq: int, *, limit: int, job_id: str | None = None) -> list[EventRow]:
@@ -31,6 +38,14 @@ async def after(session: AsyncSession, seq: int, *, limit: int, job_id: str | No
     if job_id is not None:
         query = query.where(EventRow.job_id == job_id)
     return list((await session.scalars(query)).all())
+
+
+async def newest(session: AsyncSession, after: int, *, limit: int, job_id: str | None = None) -> list[EventRow]:
+    """The newest events beyond `after`, the oldest of them first."""
+    query = select(EventRow).where(EventRow.seq > after).order_by(EventRow.seq.desc()).limit(limit)
+    if job_id is not None:
+        query = query.where(EventRow.job_id == job_id)
+    return list((await session.scalars(query)).all())[::-1]
 
 
 async def planned(session: AsyncSession, job_id: str) -> EventRow | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -38,10 +38,10 @@ async def unanswered(session: AsyncSession, job_id: str) -> Sequence[IncidentRow
     return (await session.scalars(query)).all()
 
 
-async def unfinished(session: AsyncSession, job_id: str) -> Sequence[IncidentRow]:
-    """Incidents that are neither overcome, as far as the rows themselves tell, nor closed."""
-    query = select(IncidentRow).where(IncidentRow.job_id == job_id, IncidentRow.first_step_at.is_(None), IncidentRow.closed_at.is_(None))
-    return (await session.scalars(query)).all()
+async def unfinished(session: AsyncSession, job_ids: Collection[str]) -> Sequence[IncidentRow]:
+    """The incidents of these jobs that are neither overcome, as far as the rows themselves tell, nor closed."""
+    mine = (IncidentRow.job_id.in_(job_ids), IncidentRow.first_step_at.is_(None), IncidentRow.closed_at.is_(None))
+    return (await session.scalars(select(IncidentRow).where(*mine))).all()
 
 
 async def unsettled(session: AsyncSession) -> Sequence[IncidentRow]:

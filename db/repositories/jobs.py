@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Text, and_, cast, exists, func, null, or_, select, true, tuple_
+from sqlalchemy import ColumnElement, Text, and_, cast, exists, func, null, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -56,6 +56,12 @@ async def get_locked(session: AsyncSession, job_id: str) -> JobRow | None:
     return await session.get(JobRow, job_id, with_for_update={"key_share": True}, populate_existing=True)
 
 
+async def all_locked(session: AsyncSession, job_ids: Collection[str]) -> Sequence[JobRow]:
+    """The rows of these jobs, for a transaction that will change them; in id order, so that two transactions never wait for each other."""
+    query = select(JobRow).where(JobRow.id.in_(job_ids)).order_by(JobRow.id).with_for_update(key_share=True)
+    return (await session.scalars(query.execution_options(populate_existing=True))).all()
+
+
 async def page(
     session: AsyncSession, wanted: JobFilter, *, sort: str, descending: bool, after: tuple[Any, str] | None, limit: int
 ) -> Sequence[JobRow]:
@@ -68,9 +74,10 @@ async def page(
     return (await session.scalars(query)).all()
 
 
-async def undecided(session: AsyncSession) -> Sequence[JobRow]:
-    """Every job that may move by itself: active, or asked to leave its pause or the queue."""
-    return (await session.scalars(select(JobRow).where(UNDECIDED).order_by(JobRow.id))).all()
+async def undecided(session: AsyncSession, among: Collection[str] | None = None) -> Sequence[JobRow]:
+    """Every job, or every one `among` these, that may move by itself: active, or asked to leave its pause or the queue."""
+    query = select(JobRow).where(UNDECIDED).order_by(JobRow.id)
+    return (await session.scalars(query if among is None else query.where(JobRow.id.in_(among)))).all()
 
 
 async def quiet(session: AsyncSession) -> Sequence[JobRow]:
@@ -121,6 +128,11 @@ async def generations_of(session: AsyncSession, job_id: str) -> Sequence[Generat
     return (await session.scalars(query)).all()
 
 
+async def largest_world(session: AsyncSession, job_id: str) -> int:
+    """The number of ranks of the job's largest generation; 0 before its first one."""
+    return await session.scalar(select(func.max(GenerationRow.world_size)).where(GenerationRow.job_id == job_id)) or 0
+
+
 async def newest_generations(session: AsyncSession, job_id: str, limit: int) -> Sequence[GenerationRow]:
     """The newest generations of a job, the oldest of them first."""
     query = select(GenerationRow).where(GenerationRow.job_id == job_id).order_by(GenerationRow.generation.desc()).limit(limit)
@@ -152,38 +164,23 @@ async def open_ranks_of_nodes(session: AsyncSession, node_ids: Collection[str]) 
     return (await session.scalars(query)).all()
 
 
-async def open_ranks_to_report(session: AsyncSession, node_id: str) -> Sequence[tuple[RankRow, GenerationRow | None]]:
-    """The open ranks of a node, each with its generation as long as no step of that generation is known."""
-    its_generation = and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation)
+async def open_ranks_to_report(session: AsyncSession, node_ids: Collection[str]) -> Mapping[str, Sequence[tuple[RankRow, GenerationRow]]]:
+    """The open ranks by node, each with its generation."""
     query = (
         select(RankRow, GenerationRow)
-        .outerjoin(GenerationRow, and_(its_generation, GenerationRow.first_step_at.is_(None)))
-        .where(RankRow.node_id == node_id, OPEN)
+        .join(GenerationRow, and_(GenerationRow.job_id == RankRow.job_id, GenerationRow.generation == RankRow.generation))
+        .where(RankRow.node_id.in_(node_ids), OPEN)
         .order_by(RankRow.job_id, RankRow.generation, RankRow.rank)
     )
-    return [(rank, generation) for rank, generation in (await session.execute(query))]
+    found: defaultdict[str, list[tuple[RankRow, GenerationRow]]] = defaultdict(list)
+    for rank, generation in await session.execute(query):
+        found[rank.node_id].append((rank, generation))
+    return found
 
 
-async def nodes_with_open_ranks(session: AsyncSession, job_id: str) -> Sequence[str]:
-    query = select(RankRow.node_id).where(RankRow.job_id == job_id, OPEN).distinct().order_by(RankRow.node_id)
+async def nodes_with_open_ranks(session: AsyncSession, job_ids: Collection[str]) -> Sequence[str]:
+    query = select(RankRow.node_id).where(RankRow.job_id.in_(job_ids), OPEN).distinct().order_by(RankRow.node_id)
     return (await session.scalars(query)).all()
-
-
-async def holders(session: AsyncSession, node_id: str | None = None) -> Sequence[tuple[RankRow, str]]:
-    """(rank, its job's name) for every slot in use: a lost rank holds its slot until its node confirms that it is gone."""
-    query = (
-        select(RankRow, JobRow.name)
-        .join(JobRow, JobRow.id == RankRow.job_id)
-        .where(HOLDING, RankRow.node_id == node_id if node_id else true())
-        .order_by(RankRow.node_id, RankRow.slot)
-    )
-    return [(rank, name) for rank, name in (await session.execute(query))]
-
-
-async def held_slots(session: AsyncSession, node_ids: Collection[str]) -> set[tuple[str, int]]:
-    """(node, slot) of every slot in use on these nodes, as in `holders`."""
-    query = select(RankRow.node_id, RankRow.slot).where(HOLDING, RankRow.node_id.in_(node_ids))
-    return {(node_id, slot) for node_id, slot in await session.execute(query)}
 
 
 async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> Sequence[tuple[RankRow, NodeRow]]:
@@ -194,6 +191,18 @@ async def ranks_with_nodes(session: AsyncSession, job_id: str, number: int) -> S
         .order_by(RankRow.rank)
     )
     return [(rank, node) for rank, node in (await session.execute(query))]
+
+
+async def all_ranks(session: AsyncSession, job_id: str) -> Sequence[tuple[RankRow, GenerationRow, NodeRow]]:
+    """The ranks of every generation of a job with their nodes, in order; those of generations that are no longer kept are absent."""
+    query = (
+        select(RankRow, GenerationRow, NodeRow)
+        .join(GenerationRow, (GenerationRow.job_id == RankRow.job_id) & (GenerationRow.generation == RankRow.generation))
+        .join(NodeRow, NodeRow.id == RankRow.node_id)
+        .where(RankRow.job_id == job_id)
+        .order_by(RankRow.generation, RankRow.rank)
+    )
+    return [(rank, generation, node) for rank, generation, node in await session.execute(query)]
 
 
 async def unreachable_ranks(session: AsyncSession, keys: Sequence[tuple[str, int]]) -> list[UnreachableRank]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import func, select
@@ -53,6 +53,12 @@ async def raw(session: AsyncSession, job_id: str, rank: int, steps: StepRange, l
     """Records of one rank in the order of their steps; one more than `limit` at most, which tells that they do not fit."""
     mine = (MetricRecordRow.job_id == job_id, MetricRecordRow.rank == rank, MetricRecordRow.step.between(*steps))
     return await records(session, RECORDS.where(*mine).order_by(MetricRecordRow.step, MetricRecordRow.seq).limit(limit + 1))
+
+
+async def raw_of_ranks(session: AsyncSession, job_id: str, ranks: Collection[int], steps: StepRange) -> list[RecordColumns]:
+    """Records of several ranks, all of them: for ranges that are known to be small."""
+    mine = (MetricRecordRow.job_id == job_id, MetricRecordRow.rank.in_(ranks), MetricRecordRow.step.between(*steps))
+    return await records(session, RECORDS.where(*mine))
 
 
 async def rollups(

@@ -16,7 +16,7 @@ from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.db.models.metrics import MetricRecordRow, MetricRollupRow, RollupMarkRow
+from paceline.db.models.metrics import MetricNameRow, MetricRecordRow, MetricRollupRow, RollupMarkRow
 from paceline.db.repositories.ingest import Row, is_postgres
 from paceline.db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
 from paceline.monitoring.rollup import LEVELS, SUM_LIMIT, Bucket
@@ -158,7 +158,8 @@ async def coarsest(
     """The buckets of all points of a job, as few as there are, including the tail. None: of every name, rank, generation."""
     level, table = LEVELS[-1], MetricRollupRow
     query = BUCKETS.where(table.job_id == job_id, table.level == level)
-    query = query if names is None else query.where(table.name.in_(list(names)))
+    reported = select(MetricNameRow.name).where(MetricNameRow.job_id == job_id)  # named, so that the key is searched, not scanned
+    query = query.where(table.name.in_(reported if names is None else list(names)))
     query = query if rank is None else query.where(table.rank == rank)
     query = query if generation is None else query.where(table.generation == generation)
     newer = await tail(session, job_id, None if rank is None else [rank], generation=generation)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from sqlalchemy import select, tuple_, union
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.db.models.metrics import MetricRecordRow, MetricRollupRow
+from paceline.db.models.metrics import MetricNameRow, MetricRecordRow, MetricRollupRow
 from paceline.db.repositories import rollups
 from paceline.db.repositories.metric_columns import BUCKETS, RECORDS, RecordColumns, StoredBucket, buckets, records
 from paceline.monitoring.rollup import LEVELS, Bucket
@@ -40,7 +40,8 @@ async def in_order(
 async def ranks(session: AsyncSession, job_id: str) -> list[int]:
     """Every rank that has recorded a value; from the coarsest roll-ups, and the points that are not in them yet."""
     table = MetricRollupRow
-    stored = select(table.rank).where(table.job_id == job_id, table.level == LEVELS[-1])
+    names = select(MetricNameRow.name).where(MetricNameRow.job_id == job_id)
+    stored = select(table.rank).where(table.job_id == job_id, table.name.in_(names), table.level == LEVELS[-1])
     newer = select(_ROWS.rank).where(_ROWS.job_id == job_id, _ROWS.seq > await rollups.made_to(session), _ROWS.values != "{}")
     return sorted(await session.scalars(union(stored, newer)))
 

@@ -11,6 +11,7 @@ from sqlalchemy import Insert, Table, delete, func, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.cluster.history.node_readings import READING_KINDS
 from paceline.cluster.history.storage import StorageKind
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow
 from paceline.db.models.storage import ArrivalMarkRow, StoredDataRow
@@ -26,6 +27,8 @@ METRIC_TABLES = (
     "stream_marks",
     "artifact_chunks",
     "stored_data",
+    "node_readings",
+    "node_reading_rollups",
 )
 
 
@@ -63,7 +66,15 @@ async def by_kind(session: AsyncSession) -> dict[str, tuple[int, int]]:
 async def largest(session: AsyncSession, limit: int) -> list[tuple[str, int]]:
     """(job, bytes) of the jobs with the most stored data."""
     total = func.sum(StoredDataRow.bytes)
-    query = select(StoredDataRow.job_id, total).group_by(StoredDataRow.job_id).having(total > 0).order_by(total.desc()).limit(limit)
+    of_jobs = StoredDataRow.kind.not_in(READING_KINDS)
+    query = (
+        select(StoredDataRow.job_id, total)
+        .where(of_jobs)
+        .group_by(StoredDataRow.job_id)
+        .having(total > 0)
+        .order_by(total.desc())
+        .limit(limit)
+    )
     return [(job_id, int(size)) for job_id, size in await session.execute(query)]
 
 

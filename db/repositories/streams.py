@@ -7,13 +7,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.db.models.events import EventRow
 from paceline.db.models.metrics import LogLineRow, MetricRecordRow
+from paceline.db.models.readings import NodeReadingRow
 
-Appended = type[EventRow] | type[LogLineRow] | type[MetricRecordRow]
+Appended = type[EventRow] | type[LogLineRow] | type[MetricRecordRow] | type[NodeReadingRow]
 
 
-async def has_more_than(session: AsyncSession, table: Appended, most: int, *, after: int, job_id: str | None) -> bool:
-    """Whether more than `most` rows lie beyond `after`; looks at no more than that many."""
+async def has_more_than(session: AsyncSession, table: Appended, most: int, *, after: int, owner: str | None) -> bool:
+    """Whether more than `most` rows of a job, or node, lie beyond `after`; None: of all. Looks at no more than that many."""
     query = select(table.seq).where(table.seq > after).order_by(table.seq).offset(most).limit(1)
-    if job_id is not None:
-        query = query.where(table.job_id == job_id)
+    if owner is not None:
+        query = query.where((table.node_id if issubclass(table, NodeReadingRow) else table.job_id) == owner)
     return await session.scalar(query) is not None

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import get_args
 
+from paceline.monitoring.words import plural
 from paceline.parallelism.model_shape import ModelShape, Precision
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning import auto_words as words
@@ -274,8 +275,8 @@ def _nothing(too_large: list[Candidate], request: PlanRequest, machines: Machine
     if "full" not in supported.activation_checkpointing:
         more = replace(supported, activation_checkpointing=("full",))
         ways += ["full activation checkpointing"] if _fits(request, machines, more) else []
-    nodes = next((count for count in _more_nodes(machines) if _fits(request, replace(machines, nodes=count), supported)), None)
-    ways += [f"{nodes} nodes of {words.plural(machines.slots_per_node, 'slot')}"] if nodes else []
+    nodes = next((count for count in _more_nodes(machines) if _fits(request, replace(machines, nodes=count, shares=()), supported)), None)
+    ways += [f"{nodes} nodes of {plural(machines.slots_per_node, 'slot')}"] if nodes else []
     ways.append(f"slots with {words.size(int(smallest.memory.total / (1 - RESERVE)))} each")
     return Choice(None, words.why_nothing(smallest, budget, ways), budget, _rejected(too_large, budget))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
+from paceline.monitoring.words import plural
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.memory import RankMemory
 from paceline.parallelism.planning.step_time import StepTimeEstimate
@@ -96,8 +97,3 @@ def duration(seconds: float) -> str:
 def sentence(text: str) -> str:
     """Return `text` with a capital first letter."""
     return text[:1].upper() + text[1:]
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun, such as `2 slots`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

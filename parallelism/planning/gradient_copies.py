@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from paceline.parallelism.plan import MicroBatchAssignment
@@ -36,6 +36,23 @@ def in_buckets(micro_batches: int) -> GradientCopies:
     """
     held = 2.0 if micro_batches > 1 else 1.0
     return GradientCopies(before=held, after=held)
+
+
+def with_unsent(copies: GradientCopies) -> GradientCopies:
+    """Return the copies with those of error feedback: what is not sent up to the last step, and up to the one under way, which may still break off."""
+    return replace(copies, packed=copies.packed + 2.0)
+
+
+def pushed_in_tree(assignment: MicroBatchAssignment) -> GradientCopies:
+    """Return the copies of a worker beside parameter servers that holds most: pending sums during backward. It packs what it pushes after
+    that, when activations are gone: `pushed_copies`."""
+    positions = backward_positions_in_tree(assignment)
+    return max((GradientCopies(each.copies.before, each.copies.after) for each in positions), key=lambda copies: copies.most)
+
+
+def pushed_copies(assignment: MicroBatchAssignment) -> list[int]:
+    """Return for each worker the subtrees that it pushes, each of the size of all gradients."""
+    return [len(frontier(share, assignment.micro_batches)) for share in assignment.shares]
 
 
 class BackwardPosition(NamedTuple):

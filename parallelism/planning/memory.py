@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from paceline.parallelism.model_shape import COMPUTE_BYTES, MASTER_BYTES, Layer, ModelShape, Precision
 from paceline.parallelism.pipelines.schedules import SCHEDULES, PipelineSchedule, ScheduleName
 from paceline.parallelism.pipelines.stages import partition_layers
-from paceline.parallelism.plan import LEAST_IN_UNIT, Degrees, MicroBatchAssignment
+from paceline.parallelism.plan import LEAST_IN_UNIT, Degrees, MicroBatchAssignment, assign_evenly
 from paceline.parallelism.planning.gathered import GatheredParameters, units_of
 from paceline.parallelism.planning.gradient_copies import (
     BackwardPosition,
@@ -32,12 +32,18 @@ from paceline.parallelism.planning.gradient_copies import (
     in_buckets,
     in_place,
     in_tree,
+    pushed_copies,
+    pushed_in_tree,
+    with_unsent,
 )
 
-OptimizerKind = Literal["adamw", "sgd"]
+OptimizerKind = Literal["adamw", "sgd", "nadam", "rmsprop", "adafactor"]
 Checkpointing = Literal["none", "selective", "full"]
-#: fp32 tensors of a parameter's size in the optimizer's state: two moments, or one momentum buffer.
-OPTIMIZER_TENSORS: dict[OptimizerKind, int] = {"adamw": 2, "sgd": 1}
+#: fp32 tensors of a parameter's size in the optimizer's state: two moments, a mean square and a momentum buffer, or one momentum buffer. A row
+#: and a column of each matrix, as adafactor has them, are a few thousandths of it.
+OPTIMIZER_TENSORS: dict[OptimizerKind, int] = {"adamw": 2, "sgd": 1, "nadam": 2, "rmsprop": 2, "adafactor": 0}
+#: Temporary tensors of a parameter's size while an optimizer without a fused kernel updates it, one parameter after another.
+UPDATE_TENSORS: dict[OptimizerKind, int] = {"adamw": 0, "sgd": 0, "nadam": 2, "rmsprop": 1, "adafactor": 1}
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class Setup:
     least_in_unit: int = LEAST_IN_UNIT
     pipeline_schedule: ScheduleName = "1f1b"
     stages_per_rank: int = 1
+    keeps_unsent: bool = False  # compressed gradients whose rest is added to the next step's
 
     @property
     def schedule(self) -> PipelineSchedule:
@@ -92,17 +99,35 @@ class Setup:
         return self.degrees.assignment(self.micro_batches)
 
     @property
+    def worker_assignment(self) -> MicroBatchAssignment:
+        """The assignment of micro-batches to the workers beside parameter servers, which get none."""
+        return assign_evenly(self.micro_batches, self.degrees.replicate)
+
+    @property
+    def gradient_axis(self) -> str:
+        """The axis over which gradients are summed once a step, if they are: with a context axis its ranks take part."""
+        return "replicate" if self.degrees.replicate > 1 or self.degrees.servers else "context"
+
+    @property
     def reduces_gradients_at_end(self) -> bool:
         """Whether gradients are summed over replicas and context ranks in one flat message at the end of the step.
 
         That is so wherever torch's DDP is not used, because it knows neither sharded parameters nor stages.
         """
         degrees = self.degrees
+        if degrees.servers:
+            return False
         return not self.reproducible and degrees.replicate * degrees.context > 1 and degrees.shard * degrees.tensor * degrees.pipeline > 1
 
     @property
     def gradient_copies(self) -> GradientCopies:
         """The copies of gradients that a rank holds."""
+        return with_unsent(self._summed_copies) if self.keeps_unsent else self._summed_copies
+
+    @property
+    def _summed_copies(self) -> GradientCopies:
+        if self.degrees.servers:
+            return pushed_in_tree(self.worker_assignment)
         if self.reproducible:
             return in_tree(self.assignment.pass_assignment(self.degrees.shard))
         if self.degrees.replicate * self.degrees.context > 1 and not self.reduces_gradients_at_end:
@@ -119,7 +144,24 @@ class Setup:
 
 def memory(shape: ModelShape, setup: Setup) -> RankMemory:
     """Return the memory of the rank that needs most, at its fullest moment."""
-    return max((rank.fullest() for rank in _ranks(shape, setup)), key=lambda each: each.total)
+    ranks = [rank.fullest() for rank in _ranks(shape, setup)]
+    return max([*ranks, *server_moments(shape, setup)], key=lambda each: each.total)
+
+
+def server_moments(shape: ModelShape, setup: Setup) -> list[RankMemory]:
+    """Return the fullest moments of a job's parameter servers and their workers, outside of forward and backward; empty without servers.
+
+    A server holds all parameters, and of its shard, here an equal share, the optimizer's state, every sum that workers push, and one copy
+    of the total. A worker packs all that it pushes beside its pending sums.
+    """
+    if not setup.degrees.servers:
+        return []
+    size, pushed = MASTER_BYTES * shape.parameters, pushed_copies(setup.worker_assignment)
+    shard = -(-size // setup.degrees.servers)
+    optimizer = OPTIMIZER_TENSORS[setup.optimizer] * shard
+    server = RankMemory("at the sums of a server", size, shard, optimizer, 0, sum(pushed) * shard, save_copies=shard + optimizer)
+    worker = RankMemory("at the push to the servers", size, max(pushed) * size, 0, 0, max(pushed) * size, save_copies=size)
+    return [server, worker]
 
 
 def stages_of(shape: ModelShape, setup: Setup) -> list[tuple[Layer, ...]]:
@@ -192,6 +234,9 @@ class _Rank:
         yield _Moment("at the end of backward", 0, fresh[0], whole.at_the_end() if whole else 0)
         if whole:
             yield from self._sharded_moments(whole, kept[-2], fresh[0])
+        if (temporary := UPDATE_TENSORS[self.setup.optimizer]) and not self.setup.cpu_offload:
+            largest = max(layer.parameters for layer in self.layers)  # a layer's matrices are not known one by one
+            yield _Moment("in the update", 0, fresh[0], temporary * MASTER_BYTES * largest // self.setup.degrees.shard)
         if self.setup.reduces_gradients_at_end:
             yield _Moment("in the exchange between replicas", 0, fresh[0], MASTER_BYTES * self._elements // self.setup.degrees.shard)
 
@@ -225,7 +270,7 @@ class _Rank:
         state = {
             "parameters": MASTER_BYTES * elements // shard,
             "gradients": MASTER_BYTES * (round(copies.before * elements) + moment.fresh) // shard,
-            "optimizer": OPTIMIZER_TENSORS[setup.optimizer] * MASTER_BYTES * elements // shard,
+            "optimizer": 0 if setup.degrees.servers else OPTIMIZER_TENSORS[setup.optimizer] * MASTER_BYTES * elements // shard,
         }
         host = sum(state.values()) if setup.cpu_offload else 0
         save_copies = (2 * state["parameters"] + state["optimizer"]) // setup.degrees.replicate  # replicas share the writing

@@ -20,7 +20,9 @@ from scripts.steps import ROOT, say
 
 FOLDER = Path(__file__).parent
 #: What benchmarks share or start.
-NOT_BENCHMARKS = {"__init__", "__main__", "figures", "torchrun_script"}
+NOT_BENCHMARKS = {"__init__", "__main__", "figures", "parts", "stored_experiment", "torchrun_script"}
+#: Parts of `experiments.py`.
+PARTS = "experiment_"
 #: Those that take an hour in full give their short form here.
 SHORTENED = {"recovery": ["--quick"], "edge": ["--quick"]}
 COLUMNS = ("figure", "unit", "median", "p95", "n", "reference")
@@ -46,7 +48,7 @@ def main() -> int:
 
 
 def benchmarks() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_BENCHMARKS)
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_BENCHMARKS and not path.stem.startswith(PARTS))
 
 
 def measure(name: str) -> list[dict[str, Any]] | None:

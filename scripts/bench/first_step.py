@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.cli import job_facts
 from paceline.cli.api_types import Job
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.documents import read_spec
 from paceline.cli.local.layout import Layout
 from paceline.cli.local.stack import StackPlan, bring_up, take_down
@@ -43,7 +43,7 @@ def spec() -> dict[str, Any]:
 
 
 @contextmanager
-def stack(agents: int = 2) -> Iterator[Client]:
+def stack(agents: int = 2) -> Iterator[RestClient]:
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
         layout = Layout.at(Path(folder))
         try:
@@ -53,17 +53,17 @@ def stack(agents: int = 2) -> Iterator[Client]:
             take_down(layout, say)
 
 
-def seconds_to_first_step(client: Client) -> float:
+def seconds_to_first_step(client: RestClient) -> float:
     """Return the seconds from a job's submission to its first step. Waits for the job's end, so that the next one finds free slots."""
     job_id = client.create("/training/jobs", spec())["id"]
-    job = _ended(client, job_id)
+    job = job_ended(client, job_id)
     seconds = job_facts.seconds_to_first_step(job)
     if job.state != "completed" or seconds is None:
         raise RuntimeError(f"the job ended as {job.state} ({job.end_reason}): {job.failure}")
     return seconds
 
 
-def _ended(client: Client, job_id: str) -> Job:
+def job_ended(client: RestClient, job_id: str) -> Job:
     deadline = time.monotonic() + JOB_TIMEOUT_S
     while not job_facts.has_ended(job := client.job(job_id)):
         if time.monotonic() > deadline:

@@ -12,7 +12,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.job_facts import has_ended
 from paceline.cli.local.stack import login_link
 from scripts.bench.figures import Figure, run, summarize
@@ -82,7 +82,7 @@ def measure() -> list[Figure]:
     return [summarize("step_to_browser_s", "s", seconds, "goal: under 1 s at p95")]
 
 
-def _recorded(client: Client, job_id: str) -> tuple[list[int], list[float]]:
+def _recorded(client: RestClient, job_id: str) -> tuple[list[int], list[float]]:
     (curve,) = client.get(f"/metrics/jobs/{job_id}", names="loss")["curves"]
     return curve["steps"], curve["times"]
 

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from paceline.cli.api_types import Job
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.job_facts import has_ended
 from scripts.bench.figures import Figure, run, summarize
 from scripts.bench.first_step import stack
@@ -28,7 +28,7 @@ from scripts.steps import ROOT, say
 
 #: In a folder of its own, as users keep theirs: Python modules beside a script that have the name of a module of ours cost it a new interpreter.
 PROGRAM = Path(__file__).parent / "programs" / "plain_ddp.py"
-STEPS = 200
+STEPS = 1000
 PAIRS = 5
 FAULTS = ("exception", "early", "exit", "segfault", "memory")
 REPEATS = 10
@@ -61,12 +61,12 @@ def kill_tree(root: int) -> None:
             process.kill()
 
 
-def under_paceline(client: Client, *arguments: str, restarts: int = 0) -> str:
+def under_paceline(client: RestClient, *arguments: str, restarts: int = 0) -> str:
     job = ended(client, arguments, restarts)
     return "\n".join(line["text"] for line in client.get(f"/training/jobs/{job.id}/logs", limit=1000)["items"])
 
 
-def ended(client: Client, arguments: tuple[str, ...], restarts: int = 0) -> Job:
+def ended(client: RestClient, arguments: tuple[str, ...], restarts: int = 0) -> Job:
     spec: dict[str, Any] = {
         "name": "bench",
         "script": {"path": str(PROGRAM), "args": list(arguments)},
@@ -127,7 +127,7 @@ def restarts_of(launch: Launch) -> tuple[list[float], int]:
     return found, PAIRS - len(found)
 
 
-def culprits(client: Client) -> list[Figure]:
+def culprits(client: RestClient) -> list[Figure]:
     """The share of failures in which rank 1, which is at fault, is named."""
     ours, theirs = [], []
     for fault in FAULTS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.cli.api_types import Job
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.job_facts import has_ended
 from paceline.cli.local.layout import Layout
 from scripts.faults.history import Commit
@@ -38,7 +38,7 @@ class Victim:
 class Gang:
     """One running job and what its ranks write down."""
 
-    def __init__(self, client: Client, layout: Layout, job_id: str, size: int, observer: Observer) -> None:
+    def __init__(self, client: RestClient, layout: Layout, job_id: str, size: int, observer: Observer) -> None:
         self.client, self.layout, self.job_id, self.size, self.observer = client, layout, job_id, size, observer
 
     @property
@@ -84,7 +84,7 @@ class Gang:
 
 
 @contextmanager
-def running(client: Client, layout: Layout, spec: dict[str, Any]) -> Iterator[Gang]:
+def running(client: RestClient, layout: Layout, spec: dict[str, Any]) -> Iterator[Gang]:
     """Submitted, watched, and cancelled at the end unless it has ended by itself."""
     job_id = str(client.create("/training/jobs", spec)["id"])
     with Observer(spools(layout.data, job_id)) as observer:

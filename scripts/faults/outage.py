@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.job_facts import has_ended
 from paceline.cli.local.processes import find, recorded
 from paceline.cli.local.stack import COORDINATOR
@@ -104,7 +104,7 @@ def printing_job(ours: Rig, lines: int) -> dict[str, Any]:
     return {"name": "printing", "script": script, "environment": {"working_directory": str(folder)}}
 
 
-def pids_of(client: Client, job_id: str) -> dict[int, int]:
+def pids_of(client: RestClient, job_id: str) -> dict[int, int]:
     """Return the known pids by rank."""
     return {rank.rank: rank.pid for rank in client.job(job_id).ranks if rank.pid is not None}
 
@@ -131,7 +131,7 @@ def stuck(ours: Rig, training: str) -> list[str]:
     return [] if len(sizes) == RANKS else [f"{len(sizes)} of {RANKS} ranks have written anything"]
 
 
-def paused_at(client: Client, job_id: str) -> int:
+def paused_at(client: RestClient, job_id: str) -> int:
     """The last step, once everything up to it is stored."""
     client.put(f"/training/jobs/{job_id}/pause", client.job_document(job_id)["revision"])
     until("the training job is paused", lambda: client.job(job_id).state == "paused", CATCH_UP_TIMEOUT_S)

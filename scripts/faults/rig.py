@@ -14,7 +14,7 @@ from pathlib import Path
 
 from paceline.cli.answers import parsed
 from paceline.cli.api_types import Node
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.local.layout import MARK, Layout
 from paceline.cli.local.processes import BackgroundProgram, start
 from paceline.cli.local.stack import COORDINATOR, StackPlan, bring_up, free_port, take_down
@@ -42,7 +42,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Rig:
-    client: Client
+    client: RestClient
     layout: Layout
     plan: StackPlan
 

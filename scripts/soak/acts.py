@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.errors import ApiProblemError
 from paceline.cli.job_facts import has_ended
 from paceline.cli.local.processes import find, recorded
@@ -44,7 +44,7 @@ class Scene:
     refused: dict[str, int] = field(default_factory=dict)  # answers to acts that came too late, by their code
 
     @property
-    def client(self) -> Client:
+    def client(self) -> RestClient:
         return self.rig.client
 
     def play(self, act: Act) -> None:

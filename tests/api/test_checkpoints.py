@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from paceline.api.core.context import Services
 from paceline.cluster.states import CheckpointState, JobState
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
+from paceline.training.spec.stored import StoredSpec
 from tests import factories
 
 CHECKPOINTS = "/api/v1/checkpoints"
@@ -150,3 +152,108 @@ async def test_a_name_that_is_none_is_refused(saved: Saved) -> None:
     answer = await saved.client.post(f"{CHECKPOINTS}/{saved.ids[1]}/restore", json={"name": "No Name!"})
     assert code(answer) == (422, "invalid_spec")
     assert answer.json()["errors"][0]["pointer"] == "/name"
+
+
+async def test_a_restore_needs_no_body(saved: Saved) -> None:
+    answer = await saved.client.post(f"{CHECKPOINTS}/{saved.ids[1]}/restore")
+    assert (answer.status_code, answer.json()["name"], answer.json()["restored_from"]) == (201, "digits-restored", saved.ids[1])
+
+
+# --- into the same job
+
+
+async def set_back(saved: Saved, index: int, **body: Any) -> httpx.Response:
+    return await saved.client.post(f"{CHECKPOINTS}/{saved.ids[index]}/restore", json={"in_place": True, **body})
+
+
+@pytest.mark.parametrize("state", [JobState.PAUSED, JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
+async def test_a_job_at_rest_is_set_back_to_a_checkpoint_of_its_own(saved: Saved, state: JobState) -> None:
+    async with saved.services.write() as session:
+        job = await session.get_one(JobRow, saved.job.id)
+        job.state, job.restarts, job.ended_at, job.progress = state, 3, factories.START, {"step": 35, "bad_loss": {}}
+    answer = await set_back(saved, 1, steps=40)
+    job = answer.json()
+    assert (answer.status_code, job["id"], job["state"], job["desired"]) == (200, saved.job.id, "queued", "run")
+    assert (job["restarts"], job["ended_at"], job["progress"]["step"], job["spec"]["training"]["steps"]) == (0, None, 20, 40)
+    assert [(each["step"], each["state"]) for each in await saved.list()] == [(30, "superseded"), (20, "committed"), (10, "committed")]
+    events = (await saved.client.get(f"/api/v1/training/jobs/{job['id']}/events")).json()["items"]
+    told = next(event for event in events if event["type"] == "job.set_back")
+    assert told["data"] | {"from": state.value, "to": "queued", "step": 20} == told["data"]
+
+
+async def test_a_job_that_was_set_back_can_be_set_forward_again(saved: Saved) -> None:
+    await set_back(saved, 0)
+    async with saved.services.write() as session:
+        (await session.get_one(JobRow, saved.job.id)).state = JobState.PAUSED
+    assert (await set_back(saved, 2)).json()["progress"]["step"] == 30
+    assert [(each["step"], each["state"]) for each in await saved.list()] == [(30, "committed"), (20, "superseded"), (10, "committed")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "body", "detail"),
+    [
+        ({"state": JobState.RUNNING}, {}, "is running; a job is set back while it is paused or has ended: pause it first"),
+        ({"state": JobState.QUEUED}, {}, "is queued"),
+        ({}, {"name": "other"}, "name='other' is of a new job"),
+        ({"ran_seconds": 7200.0}, {}, "has used up its time_limit of 2h"),
+    ],
+)
+async def test_a_job_that_cannot_be_set_back_says_why(saved: Saved, columns: dict[str, Any], body: dict[str, Any], detail: str) -> None:
+    async with saved.services.write() as session:
+        job = await session.get_one(JobRow, saved.job.id)
+        job.spec = StoredSpec(factories.job_spec(time_limit="2h").model_dump(mode="json"))
+        for name, value in columns.items():
+            setattr(job, name, value)
+    answer = await set_back(saved, 1, **body)
+    assert code(answer) == (409, "cannot_set_back")
+    assert detail in answer.json()["detail"]
+    assert all(each["state"] == "committed" for each in await saved.list())
+
+
+async def test_setting_back_honours_a_revision(saved: Saved) -> None:
+    path, stale = f"{CHECKPOINTS}/{saved.ids[1]}/restore", {"If-Match": '"99"'}
+    assert code(await saved.client.post(path, json={"in_place": True}, headers=stale)) == (412, "precondition_failed")
+
+
+async def test_a_job_whose_records_were_deleted_is_not_set_back(saved: Saved) -> None:
+    async with saved.services.write() as session:
+        (await session.get_one(JobRow, saved.job.id)).state = JobState.COMPLETED
+    assert (await saved.client.delete(f"/api/v1/training/jobs/{saved.job.id}/data")).is_success
+    answer = await set_back(saved, 1)
+    assert code(answer) == (409, "cannot_set_back")
+    assert "was deleted on request" in answer.json()["detail"]
+
+
+async def test_a_list_has_the_asked_fields_alone(saved: Saved) -> None:
+    assert await saved.list(fields="step,state") == [{"step": step, "state": "committed"} for step in (30, 20, 10)]
+    answer = await saved.client.get(f"{CHECKPOINTS}/jobs/{saved.job.id}", params={"fields": "step,size"})
+    assert code(answer) == (400, "invalid_parameter")
+    assert "'size' is not one of best, bytes, created_at" in answer.json()["detail"]
+
+
+# --- of all jobs
+
+
+async def test_the_checkpoints_of_all_jobs_are_in_one_list(saved: Saved) -> None:
+    async with saved.services.write() as session:
+        other = await factories.create_job(session, spec=factories.job_spec(name="other"), state=JobState.FAILED, generation=1)
+        node, _ = await factories.create_node(session, name="b")
+        facts = {
+            "node_id": node.id,
+            "bytes": 7,
+            "manifest_sha256": "1" * 64,
+            "metrics": {},
+            "created_at": factories.START + timedelta(hours=1),
+        }
+        session.add(CheckpointRow(job_id=other.id, step=5, generation=1, directory="/c/other", **facts))
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while not found or cursor:
+        page = (await saved.client.get(CHECKPOINTS, params={"limit": 3, **({"cursor": cursor} if cursor else {})})).json()
+        found, cursor = found + page["items"], page["next_cursor"]
+    assert (found[0]["job_name"], found[0]["job_state"], found[0]["step"]) == ("other", "failed", 5)
+    assert sorted(each["step"] for each in found[1:]) == [10, 20, 30]
+    assert {each["id"]: each["best"] for each in found[1:]}[saved.ids[0]] is True
+    assert [each["step"] for each in (await saved.client.get(CHECKPOINTS, params={"q": "oth"})).json()["items"]] == [5]
+    assert (await saved.client.get(CHECKPOINTS, params={"state": "damaged"})).json()["items"] == []
+    assert code(await saved.client.get(CHECKPOINTS, params={"state": "broken"})) == (400, "invalid_parameter")

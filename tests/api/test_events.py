@@ -36,6 +36,17 @@ async def test_creating_a_user_is_in_the_history(client: httpx.AsyncClient) -> N
 
 
 async def test_bad_parameters_are_problems(client: httpx.AsyncClient) -> None:
+    told = (await client.get("/api/v1/events?limit=900")).json()["detail"]
+    assert told == "limit: must be 200 or less; got 900"
+    assert (await client.get("/api/v1/events?limit=many")).json()["detail"] == "limit: takes a whole number; got 'many'"
     for query, code in (("after=-1", "invalid_parameter"), ("limit=201", "invalid_parameter"), ("since=1", "unknown_parameter")):
         answer = await client.get(f"/api/v1/events?{query}")
         assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
+async def test_the_newest_can_be_read_first_the_oldest_of_them_in_front(client: httpx.AsyncClient, services: Services) -> None:
+    await client.post("/api/v1/users", json={"name": "ada", "role": "viewer"})
+    await client.post("/api/v1/users", json={"name": "eve", "role": "viewer"})
+    every = (await client.get("/api/v1/events")).json()["items"]
+    newest = (await client.get("/api/v1/events", params={"tail": "true", "limit": 2})).json()
+    assert newest == {"items": every[-2:], "next_after": every[-1]["seq"]}

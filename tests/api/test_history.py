@@ -20,6 +20,7 @@ from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.incidents import IncidentRow
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import jobs as job_rows
 from paceline.monitoring.points import MetricRecord, RankBatch
 from paceline.training.spec.job import JobSpec
 from tests import factories
@@ -134,6 +135,52 @@ async def test_what_a_restart_threw_away(ledger: Ledger) -> None:
         ("first_step", 3.0),
     ]
     assert found["done"] == "all ranks were started again as generation 2 from step 2; 2 steps had to be done again"
+
+
+async def set_back(ledger: Ledger) -> str:
+    """Four steps from second 3 on, a fault at 7.5 for which the job fails at 9; set back at 100 to step 2, and two more steps from 104 on."""
+    job_id = await ledger.job((1, 0), (1, 2), ended=108)
+    moved = [(0, JobState.STARTING, "job.placed", 1), (2, JobState.RUNNING, "job.state", 1), (8, JobState.STOPPING, "job.state", 1)]
+    moved += [(9, JobState.FAILED, "job.state", 1), (100, JobState.QUEUED, "job.set_back", 1), (102, JobState.STARTING, "job.placed", 2)]
+    moved += [(103, JobState.RUNNING, "job.state", 2), (107, JobState.STOPPING, "job.state", 2), (108, JobState.COMPLETED, "job.state", 2)]
+    for at, state, type, generation in moved:
+        await ledger.move(job_id, at, state, type=type, generation=generation, reason=None)
+    await ledger.tell(job_id, 1, [step_record(step, 3.0 + step) for step in range(1, 5)])
+    await ledger.tell(job_id, 2, [step_record(step, 102.0 + step) for step in range(3, 5)])
+    async with ledger.services.write() as session:
+        first, second = await job_rows.generations_of(session, job_id)
+        first.ended_at, second.started_at = START + timedelta(seconds=9), START + timedelta(seconds=102)
+        second.ended_at = START + timedelta(seconds=108)
+        moments = {"fault_at": 7.5, "detected_at": 7.75, "decided_at": 8.0, "closed_at": 9.0}
+        about = {"generation": 1, "action": "gave_up", "step": 4, "why": "boom; restart 3 of at most 3 has been made", "culprit": None}
+        session.add(IncidentRow(job_id=job_id, **about, **{name: START + timedelta(seconds=at) for name, at in moments.items()}))
+    return job_id
+
+
+async def test_no_second_of_a_job_that_was_set_back_is_counted_while_it_was_at_rest(ledger: Ledger) -> None:
+    found = await ledger.get(f"jobs/{await set_back(ledger)}/goodput")
+    parts = {part["cause"]: part["seconds"] for part in found["parts"]}
+    assert parts == pytest.approx({"stepping": 4, "redone": 2.5, "starting": 5, "waiting": 2, "incident": 1.5, "stopping": 2})
+    assert sum(parts.values()) == pytest.approx(found["wall_seconds"]) == 17
+    assert found["wall_seconds"] + found["paused_seconds"] == pytest.approx(108)
+    assert (found["useful_steps"], found["redone_steps"]) == (4, 2)
+    assert [part["seconds"] for part in found["incidents"]] == [1.5]
+
+
+async def test_the_fault_before_a_job_was_set_back_ended_with_the_job(ledger: Ledger) -> None:
+    (found,) = (await ledger.client.get(f"/api/v1/training/jobs/{await set_back(ledger)}/incidents")).json()
+    assert (found["outcome"], found["outage_seconds"], found["next_generation"], found["steps_lost"]) == ("stopped", 1.5, None, None)
+    assert all(phase["seconds"] >= 0 for phase in found["phases"])
+    assert sum(phase["seconds"] for phase in found["phases"]) == pytest.approx(1.5)
+
+
+async def test_samples_that_a_job_used_again_after_it_was_set_back_count_once(ledger: Ledger) -> None:
+    found = await ledger.get(f"jobs/{await set_back(ledger)}/samples")
+    assert (found["exactly_once"], found["findings"]) == (True, [])
+    ranges = [
+        (each["generation"], each["first_step"], each["last_step"], each["first_sample"], each["samples"]) for each in found["ranges"]
+    ]
+    assert ranges == [(1, 1, 2, 0, 16), (2, 3, 4, 16, 16)]
 
 
 async def test_a_long_job_is_accounted_from_roll_ups(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

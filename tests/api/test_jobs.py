@@ -281,13 +281,21 @@ async def test_the_schema_is_published(client: httpx.AsyncClient) -> None:
 # --- change
 
 
-async def test_a_change_needs_the_revision_you_have_seen(client: httpx.AsyncClient, services: Services) -> None:
+async def test_a_change_is_refused_where_it_names_another_revision(client: httpx.AsyncClient, services: Services) -> None:
     job = await create(services)
-    assert code(await client.put(f"{JOBS}/{job.id}/pause")) == (428, "precondition_required")
     assert code(await change(client, "PUT", job, "/pause", revision=7)) == (412, "precondition_failed")
     answer = await change(client, "PUT", job, "/pause")
     assert (answer.status_code, answer.json()["desired"], revision_of(answer)) == (200, "pause", 2)
     assert code(await change(client, "PUT", job, "/resume")) == (412, "precondition_failed")
+
+
+@pytest.mark.parametrize(("method", "verb", "desired"), [("PUT", "/pause", "pause"), ("DELETE", "", "cancel")])
+async def test_a_change_needs_neither_body_nor_revision(
+    client: httpx.AsyncClient, services: Services, method: str, verb: str, desired: str
+) -> None:
+    job = await create(services)
+    answer = await client.request(method, f"{JOBS}/{job.id}{verb}")
+    assert (answer.status_code, answer.json()["desired"]) == (200, desired)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Curves:
 @pytest.fixture
 async def curves(app: Any, services: Services, client: httpx.AsyncClient) -> Curves:
     async with services.write() as session:
-        job = await factories.create_job(session)
+        job = await factories.create_job(session, world_size=6)
     return Curves(client, app.state.writer, job.id)
 
 
@@ -130,6 +130,8 @@ async def test_ranks_are_separate(curves: Curves) -> None:
         await curves.store(factories.records(1, 3, step_seconds=float(rank)), rank=rank)
     found = (await curves.get(ranks="0,1,5", names="step_seconds"))["curves"]
     assert [(curve["rank"], curve["last"]) for curve in found] == [(0, [0.0] * 3), (1, [1.0] * 3)]
+    refused = await curves.client.get(f"/api/v1/metrics/jobs/{curves.job_id}", params={"ranks": "0,9,6"})
+    assert (refused.status_code, refused.json()["detail"]) == (400, "ranks=6,9: the job has ranks 0 to 5")
 
 
 async def test_rollups_merge_over_uploads_of_any_size(curves: Curves) -> None:

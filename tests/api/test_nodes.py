@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -121,7 +122,7 @@ async def test_an_invitation_to_a_loopback_address_says_so(settings: Settings, p
         async with app.state.services.write() as session:
             _, key = await factories.create_user(session, name="admin", role="admin")
         async with Connect(app)(key) as client:
-            invitation = (await client.post(NODES, json={})).json()
+            invitation = (await client.post(NODES)).json()
     assert (public_url or "http://127.0.0.1:8000") in invitation["command"]
     if told:
         assert "'paceline up --host ADDRESS'" in invitation["warning"]
@@ -221,3 +222,63 @@ async def test_the_summary_adds_up(client: httpx.AsyncClient, services: Services
     assert {count["state"]: count["count"] for count in found["jobs"]} == {"queued": 1, "running": 1}
     assert {count["state"]: count["count"] for count in found["nodes"]} == {"ready": 1, "cordoned": 1, "lost": 1}
     assert (found["tokens_per_second"], found["cpu_percent"], found["memory_total_bytes"]) == (50.0, 30.0, 2)
+
+
+async def test_taints_are_replaced_and_told(client: httpx.AsyncClient, services: Services) -> None:
+    node = await create(services, inventory={"labels": {"zone": "near"}, "taints": {"new": ""}})
+    told = (await client.get(f"{NODES}/{node.id}")).json()
+    assert (told["labels"], told["taints"]) == ({"zone": "near"}, {"new": ""})
+    changed = await client.put(f"{NODES}/{node.id}/taints", json={"taints": {"dedicated": "vision"}})
+    assert (changed.status_code, changed.json()["taints"]) == (200, {"dedicated": "vision"})
+    emptied = await client.put(f"{NODES}/{node.id}/taints", json={"taints": {}})
+    assert emptied.json()["taints"] == {}  # what its agent was started with is gone too
+    refused = await client.put(f"{NODES}/{node.id}/taints", json={"taints": {"no key": "x"}})
+    assert refused.status_code == 422
+    events = (await client.get("/api/v1/events")).json()["items"]
+    assert sorted(event["message"] for event in events if event["type"] == "node.taints") == [
+        "node-a: taints dedicated=vision",
+        "node-a: taints none",
+    ]
+
+
+async def test_admins_who_change_different_taints_at_once_lose_none(client: httpx.AsyncClient, services: Services) -> None:
+    node = await create(services, inventory={"taints": {"old": "", "kept": "yes"}})
+    path = f"{NODES}/{node.id}/taints"
+    changes = ({"set": {"dedicated": "vision"}}, {"set": {"new": ""}}, {"remove": ["old"]}, {"set": {"zone": "a"}, "remove": ["kept=yes"]})
+    answers = await asyncio.gather(*(client.patch(path, json=change) for change in changes))
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert (await client.get(f"{NODES}/{node.id}")).json()["taints"] == {"dedicated": "vision", "new": "", "zone": "a"}
+    refused = await client.patch(path, json={"remove": ["dedicated=text"]})
+    assert (refused.status_code, refused.json()["detail"]) == (
+        422,
+        "node node-a has no taint dedicated=text; it has: dedicated=vision, new, zone=a",
+    )
+    for value in ("a\nb", "\u202eabc", "\x1b[31m"):
+        assert (await client.patch(path, json={"set": {"zone": value}})).status_code == 422
+        assert (await client.put(path, json={"taints": {"zone": value}})).status_code == 422
+
+
+async def test_two_agents_of_one_machine_have_its_memory_once(client: httpx.AsyncClient, services: Services) -> None:
+    for name in ("a", "b"):
+        await create(services, name=name, inventory={"machine": "m"}, last_sample=SAMPLE)
+    await create(services, name="c", inventory={"machine": "other"}, last_sample=SAMPLE)
+    await create(services, name="untold", last_sample=SAMPLE)
+    assert (await client.get("/api/v1/metrics/cluster/summary")).json()["memory_total_bytes"] == 3 * 2
+
+
+async def test_the_summary_has_means_and_sums_of_the_cards_that_tell(client: httpx.AsyncClient, services: Services) -> None:
+    told = {"memory_used_bytes": 30, "memory_total_bytes": 80, "utilization_percent": 90.0, "power_watts": 300.0}
+    lost = {"index": 1, "uuid": "GPU-2", "error": "GPU is lost"}
+    half = {"index": 0, "uuid": "GPU-3", "utilization_percent": 30.0, "power_watts": None}
+    await create(services, name="a", last_sample=SAMPLE | {"gpus": [{"index": 0, "uuid": "GPU-1"} | told, lost]})
+    await create(services, name="b", last_sample=SAMPLE | {"gpus": [half]})
+    await create(services, name="away", state=NodeState.LOST, last_sample=SAMPLE | {"gpus": [told]})
+    found = (await client.get("/api/v1/metrics/cluster/summary")).json()
+    assert (found["gpu_percent"], found["gpu_power_watts"]) == (60.0, 300.0)
+    assert (found["gpu_memory_used_bytes"], found["gpu_memory_total_bytes"]) == (30, 80)
+
+
+async def test_where_no_card_tells_its_power_the_summary_says_unknown_and_not_zero(client: httpx.AsyncClient, services: Services) -> None:
+    await create(services, last_sample=SAMPLE | {"gpus": []})
+    found = (await client.get("/api/v1/metrics/cluster/summary")).json()
+    assert (found["gpu_percent"], found["gpu_power_watts"]) == (None, None)

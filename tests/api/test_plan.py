@@ -36,7 +36,7 @@ async def test_a_plan_tells_the_placement_and_the_arithmetic(client: httpx.Async
     async with services.write() as session:
         a, _ = await factories.create_node(session, name="a")
         b, _ = await factories.create_node(session, name="b")
-    found = await plan(client, **DDP)
+    found = await plan(client, **DDP | {"resources": {"nodes": 2, "spread": True}})
     assert found["placement"] == [
         {"rank": 0, "node_id": a.id, "node_name": "a", "slot": 0, "place": {"replicate": 0}},
         {"rank": 1, "node_id": b.id, "node_name": "b", "slot": 0, "place": {"replicate": 1}},
@@ -144,3 +144,20 @@ async def test_plan_and_submit_refuse_alike(client: httpx.AsyncClient) -> None:
     answers = [await client.post(path, json=wrong) for path in (PLAN, "/api/v1/training/jobs")]
     assert [answer.status_code for answer in answers] == [422, 422]
     assert answers[0].json()["errors"] == answers[1].json()["errors"]
+
+
+async def test_a_plan_tells_what_crosses_the_network(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        await factories.create_node(session, name="a", slots=4)
+        await factories.create_node(session, name="b", slots=2)
+    gpt = {"model": {"kind": "gpt"}, "data": {"kind": "stdlib_text"}, "training": {"steps": 9, "global_batch_size": 12}}
+    cut = gpt | {"parallelism": {"tensor": 2}}
+    found = (await plan(client, **cut, resources={"slots": 6}))["network"]
+    assert found["ranks_by_node"] == [4, 2]
+    assert found["text"] == (
+        "replicate 3 (gradients, once a step); 4 + 2 ranks on a, b; within a node: tensor 2 (activations, in every block)"
+    )
+    assert [(axis["axis"], axis["between_nodes"]) for axis in found["axes"]] == [("tensor", False), ("replicate", True)]
+    assert (await plan(client, **cut, resources={"nodes": 2}))["network"]["text"] == "nothing: all 2 ranks are on one node"
+    torn = await plan(client, **cut, resources={"nodes": 2, "spread": True})
+    assert any(words.startswith("tensor=2 spans nodes") and "resources.slots_per_node=2" in words for words in torn["warnings"])

@@ -89,7 +89,7 @@ def _handler_of(fake: FakeCoordinator) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _serve
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
         def log_message(self, format: str, *args: Any) -> None:
             """Tests look at `requests` instead."""
@@ -119,6 +119,72 @@ def job(**changes: Any) -> dict[str, Any]:
         ],
         **changes,
     }
+
+
+def experiment(**changes: Any) -> dict[str, Any]:
+    """An experiment as the API shows it; `counts` are of its trials, by state."""
+    counts = {"total": 3, "completed": 1, "running": 1, "waiting": 1, **changes.pop("counts", {})}
+    states = ("refused", "waiting", "running", "paused", "completed", "failed", "cancelled", "pruned")
+    return {
+        "id": "01JE0000000000000000000001",
+        "name": "ddp-vs-fsdp",
+        "project": "default",
+        "state": "running",
+        "created_at": "2026-11-25T12:00:00Z",
+        "axes": ["parallelism.strategy", "world_size"],
+        "trials": {**dict.fromkeys(states, 0), **counts},
+        "seconds_left": 130.0,
+        "slot_hours": 0.02,
+        "spec": {"metric": {"name": "loss"}},
+        "analyzed_at": None,
+        "revision": 1,
+        **changes,
+    }
+
+
+def trial(index: int, state: str, **changes: Any) -> dict[str, Any]:
+    """A trial as the API shows it, with a job unless it is refused or waits."""
+    mine = {"id": f"01JD000000000000000000000{index}", "name": f"ddp-vs-fsdp-{index}", "state": state, "end_reason": None, "step": 40}
+    return {
+        "index": index,
+        "values": {"parallelism.strategy": "ddp", "world_size": 2},
+        "repeat": index,
+        "baseline": False,
+        "state": state,
+        "refusal": None,
+        "job": None if state in ("refused", "waiting") else {**mine, "total_steps": 40, "loss": 0.5, "samples_per_second": 152.0},
+        "metric": None,
+        **changes,
+    }
+
+
+def analysis(**changes: Any) -> dict[str, Any]:
+    """An analysis as the API shows it: one configuration that was measured three times, and one that was refused."""
+    measured = {
+        "index": 0,
+        "label": "ddp, 2 ranks",
+        "values": {},
+        "world_size": 2,
+        "strategy": "ddp",
+        "baseline": False,
+        "trials": [0, 1, 2],
+        "completed": 3,
+        "samples_per_second": {"value": 152.0, "low": 148.0, "high": 156.0, "count": 3},
+        "efficiency": {"value": 0.93, "low": None, "high": None, "count": 1},
+    }
+    refused = {
+        **measured,
+        "index": 1,
+        "label": "ddp, 3 ranks",
+        "trials": [3],
+        "completed": 0,
+        "refusal": "no way",
+        "samples_per_second": None,
+        "efficiency": None,
+    }
+    sentences = [{"kind": "doubt", "text": "Two ranks say nothing of a network."}, {"kind": "recommendation", "text": "Take ddp."}]
+    found = {"trials": 4, "completed": 3, "best": 0, "configurations": [measured, refused], "sentences": sentences, **changes}
+    return {"experiment_id": experiment()["id"], "made_at": "2026-11-25T12:05:00Z", "complete": True, "seconds": 0.1, "analysis": found}
 
 
 def line(seq: int, text: str, **changes: Any) -> dict[str, Any]:

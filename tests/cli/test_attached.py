@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from paceline.cli.attached import AttachedJob
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from paceline.cli.errors import CliError
 from paceline.cli.settings import ClientSettings, Setting
 from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, Request, job
@@ -19,7 +19,7 @@ TOO_SMALL = {"code": "cluster_too_small", "text": "needs 1 node with 4 slots"}
 
 @pytest.fixture
 def attached(coordinator: FakeCoordinator) -> Iterator[AttachedJob]:
-    with Client(ClientSettings(Setting(coordinator.url, "test"), Setting("pk_test", "test"))) as client:
+    with RestClient(ClientSettings(Setting(coordinator.url, "test"), Setting("pk_test", "test"))) as client:
         yield AttachedJob(client, ranks=None, to_stderr=True, private=True)
 
 

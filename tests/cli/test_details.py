@@ -80,6 +80,12 @@ def test_show_says_what_became_of_a_bad_loss_and_which_samples_it_was_of(pacelin
     assert re.search(r"^loss +1\.500: not finite since step 61; .* is kept\n +its samples: 12, 55 and 14 more$", shown, re.MULTILINE)
 
 
+def test_a_script_may_have_left_out_the_step_whose_loss_was_not_finite(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    for loss, shown in ((1.5, r"1\.500: was not finite at step 61"), ("NaN", "NaN: not finite since step 61")):
+        coordinator.on("GET", ONE, Answer(200, job(strategy="script", progress={"step": 70, "loss": loss, "not_finite_step": 61})))
+        assert re.search(rf"^loss +{shown}$", paceline("show", ID).stdout, re.MULTILINE)
+
+
 def test_ranks_stand_in_a_mesh_where_it_has_more_than_replicas(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     def header_of(*places: dict[str, int]) -> str:
         ranks = [{"rank": rank, "node_name": "a", "slot": rank, "state": "running", "place": place} for rank, place in enumerate(places)]

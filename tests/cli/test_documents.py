@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paceline.cli.documents import read_spec, with_change
+from paceline.cli.documents import KEYED_BY_PATH, read_spec, with_change
 from paceline.cli.errors import UsageProblem
+from paceline.training.spec.text import MAX_SPEC_BYTES
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,15 @@ from paceline.cli.errors import UsageProblem
 )
 def test_set_keeps_types_and_neighbours(change: str, expected: dict[str, Any]) -> None:
     assert with_change({"a": {"c": 1}}, change) == expected
+
+
+def test_set_takes_the_rest_as_one_key_where_keys_are_paths() -> None:
+    document = {"grid": {"a.b": [1]}, "search": {"trials": 3}}
+    changed = with_change(document, "grid.optimizer.lr=[1, 2]", KEYED_BY_PATH)
+    assert changed["grid"] == {"a.b": [1], "optimizer.lr": [1, 2]}
+    changed = with_change(document, "search.parameters.a.b={low: 0, high: 1}", KEYED_BY_PATH)
+    assert changed["search"] == {"trials": 3, "parameters": {"a.b": {"low": 0, "high": 1}}}
+    assert with_change(document, "search.trials=4", KEYED_BY_PATH)["search"] == {"trials": 4}
 
 
 @pytest.mark.parametrize("change", ["a.b", "=1", "a..b=1", "a.c.d=1", "a=[1"])
@@ -62,3 +74,22 @@ def test_files_that_are_no_spec(tmp_path: Path, text: str, reason: str) -> None:
 def test_missing_file_is_named() -> None:
     with pytest.raises(UsageProblem, match=r"/no/such\.yaml cannot be read"):
         read_spec("/no/such.yaml", [])
+
+
+def test_what_never_ends_is_refused() -> None:
+    with pytest.raises(UsageProblem, match="/dev/zero is longer than 65,536 bytes, the most that a spec may have"):
+        read_spec("/dev/zero", [])
+
+
+@pytest.mark.parametrize(("more", "taken"), [(0, True), (1, False)])
+def test_a_pipe_is_read_up_to_the_limit(tmp_path: Path, more: int, taken: bool) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    text = b"a: 1\n#".ljust(MAX_SPEC_BYTES + more, b"x")
+    with ThreadPoolExecutor(1) as writers:
+        writers.submit(path.write_bytes, text)
+        if taken:
+            assert read_spec(str(path), []) == {"a": 1}
+        else:
+            with pytest.raises(UsageProblem, match="is longer than 65,536 bytes"):
+                read_spec(str(path), [])

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
-from paceline.cli.client import Client
-from paceline.cli.follow import LogFilter, _News, follow_log
+from paceline.cli.client import RestClient
+from paceline.cli.follow import LogFilter, StreamNews, follow_log
 from paceline.cli.settings import ClientSettings, Setting
 from tests.cli.fake_coordinator import API, Answer, FakeCoordinator, Request, line
 
@@ -18,12 +18,12 @@ WAIT_S = 10
 
 
 @pytest.fixture
-def client(coordinator: FakeCoordinator) -> Iterator[Client]:
-    with Client(ClientSettings(Setting(coordinator.url, "test"), Setting("pk_test", "test"))) as client:
+def client(coordinator: FakeCoordinator) -> Iterator[RestClient]:
+    with RestClient(ClientSettings(Setting(coordinator.url, "test"), Setting("pk_test", "test"))) as client:
         yield client
 
 
-def test_follows_by_cursor_until_the_log_is_complete(client: Client, coordinator: FakeCoordinator) -> None:
+def test_follows_by_cursor_until_the_log_is_complete(client: RestClient, coordinator: FakeCoordinator) -> None:
     stored = [line(seq, f"line {seq}") for seq in range(1, 6)]
     asked = threading.Event()
 
@@ -68,8 +68,8 @@ def test_a_line_on_the_stream_ends_the_wait_early(
     server, tell, asked = stream
     monkeypatch.setattr("paceline.cli.follow.POLL_S", float(WAIT_S * 3))
     port = server.socket.getsockname()[1]
-    with Client(ClientSettings(Setting(f"http://127.0.0.1:{port}", "test"), Setting("pk_test", "test"))) as client:
-        news = _News(client, "J")
+    with RestClient(ClientSettings(Setting(f"http://127.0.0.1:{port}", "test"), Setting("pk_test", "test"))) as client:
+        news = StreamNews(client, "/training/jobs/J/logs/stream")
         waiter = threading.Thread(target=news.wait, args=(7,))
         waiter.start()
         tell.set()

@@ -35,6 +35,7 @@ LINES = [
     "-r 3 -t 0:1 --log-dir logs train.py",
     "-r3 -t3 train.py",
     "--start-method fork --signals-to-handle SIGTERM --role trainer --local-addr 10.0.0.2 train.py",
+    "--virtual-local-rank --nproc_per_node 2 train.py",
     "--shutdown-timeout 60 --event-log-handler console --numa-binding node train.py",
     "--duplicate-stdout-filters a,b --duplicate_stderr_filters c train.py",
     "--standal train.py",
@@ -53,11 +54,12 @@ def as_torch_reads(words: list[str]) -> dict[str, Any]:
         "fewest_nodes": least,
         "ranks_per_node": options.nproc_per_node,
         "max_restarts": options.max_restarts,
+        "virtual_local_rank": options.virtual_local_rank,
     }
 
 
 def as_we_read(launch: Launch) -> dict[str, Any]:
-    names = ("form", "target", "arguments", "nodes", "fewest_nodes", "max_restarts")
+    names = ("form", "target", "arguments", "nodes", "fewest_nodes", "max_restarts", "virtual_local_rank")
     return {name: getattr(launch, name) for name in names} | {"ranks_per_node": str(launch.ranks_per_node)}
 
 
@@ -128,7 +130,6 @@ def test_variables_preset_options_as_for_torchrun(monkeypatch: pytest.MonkeyPatc
         ("--max-restarts 1001 train.py", "--max-restarts=1001 is out of range; give a number from 0 to 1000"),
         ("--max-restarts x train.py", "--max-restarts=x is no whole number"),
         ("--node-rank 1 train.py", "--node-rank=1: 'paceline run' starts the ranks of all nodes"),
-        ("--virtual-local-rank train.py", "--virtual-local-rank cannot be honoured"),
         ("--logs-specs mine train.py", "--logs-specs cannot be honoured"),
         ("--lr 0.1 train.py", "--lr is no option of torchrun"),
         ("-x train.py", "-x is no option of torchrun"),

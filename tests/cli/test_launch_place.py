@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.cli.api_types import Node, SlotUse
 from paceline.cli.errors import UnreachableError, UsageProblem
-from paceline.cli.launch_place import coordinator_answers, require_free_choice_of_gpus
+from paceline.cli.launch_place import coordinator_answers, require_enough_gpus
 from paceline.cli.output import Format
 from paceline.cli.session import Session
 from paceline.cli.settings import ClientSettings, Setting
+from paceline.monitoring.samples import Gpu
 from tests.cli.fake_coordinator import Answer, FakeCoordinator
 
 NOBODY = "http://127.0.0.1:9"
@@ -38,17 +38,18 @@ def test_one_that_was_named_or_is_another_machine_s_has_to_answer(url: str, sour
     assert "paceline run --private" in str(refused.value.hint)
 
 
-def node(device: str) -> Node:
-    return Node(id="n", name="n", state="ready", device=device, slots=[SlotUse(index=0), SlotUse(index=1)], address="")
+CARDS = tuple(Gpu(index=index, uuid=f"GPU-{index}", name="NVIDIA Test", memory_bytes=1) for index in (2, 3))
 
 
-@pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "0,1,2"}])
-def test_the_first_gpus_are_used_where_they_are_the_user_s(variables: dict[str, str]) -> None:
-    require_free_choice_of_gpus(node("cuda"), 2, variables)
+@pytest.mark.parametrize("ranks", [1, 2, "gpu", "auto"])
+def test_ranks_that_get_a_gpu_each_may_run(ranks: int | str) -> None:
+    require_enough_gpus(ranks, CARDS)
+    require_enough_gpus(64, ())  # on CPUs
 
 
-@pytest.mark.parametrize("visible", ["", "2,3", "1,0", "0", "GPU-8932f937"])
-def test_other_gpus_than_the_visible_ones_are_never_taken(visible: str) -> None:
-    with pytest.raises(UsageProblem, match=f"CUDA_VISIBLE_DEVICES={visible}"):
-        require_free_choice_of_gpus(node("cuda"), 2, {"CUDA_VISIBLE_DEVICES": visible})
-    require_free_choice_of_gpus(node("cpu"), 2, {"CUDA_VISIBLE_DEVICES": visible})
+def test_more_ranks_than_gpus_are_refused_with_the_way_out() -> None:
+    with pytest.raises(
+        UsageProblem, match=r"--nproc-per-node 3: a rank gets a whole GPU, and this machine offers 2: GPU 2 and GPU 3"
+    ) as refused:
+        require_enough_gpus(3, CARDS)
+    assert "CUDA_VISIBLE_DEVICES= paceline run" in str(refused.value.hint)

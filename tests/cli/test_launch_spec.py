@@ -39,8 +39,15 @@ def test_the_spec_is_valid_and_keeps_every_word(line: str, script: dict[str, Any
 
 def test_a_range_of_nodes_makes_an_elastic_script() -> None:
     made = spec("--nnodes 2:6 train.py")
-    assert made["resources"] == {"nodes": 6, "slots_per_node": 2, "min_nodes": 2}
+    assert made["resources"] == {"nodes": 6, "slots_per_node": 2, "min_nodes": 2, "spread": True}
     assert derived.is_elastic_script(JobSpec.model_validate(made))
+
+
+def test_a_virtual_local_rank_is_the_scripts() -> None:
+    assert "virtual_local_rank" not in spec("train.py")["script"]
+    script = JobSpec.model_validate(spec("--virtual-local-rank train.py")).script
+    assert script is not None
+    assert script.virtual_local_rank
 
 
 def test_the_time_to_shut_down_is_the_scripts_grace() -> None:

@@ -24,6 +24,8 @@ PRINTS = "from paceline.cli.output import print_line; print_line('a\\x1b[2Jb \\x
         ("50 %\rdone\x7f", "50 %^Mdone^?"),
         ("\x9b2J", "\\x9b2J"),
         ("\x1b[31", "^[[31"),
+        ("a\u202egnp.exe\u2069", "a\\u202egnp.exe\\u2069"),
+        ("שלום é 你", "שלום é 你"),
     ],
 )
 def test_only_colours_reach_a_terminal(text: str, shown: str) -> None:

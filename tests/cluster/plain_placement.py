@@ -6,25 +6,20 @@ the two on small ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from paceline.cluster.policy.placement import NodeShare, NodeView, Placement, PlacementReason, QueuedGang, Request
+from paceline.cluster.policy.reasons import MOST_NAMED, Shape, count_of
 
 
 def place(queue: Iterable[Request], nodes: Sequence[NodeView], room: Room | None = None) -> list[Placement | QueuedGang]:
     """The verdict on every request, in the order in which they were considered. `room` (default: all that is free) is used up."""
-    usable = [node for node in nodes if node.schedulable]
     room = room or Room(nodes)
-    return [_place_one(request, nodes, usable, room) for request in sorted(queue, key=_turn)]
+    return [_place_one(request, nodes, room) for request in sorted(queue, key=_turn)]
 
 
-def _least(request: Request) -> Request:
-    return replace(request, nodes=min(request.nodes, request.min_nodes or request.nodes))
-
-
-def _turn(request: Request) -> tuple[int, datetime, str]:
+def _turn(request: Request) -> tuple[int, object, str]:
     return (-request.priority, request.queued_at, request.job_id)
 
 
@@ -43,19 +38,44 @@ class Room:
         taken, self.free[node.id] = self.free[node.id][:count], self.free[node.id][count:]
         return NodeShare(node.id, taken)
 
-    def set_aside(self, node: NodeView, count: int) -> None:
-        self.aside[node.id] += count
+
+def blocks_in(slots: int, request: Request) -> int:
+    return min(1, slots // request.slots_per_block) if request.spread else slots // request.slots_per_block
 
 
-def _place_one(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> Placement | QueuedGang:
-    fitting = [[node for node in kind if room.available(node) >= request.slots_per_node] for kind in _kinds(usable)]
-    widest = max(fitting, key=lambda found: min(len(found), request.nodes), default=[])
-    if nodes_taken := request.nodes_of(len(widest)):
-        chosen = sorted(widest, key=lambda node: (room.available(node), node.name, node.id))[:nodes_taken]
-        return Placement(request.job_id, tuple(room.take(node, request.slots_per_node) for node in chosen))
-    pending = QueuedGang(request.job_id, _explain(_least(request), nodes, usable, room))
-    _reserve(_least(request), usable, room)
+def _place_one(request: Request, nodes: Sequence[NodeView], room: Room) -> Placement | QueuedGang:
+    usable = [node for node in nodes if node.schedulable and node.obstacle(request.requirements) is None]
+
+    def fitting(kind: Sequence[NodeView]) -> int:
+        return min(request.blocks, sum(blocks_in(room.available(node), request) for node in kind))
+
+    widest = max(_kinds(usable), key=fitting, default=[])
+    if blocks := request.blocks_of(fitting(widest)):
+        for group in request.groups(blocks):
+            slots = blocks * request.slots_per_block
+            if slots % group == 0 and sum(room.available(node) // group for node in widest) >= slots // group:
+                return Placement(request.job_id, tuple(_together(widest, group, slots // group, room)))
+        take = _spread if request.spread else _together
+        return Placement(request.job_id, tuple(take(widest, request.slots_per_block, blocks, room)))
+    pending = QueuedGang(request.job_id, _explain(request, nodes, usable, room))
+    _reserve(request, usable, room)
     return pending
+
+
+def _spread(kind: Sequence[NodeView], size: int, blocks: int, room: Room) -> list[NodeShare]:
+    fitting = [node for node in kind if room.available(node) >= size]
+    return [room.take(node, size) for node in sorted(fitting, key=lambda node: (room.available(node), node.name, node.id))[:blocks]]
+
+
+def _together(kind: Sequence[NodeView], size: int, blocks: int, room: Room) -> list[NodeShare]:
+    """The node with the most blocks, again and again; but for the last blocks the fullest node that holds them."""
+    shares: list[NodeShare] = []
+    while blocks:
+        count = min(blocks, max(room.available(node) // size for node in kind))
+        enough = [node for node in kind if room.available(node) // size >= count]
+        shares.append(room.take(min(enough, key=lambda node: (room.available(node), node.name, node.id)), count * size))
+        blocks -= count
+    return shares
 
 
 def _kinds(nodes: Sequence[NodeView]) -> list[list[NodeView]]:
@@ -67,66 +87,74 @@ def _kinds(nodes: Sequence[NodeView]) -> list[list[NodeView]]:
 def _reserve(request: Request, usable: Sequence[NodeView], room: Room) -> None:
     """Set slots aside on the nodes nearest to fitting; a job that the cluster cannot hold at all blocks nobody."""
     for kind in _kinds(usable):
-        wide = [node for node in kind if node.slots - room.aside[node.id] >= request.slots_per_node]
-        if len(wide) >= request.nodes:
-            nearest = sorted(wide, key=lambda node: (-room.available(node), node.name, node.id))[: request.nodes]
-            for node in nearest:
-                room.set_aside(node, request.slots_per_node)
+        blocks = {node.id: blocks_in(node.slots - room.aside[node.id], request) for node in kind}
+        missing = request.fewest_blocks
+        if sum(blocks.values()) >= missing:
+            for node in sorted(kind, key=lambda node: (-room.available(node), node.name, node.id)):
+                count = min(missing, blocks[node.id])
+                room.aside[node.id] += count * request.slots_per_block
+                missing -= count
             return
 
 
 def _explain(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], room: Room) -> PlacementReason:
+    shape = Shape(request.fewest_blocks, request.slots_per_block, request.spread)
     if not nodes:
         return PlacementReason(
-            "no_nodes", f"needs {_shape(request)}; no node has joined", _shape(request), None, "add a node: paceline worker"
+            "no_nodes", f"needs {shape.spoken()}; no node has joined", shape.spoken(), None, "add a node: paceline worker"
         )
-    wide = max((sum(node.slots >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)
-    if wide < request.nodes:
-        return _too_small(request, nodes, usable, wide)
-    if _fits_without_reservations(request, usable, room.free):
-        text = f"needs {_shape(request, 'free ')}; the free ones are kept for a job that was here first or has a higher priority"
-        return PlacementReason("reserved", text, _shape(request), None, "wait, or raise the priority")
-    free = {node.id: room.available(node) for node in usable}
-    nearest = _largest_free(usable, free)
-    text = f"needs {_shape(request, 'free ')}; {nearest}"
-    return PlacementReason("slots_taken", text, _missing(request, usable, free), nearest, "wait for a job to end, or add a node")
+
+    def most(slots: Callable[[NodeView], int]) -> int:
+        return max((sum(blocks_in(slots(node), request) for node in kind) for kind in _kinds(usable)), default=0)
+
+    if (wide := most(lambda node: node.slots)) < shape.blocks:
+        return _too_small(request, shape, nodes, usable, wide)
+    if most(lambda node: len(room.free[node.id])) >= shape.blocks:
+        text = f"needs {shape.spoken('free ')}; the free ones are kept for a job that was here first or has a higher priority"
+        return PlacementReason("reserved", text, shape.spoken(), None, "wait, or raise the priority")
+    largest = max(usable, key=lambda node: (room.available(node), node.name))
+    nearest = f"the largest free is {room.available(largest)} (node {largest.name})"
+    missing = shape.missing(shape.blocks - most(room.available), "free ")
+    ready = [node for node in nodes if node.schedulable and node not in usable]
+    others = _hindered(request, nodes) if any(room.available(node) >= shape.size for node in ready) else ""
+    text = f"needs {shape.spoken('free ')}; {nearest}{others}"
+    return PlacementReason("slots_taken", text, missing, nearest, "wait for a job to end, or add a node")
 
 
-def _too_small(request: Request, nodes: Sequence[NodeView], usable: Sequence[NodeView], wide: int) -> PlacementReason:
-    excluded = [node for node in nodes if not node.schedulable and node.slots >= request.slots_per_node]
+def _too_small(request: Request, shape: Shape, nodes: Sequence[NodeView], usable: Sequence[NodeView], wide: int) -> PlacementReason:
+    away = [node for node in nodes if not node.schedulable and node.slots >= shape.size and node.obstacle(request.requirements) is None]
     largest = max(usable, key=lambda node: (node.slots, node.name), default=None)
-    nearest = f"the largest has {_of(largest.slots, 'slot')} ({largest.name})" if largest else "no node is ready"
-    if excluded and wide + len(excluded) >= request.nodes:
-        names = ", ".join(sorted(node.name for node in excluded))
-        text = f"needs {_shape(request)}; {_of(wide, 'such node')} ready; no new jobs go to {names}"
-        return PlacementReason(
-            "nodes_unavailable", text, _of(request.nodes - wide, "more node"), nearest, f"bring back or uncordon {names}"
-        )
-    text = f"needs {_shape(request)}; the cluster has {_of(wide, 'such node')}: {nearest}"
-    way_out = "add nodes, or ask for fewer nodes or slots_per_node"
-    return PlacementReason(
-        "cluster_too_small", text, f"{_of(request.nodes - wide, 'more node')} with {_of(request.slots_per_node, 'slot')}", nearest, way_out
+    hindered = [node for node in nodes if node.schedulable and node.obstacle(request.requirements) is not None]
+    nearest = f"the largest has {count_of(largest.slots, 'slot')} ({largest.name})" if largest else None if hindered else "no node is ready"
+    needs, missing = f"needs {shape.spoken()}", shape.missing(shape.blocks - wide)
+    if away and wide + sum(blocks_in(node.slots, request) for node in away) >= shape.blocks:
+        names = ", ".join(sorted(node.name for node in away))
+        text = f"{needs}; {shape.capacity(wide)} ready; no new jobs go to {names}"
+        return PlacementReason("nodes_unavailable", text, missing.partition(" with ")[0], nearest, f"bring back or uncordon {names}")
+    has, others = f"the cluster has {shape.capacity(wide)}", _hindered(request, nodes)
+    other = (
+        "ask for other resources.labels, tolerations or device, or change what nodes have (paceline worker --label, paceline nodes taint)"
     )
+    if wide + sum(blocks_in(node.slots, request) for node in hindered) >= shape.blocks:
+        return PlacementReason("no_matching_node", f"{needs}; {has} for it{others}", missing, nearest, other)
+    together = replace(request, spread=False)
+    if largest is None and hindered:
+        way_out = other
+    elif any(sum(blocks_in(node.slots, together) for node in kind) >= shape.blocks for kind in _kinds(usable)):
+        way_out = "leave out resources.spread"
+    else:
+        way_out = "ask for fewer nodes or slots_per_node" if shape.size > 1 or shape.spread else "ask for fewer slots"
+    text = f"{needs}; {has}{f': {nearest}' if nearest else ' for it'}{others}"
+    return PlacementReason("cluster_too_small", text, missing, nearest, f"add nodes, or {way_out}")
 
 
-def _fits_without_reservations(request: Request, usable: Sequence[NodeView], free: Mapping[str, tuple[int, ...]]) -> bool:
-    return any(sum(len(free[node.id]) >= request.slots_per_node for node in kind) >= request.nodes for kind in _kinds(usable))
-
-
-def _of(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _shape(request: Request, free: str = "") -> str:
-    each = " each" if request.nodes > 1 else ""
-    return f"{_of(request.nodes, 'node')} with {_of(request.slots_per_node, f'{free}slot')}{each}"
-
-
-def _missing(request: Request, usable: Sequence[NodeView], free: Mapping[str, int]) -> str:
-    fitting = max((sum(free[node.id] >= request.slots_per_node for node in kind) for kind in _kinds(usable)), default=0)
-    return f"{_of(request.nodes - fitting, 'more node')} with {_of(request.slots_per_node, 'free slot')}"
-
-
-def _largest_free(usable: Sequence[NodeView], free: Mapping[str, int]) -> str:
-    largest = max(usable, key=lambda node: (free[node.id], node.name))
-    return f"the largest free is {free[largest.id]} (node {largest.name})"
+def _hindered(request: Request, nodes: Sequence[NodeView]) -> str:
+    why: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.schedulable and (obstacle := node.obstacle(request.requirements)):
+            why.setdefault(obstacle, []).append(node.name)
+    told = []
+    for obstacle, names in sorted(why.items()):
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        told.append(f"{', '.join(sorted(names)[:MOST_NAMED])}{more} ({obstacle})")
+    return f"; it cannot use {', '.join(told)}" if told else ""

@@ -151,6 +151,20 @@ def test_the_check_names_what_is_wrong(data: Path) -> None:
     assert control.problems == ["foreign keys: row 1 of sessions refers to a row of users that is not there"]
 
 
+def test_the_check_of_a_backup_finds_damage_and_leaves_it_as_it_is(data: Path, tmp_path: Path) -> None:
+    backup.back_up(data, tmp_path / "kept")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    assert [(each.file, each.problems) for each in backup.check_backup(tmp_path / "kept")] == [("paceline.db", []), ("metrics.db", [])]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == before
+    with open(tmp_path / "kept" / "metrics.db", "r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(BackupDamagedError, match="is damaged"):
+        backup.check_backup(tmp_path / "kept")
+    with pytest.raises(BackupDamagedError, match="is no backup"):
+        backup.check_backup(data)
+
+
 def test_postgresql_is_told_its_own_tool() -> None:
     with pytest.raises(UnsupportedDatabaseError, match="pg_dump"):
         backup.require_sqlite("postgresql://x/y", "pg_dump")

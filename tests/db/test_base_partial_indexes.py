@@ -10,17 +10,17 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
-from paceline.db.repositories import checkpoints, events, incidents, jobs
+from paceline.db.repositories import checkpoints, events, incidents, jobs, slots
 from tests import factories
 from tests.factories import START
 
 Question = Callable[[AsyncSession], Awaitable[Any]]
 QUESTIONS: list[tuple[Question, str]] = [
-    (lambda session: jobs.holders(session), "ix_ranks_open"),
-    (lambda session: jobs.holders(session, "n"), "ix_ranks_open"),
+    (lambda session: slots.holders(session), "ix_ranks_open"),
+    (lambda session: slots.holders(session, "n"), "ix_ranks_open"),
     (lambda session: jobs.open_ranks_of_node(session, "n"), "ix_ranks_open"),
-    (lambda session: jobs.open_ranks_to_report(session, "n"), "ix_ranks_open"),
-    (lambda session: jobs.nodes_with_open_ranks(session, "j"), "ix_ranks_open"),
+    (lambda session: jobs.open_ranks_to_report(session, ["n"]), "ix_ranks_open"),
+    (lambda session: jobs.nodes_with_open_ranks(session, ["j"]), "ix_ranks_open"),
     (lambda session: jobs.joiners(session, ["j", "k"], START), "ix_ranks_joined_later"),
     (lambda session: jobs.undecided(session), "ix_jobs_state"),
     (lambda session: jobs.queued(session), "ix_jobs_state_desired"),

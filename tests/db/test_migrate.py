@@ -16,8 +16,10 @@ from paceline.db.base import ControlBase
 from paceline.db.errors import MigrationError
 from paceline.db.migrate import check, upgrade_all
 from paceline.db.models.metrics import MetricRecordRow
+from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import rollups
 from paceline.db.session import Database, open_databases
+from tests import factories
 
 MIGRATE_SECONDS = 60
 
@@ -71,9 +73,27 @@ async def test_points_of_a_version_that_made_roll_ups_at_once_have_theirs(databa
     async with databases[1].write() as session:
         await session.execute(insert(MetricRecordRow), [record] * 3)
         newest = await rollups.newest_seq(session)
-        await session.execute(text("DROP TABLE rollup_marks"))
+        for table in ("rollup_marks", "node_readings", "node_reading_rollups"):
+            await session.execute(text(f"DROP TABLE {table}"))
         await session.execute(text("UPDATE alembic_version_metrics SET version_num = 'metrics_0003'"))
     await upgrade_all(*databases)
     async with databases[1].read() as session:
         assert await rollups.made_to(session) == newest >= 3
         assert (await rollups.tail(session, "j")).records == []
+
+
+async def test_ranks_of_a_version_that_did_not_note_their_cards_get_those_that_their_node_offers(
+    databases: tuple[Database, Database],
+) -> None:
+    async with databases[0].write() as session:
+        gpus = [{"index": 3}, {"index": 5}]
+        node, _ = await factories.create_node(session, device="cuda", slots=2, inventory={"gpus": gpus})
+        cpus, _ = await factories.create_node(session, name="cpus")
+        jobs = [await factories.create_running_job(session, on, world_size=2) for on in (node, cpus)]
+    async with databases[0].write() as session:
+        await session.execute(text("ALTER TABLE ranks DROP COLUMN card"))
+        await session.execute(text("UPDATE alembic_version_control SET version_num = 'control_0017'"))
+    await upgrade_all(*databases)
+    async with databases[0].read() as session:
+        found = await job_rows.ranks(session, [(job.id, 1) for job in jobs])
+    assert [[rank.card for rank in found[job.id, 1]] for job in jobs] == [[3, 5], [None, None]]

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from paceline.distributed import env
@@ -52,6 +53,12 @@ def test_scripts_get_torchruns_variables_and_the_nodes_interface() -> None:
         "GLOO_SOCKET_IFNAME": "eth1",
         "NCCL_SOCKET_IFNAME": "eth1",
     }
+
+
+def test_a_script_on_uneven_shares_is_told_how_many_nodes_there_are() -> None:
+    uneven = msgspec.structs.replace(WORLD, world_size=6, rank=5, local_rank=1, local_world_size=2, node_count=2)
+    found = env.script_environment(uneven, LAUNCH)
+    assert (found["GROUP_WORLD_SIZE"], found["LOCAL_WORLD_SIZE"]) == ("2", "2")
 
 
 @pytest.mark.timeout(150)
@@ -118,3 +125,11 @@ def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     assert env.cache_directory() == Path("/cache/paceline")
     monkeypatch.setenv("PACELINE_CACHE", "/elsewhere")
     assert env.cache_directory() == Path("/elsewhere")
+
+
+@pytest.mark.parametrize(("visible", "index"), [(None, 3), ("0,1,2,3", 3), ("GPU-8f2c", 0), ("3", 0)])
+def test_a_rank_that_sees_its_own_card_alone_has_it_as_the_first(monkeypatch: pytest.MonkeyPatch, visible: str | None, index: int) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert env.device_index(3) == index

@@ -7,21 +7,23 @@ import torch
 
 from paceline.distributed.env import position, rendezvous_address
 from paceline.distributed.errors import LaunchError
-from paceline.distributed.launch import device_of, join_launched
+from paceline.distributed.launch import device_of, meet
 from tests.launched import run_launched
 
 AXES = {"replicate": [[0, 2], [1, 3]], "shard": [[0, 1], [2, 3]]}
 
 
-def meet() -> tuple[list[int], list[int], str]:
+def form_a_group() -> tuple[list[int], list[int], str]:
     """The ranks that this one meets, the sum over its shard axis, and the error of a second group."""
     place = position()
-    group = join_launched(place, torch.device("cpu"), AXES)
+    meeting = meet(place)
+    assert meeting.numbers("tens", 10 * place.rank) == [0, 10, 20, 30]
+    group = meeting.join(torch.device("cpu"), AXES)
     heard = group.all_gather_object(place.rank)
     line = group.axis_groups["shard"].sum(torch.tensor([float(10**place.rank)])).item()
     along = [rank for rank in range(place.world_size) if f"{line:04.0f}"[-1 - rank] == "1"]
     try:
-        join_launched(place, torch.device("cpu"), AXES)
+        meet(place)
     except LaunchError as error:
         refusal = str(error)
     group.barrier_and_leave()
@@ -30,7 +32,7 @@ def meet() -> tuple[list[int], list[int], str]:
 
 
 def test_they_meet_and_know_their_lines_and_no_process_joins_twice() -> None:
-    for rank, (heard, along, refusal) in enumerate(run_launched(meet, 4)):
+    for rank, (heard, along, refusal) in enumerate(run_launched(form_a_group, 4)):
         assert heard == [0, 1, 2, 3]
         assert along == AXES["shard"][rank // 2]
         assert "leave out dist.init_process_group()" in refusal

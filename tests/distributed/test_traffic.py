@@ -50,6 +50,7 @@ def counted_and_carried(world: World) -> dict[str, tuple[float, int]]:
         counted = sum(group.sent().by_axis.values())
         group.barrier_and_leave()  # what was sent has arrived
         found[name] = (counted, bytes_sent(aborter) - before)
+    group.barrier_and_leave()  # every rank has read its sockets: gloo closes them where a peer has closed its own
     group.close()
     return found
 

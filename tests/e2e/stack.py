@@ -51,7 +51,11 @@ class Stack:
 
     def up(self, port: int, agents: int = 2, slots: int = 1) -> str:
         """Starts (or heals) everything; the single-use login link."""
-        done = self.paceline("up", "--port", str(port), "--agents", str(agents), "--slots-per-agent", str(slots), "--data", str(self.data))
+        return self.bring_up("--port", str(port), "--agents", str(agents), "--slots-per-agent", str(slots), "--gpus", "none")
+
+    def bring_up(self, *arguments: str) -> str:
+        """`paceline up` with these arguments; the single-use login link."""
+        done = self.paceline("up", *arguments, "--data", str(self.data))
         assert done.returncode == 0, done.stderr + done.stdout + self.logs()
         credentials = json.loads((self.data / "credentials.json").read_text())
         self.server = credentials["server"]

@@ -73,7 +73,7 @@ def test_who_is_cut_off_is_left_behind_and_comes_back_with_empty_hands(
     stack = three_machines
     job_id, ranks = start(stack, tmp_path / "code", f"cut-{victim}-{'-'.join(cables)}")
     machine, pid = ranks[victim]["node_name"], ranks[victim]["pid"]
-    spawner = psutil.Process(pid).ppid()
+    spawner = psutil.Process(pid).parents()[1].pid
     stack.network.cut(machine, *cables)
     try:
         incident = assert_the_others_finish(stack, job_id, victim, f"rank {victim} cannot be reached", "wait(s) in call")

@@ -31,6 +31,8 @@ PAGES = {
     "/jobs/new?view=yaml": "starts now",
     "/cluster": "local-2",
     "/storage": "Retention",
+    "/experiments": "No experiments yet",
+    "/experiments/new": "Configurations",
     "/nowhere": "Page not found",
 }
 JOB_TABS = {
@@ -147,8 +149,18 @@ def test_the_pages_are_accessible_and_free_of_errors(watched: Watched, jobs: dic
     for tab, text in JOB_TABS.items():
         watched.look(f"/jobs/{jobs['completed']}?tab={tab}", text)
     watched.look(f"/jobs/{jobs['failed']}", "the sample of doom")
-    watched.look(f"/jobs/{jobs['queued']}", "needs 8 nodes")
+    watched.look(f"/jobs/{jobs['queued']}", "needs 8 slots")
     assert not watched.wrong, "\n".join(watched.wrong)
+
+
+def test_no_page_is_wider_than_a_phone(browser: Browser, stack: Stack, session: StorageState, jobs: dict[str, str]) -> None:
+    context = browser.new_context(viewport={"width": 375, "height": 800}, storage_state=session)
+    page = context.new_page()
+    for path, text in [*PAGES.items(), (f"/jobs/{jobs['completed']}", "completed")]:
+        page.goto(f"{stack.server}{path}")
+        expect(page.get_by_text(text).first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375, path
+    context.close()
 
 
 def test_the_dialogs_are_accessible_and_free_of_errors(watched: Watched, jobs: dict[str, str]) -> None:
@@ -218,10 +230,10 @@ def test_an_open_page_tells_how_the_reason_to_wait_changes(
     context = browser.new_context(storage_state=session)
     page = context.new_page()
     page.goto(f"{stack.server}/jobs/{jobs['queued']}")
-    expect(page.get_by_text("the cluster has 2 such nodes").first).to_be_visible()
+    expect(page.get_by_text("the cluster has 2 slots").first).to_be_visible()
     with stack.cordoned():
-        expect(page.get_by_text("the cluster has 0 such nodes").first).to_be_visible()
-    expect(page.get_by_text("the cluster has 2 such nodes").first).to_be_visible()
+        expect(page.get_by_text("the cluster has 0 slots").first).to_be_visible()
+    expect(page.get_by_text("the cluster has 2 slots").first).to_be_visible()
     context.close()
 
 

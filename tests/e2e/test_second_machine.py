@@ -164,8 +164,12 @@ def completed(machines: Machines, spec: dict[str, Any]) -> dict[str, Any]:
     return done
 
 
+#: One of the machines has room for both ranks.
+APART = {"nodes": 2, "spread": True}
+
+
 def own_code(folder: Path, **more: Any) -> dict[str, Any]:
-    return {"name": "both", "resources": {"nodes": 2}, "environment": {"working_directory": str(folder)}, **more}
+    return {"name": "both", "resources": APART, "environment": {"working_directory": str(folder)}, **more}
 
 
 def test_nodes_are_met_at_the_addresses_of_their_machines(joined: Machines) -> None:
@@ -180,7 +184,7 @@ def test_a_script_on_both_machines(joined: Machines, tmp_path: Path) -> None:
 
 
 def test_a_built_in_model_on_both_machines(joined: Machines, tmp_path: Path) -> None:
-    job = completed(joined, tiny_gpt("both", 20, checkpoint={"every_steps": 10, "directory": str(tmp_path / "shared")}))
+    job = completed(joined, tiny_gpt("both", 20, checkpoint={"every_steps": 10, "directory": str(tmp_path / "shared")}, resources=APART))
     assert job["progress"]["step"] == 20
     assert list((tmp_path / "shared").glob("**/manifest.json"))
 
@@ -200,6 +204,6 @@ def test_a_loop_of_ones_own_on_both_machines(joined: Machines) -> None:
 def test_checkpoints_without_a_shared_folder_are_refused_at_once(joined: Machines) -> None:
     if disk_of(joined.folder) is None:
         pytest.skip("temporary files are on no disk of this machine, and may be shared")
-    answer = joined.client.post("/training/jobs", json=tiny_gpt("apart", 20))
+    answer = joined.client.post("/training/jobs", json=tiny_gpt("apart", 20, resources=APART))
     assert (answer.status_code, answer.json()["code"]) == (422, "no_shared_folder"), answer.text
     assert "set checkpoint.directory" in answer.json()["detail"]

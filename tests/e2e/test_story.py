@@ -82,8 +82,8 @@ def cancel_another(page: Page, stack: Stack) -> None:
     other = stack.submit(tiny_gpt("unwanted", steps=100_000))
     page.goto(f"{stack.server}/jobs/{other}")
     waits = wait_until("why it waits", lambda: (stack.job(other)["pending"] or {}).get("text"), 10)
-    assert "needs 2 nodes" in waits
-    expect(page.get_by_text("needs 2 nodes", exact=False).first).to_be_visible()
+    assert "needs 2 free slots" in waits
+    expect(page.get_by_text("needs 2 free slots", exact=False).first).to_be_visible()
     page.get_by_role("button", name="Cancel job").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
     assert stack.wait_for_state(other, "cancelled", timeout=10)["end_reason"] == "cancelled"

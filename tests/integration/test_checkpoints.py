@@ -99,3 +99,27 @@ async def test_a_restore_from_a_damaged_checkpoint_falls_back_to_that_jobs_older
     await cluster.until_job(restored, "running", generation=2)
     world = a.worlds(restored)[-1]
     assert (world.restore_from, world.restore_required) == ((), True)
+
+
+async def test_a_job_that_is_set_back_continues_there_whatever_arrives_late(cluster: Cluster) -> None:
+    """A node that was away tells of a newer checkpoint only after its job was set back."""
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit()
+    await cluster.until_job(job_id, "running")
+    folders = {step: await a.save_checkpoint(job_id, step) for step in (10, 20)}
+    first = next(each["id"] for each in await cluster.checkpoints(job_id) if each["step"] == 10)
+    rank = next(iter(a.ranks.values()))
+    await cluster.ask("DELETE", job_id)
+    await cluster.until_job(job_id, "cancelled")
+    answer = await cluster.client.post(f"/api/v1/checkpoints/{first}/restore", json={"in_place": True})
+    assert answer.status_code == 200, answer.text
+    late = {"directory": f"/checkpoints/{job_id}/step-30.g1", "step": 30, "bytes": 1000, "manifest_sha256": "0" * 64}
+    await a.tell(rank, "checkpoint_committed", late)
+    again = await cluster.until_job(job_id, "running", generation=2)
+    assert a.worlds(job_id)[-1].restore_from == (folders[10],)
+    assert (again["generations"][-1]["start_step"], again["end_reason"]) == (10, None)
+    states = {each["step"]: each["state"] for each in await cluster.checkpoints(job_id)}
+    assert states == {30: "superseded", 10: "committed"} or states == {30: "superseded", 20: "superseded", 10: "committed"}
+    for step in (20, 30):
+        await a.save_checkpoint(job_id, step)
+    assert {each["state"] for each in await _settled(cluster, job_id)} == {"committed"}

@@ -201,6 +201,19 @@ async def test_a_job_that_restarts_is_resized_over_a_checkpoint(cluster: Cluster
     ]
 
 
+async def test_a_job_that_asks_for_slots_is_resized_in_slots(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a", slots=3)
+    job_id = await cluster.submit(**elastic(2) | {"resources": {"slots": 2, "min_slots": 1}})
+    job = await cluster.until_job(job_id, "running")
+    assert [(rank["node_name"], rank["slot"]) for rank in job["ranks"]] == [("a", 0), ("a", 1)]
+    refused = (await cluster.ask("PUT", job_id, "/resize", {"nodes": 3})).json()
+    assert (refused["code"], "give slots" in refused["detail"]) == ("cannot_resize", True)
+    assert (await cluster.ask("PUT", job_id, "/resize", {"nodes": 1, "slots": 1})).status_code == 422
+    await a.step(job_id, 5)
+    await cluster.ask("PUT", job_id, "/resize", {"slots": 3})
+    await until_size(cluster, job_id, 3, restarts=0)
+
+
 async def test_a_paused_job_is_resized_when_it_is_resumed(cluster: Cluster) -> None:
     await nodes_of(cluster, "abc")
     job_id = await cluster.submit(**elastic(2))
@@ -334,11 +347,21 @@ async def test_sizes_that_a_job_cannot_have(
     assert detail in answer.text
 
 
-async def test_a_resize_needs_the_revision_and_a_job_that_has_not_ended(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("slots", "nearest"), [(1, "2"), (5, "4 or 6")])
+async def test_slots_that_make_no_whole_nodes_are_refused_with_the_nearest_that_do(cluster: Cluster, slots: int, nearest: str) -> None:
+    job_id = await cluster.submit(**elastic(1, slots_per_node=2))
+    answer = (await cluster.ask("PUT", job_id, "/resize", {"slots": slots})).json()
+    assert (answer["code"], answer["detail"]) == (
+        "cannot_resize",
+        f"slots={slots} is no multiple of resources.slots_per_node=2 of job digits; use {nearest}",
+    )
+
+
+async def test_a_resize_honours_the_revision_and_needs_a_job_that_has_not_ended(cluster: Cluster) -> None:
     job_id = await cluster.submit(**elastic(2))
     path = f"/api/v1/training/jobs/{job_id}/resize"
-    assert (await cluster.client.put(path, json={"nodes": 1})).status_code == 428
     assert (await cluster.client.put(path, json={"nodes": 1}, headers={"If-Match": '"99"'})).status_code == 412
+    assert (await cluster.client.put(path, json={"nodes": 1})).status_code == 200
     await cluster.ask("DELETE", job_id)
     await cluster.until_job(job_id, "cancelled")
     assert (await cluster.ask("PUT", job_id, "/resize", {"nodes": 1})).json()["code"] == "job_finished"

@@ -12,7 +12,7 @@ from paceline.api.settings import Settings
 from tests.integration.conftest import Cluster
 
 RESTART = {"parallelism": {"strategy": "ddp"}, "fault_tolerance": {"recovery": "restart"}}
-TWO_NODES = {"resources": {"nodes": 2}, **RESTART}
+TWO_NODES = {"resources": {"nodes": 2, "spread": True}, **RESTART}
 TWO_SLOTS = {"resources": {"slots_per_node": 2}, **RESTART}
 
 
@@ -108,6 +108,21 @@ async def test_pause_frees_the_slots_and_resume_continues_from_what_it_saved(clu
     job = await cluster.until_job(job_id, "running", generation=2)
     assert a.worlds(job_id)[0].restore_from == (saved["directory"],)
     assert (job["restarts"], job["generations"][1]["start_step"]) == (0, 17)
+
+
+async def test_a_job_that_its_spec_pauses_stays_paused_until_it_is_resumed(cluster: Cluster) -> None:
+    a = await cluster.add_agent("a")
+    job_id = await cluster.submit(**TWO_SLOTS, training={"steps": 100, "pause_at_steps": [17]})
+    await cluster.until_job(job_id, "running")
+    await a.pause_itself(job_id, 17)
+    job = await cluster.until_job(job_id, "paused", end_reason="paused")
+    assert (job["desired"], job["restarts"]) == ("pause", 0)
+    assert [slot["job_id"] for slot in (await cluster.nodes())["a"]["slots"]] == [None, None]
+    causes = [event["cause"] for event in await cluster.events(job_id) if event["type"] == "job.state"]
+    assert "all 2 ranks have saved and exited after step 17, as training.pause_at_steps says" in causes
+    assert (await cluster.ask("PUT", job_id, "/resume")).status_code == 200
+    job = await cluster.until_job(job_id, "running", generation=2)
+    assert job["generations"][1]["start_step"] == 17
 
 
 async def test_a_job_that_completes_while_it_is_paused_is_completed(cluster: Cluster) -> None:

@@ -187,7 +187,7 @@ async def test_an_agent_that_does_not_answer_is_told_with_its_rank(cluster: Clus
 
 @pytest.mark.parametrize(
     ("parameters", "said"),
-    [({"rank": "7"}, "rank=7: job digits runs with the ranks 0 to 1"), ({"wait": 99}, "wait: Input should be less than or equal to 25")],
+    [({"rank": "7"}, "rank=7: job digits runs with the ranks 0 to 1"), ({"wait": 99}, "wait: must be 25 or less; got 99")],
 )
 async def test_what_cannot_be_asked_is_refused(cluster: Cluster, parameters: dict[str, Any], said: str) -> None:
     job_id, _ = await two_ranks(cluster)

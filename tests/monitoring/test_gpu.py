@@ -47,7 +47,11 @@ FULL = """gpus 2
 0.sm_clock 1980
 0.memory_clock 2619
 0.ecc_uncorrected 2
+0.ecc_corrected 7
+0.pcie_tx_kbps 250
+0.pcie_rx_kbps 500
 0.throttle 0x44
+0.mig 1
 0.processes 4242:1000000 4343:2000000
 1.name NVIDIA Test Small
 1.uuid GPU-1
@@ -83,7 +87,8 @@ def read(state: str, folder: Path, library: Path, then: str = "") -> Reading:
 
 def test_reads_everything_a_card_tells(library: Path, tmp_path: Path) -> None:
     reading = read(FULL, tmp_path, library)
-    assert reading.gpus[0] == Gpu(index=0, uuid="GPU-0", name="NVIDIA Test 80GB", memory_bytes=85899345920)
+    assert reading.gpus[0] == Gpu(index=0, uuid="GPU-0", name="NVIDIA Test 80GB", memory_bytes=85899345920, mig=True)
+    assert reading.gpus[1].mig is False  # its driver knows of no such mode
     assert reading.versions == {"driver": "580.65.06", "cuda": "13.1"}
     assert reading.samples[0][0] == GpuSample(
         index=0,
@@ -96,7 +101,10 @@ def test_reads_everything_a_card_tells(library: Path, tmp_path: Path) -> None:
         power_limit_watts=700,
         sm_clock_mhz=1980,
         memory_clock_mhz=2619,
+        ecc_corrected=7,
         ecc_uncorrected=2,
+        pcie_sent_bytes_per_second=250_000,
+        pcie_received_bytes_per_second=500_000,
         throttle_reasons=("software_power_cap", "hardware_thermal_slowdown"),
         processes={4242: 1000000, 4343: 2000000},
     )
@@ -105,6 +113,15 @@ def test_reads_everything_a_card_tells(library: Path, tmp_path: Path) -> None:
 def test_what_a_card_does_not_tell_is_none_and_not_zero(library: Path, tmp_path: Path) -> None:
     sample = read(FULL, tmp_path, library).samples[0][1]
     assert sample == GpuSample(index=1, uuid="GPU-1", memory_used_bytes=0, memory_total_bytes=4294967296)
+
+
+def test_traffic_is_the_difference_of_counters(library: Path, tmp_path: Path) -> None:
+    counters = "0.pcie_tx_bytes 1000\n0.nvlink_tx_kib 10\n"
+    cards = "gpus 1\n0.name card\n0.uuid GPU-0\n0.memory_total 1\n0.memory_used 0\n"
+    first, second = (samples[0] for samples in read(cards + counters, tmp_path, library).samples)
+    assert first.pcie_sent_bytes_per_second is None  # nothing to compare with yet
+    assert second.pcie_sent_bytes_per_second == second.nvlink_sent_bytes_per_second == 0
+    assert second.pcie_received_bytes_per_second is None
 
 
 def test_a_lost_card_says_so_and_the_others_are_read_on(library: Path, tmp_path: Path) -> None:

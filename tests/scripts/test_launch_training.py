@@ -46,9 +46,10 @@ def test_two_ranks_under_torchrun_train_as_one_process_does(strategy: str, alone
     assert sorted(resumed) == [9, 10], "it did not go on where the two ranks stopped"
 
 
-def test_two_machines_meet_at_the_address_they_are_told(alone: Curve) -> None:
-    meeting = {"NNODES": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    command = [LAUNCH, "1", "fsdp", "32", str(ROOT / "examples" / "own_loop.py"), *STEPS]
+@pytest.mark.parametrize(("gpus", "told"), [("1", {"NNODES": "2"}), ("2", {"GPUS_PER_NODE": "1"})])
+def test_two_machines_meet_at_the_address_they_are_told(gpus: str, told: dict[str, str], alone: Curve) -> None:
+    meeting = told | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [LAUNCH, gpus, "fsdp", "32", str(ROOT / "examples" / "own_loop.py"), *STEPS]
     nodes = [
         subprocess.Popen(
             command, env=environment(**meeting, NODE_RANK=str(node)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -71,11 +72,16 @@ def test_two_machines_meet_at_the_address_they_are_told(alone: Curve) -> None:
         ("two ddp 32", {}, "GPUS=two is not a whole number; give the ranks"),
         ("0 ddp 32", {}, "GPUS=0 is less than 1"),
         ("2 ddp 08", {}, "BATCH=08 is not a whole number"),
-        ("2 horovod 32", {}, "STRATEGY=horovod is not known; use single, ddp or fsdp"),
+        ("2 horovod 32", {}, "STRATEGY=horovod is not known; use single, ddp, fsdp or auto"),
         ("2 single 32", {}, "STRATEGY=single is one process, not 2"),
         ("2 ddp 32 none.py", {}, "SCRIPT=none.py does not exist"),
         ("2 ddp 32", {"NNODES": "2"}, "NNODES=2 but MASTER_ADDR is not set"),
         ("2 ddp 32", {"NNODES": "2", "NODE_RANK": "2"}, "NODE_RANK=2 is none of NNODES=2 machines; number them from 0 to 1"),
+        ("16 ddp 32", {"NODE_RANK": "1"}, "NODE_RANK=1 but MASTER_ADDR is not set"),
+        ("16 ddp 32", {"MASTER_ADDR": "node0"}, "MASTER_ADDR=node0 but neither NNODES nor NODE_RANK is set"),
+        ("16 ddp 32", {"MASTER_ADDR": "node0", "NODE_RANK": "0", "CUDA_VISIBLE_DEVICES": ""}, "this machine has no GPU to tell"),
+        ("6 ddp 32", {"MASTER_ADDR": "node0", "NODE_RANK": "0", "GPUS_PER_NODE": "4"}, "cannot be shared out with 4 on each"),
+        ("8 ddp 32", {"MASTER_ADDR": "node0", "NODE_RANK": "1", "GPUS_PER_NODE": "8"}, "NODE_RANK=1 is none of NNODES=1 machines"),
         ("2 ddp 32", {"MASTER_PORT": "70000"}, "MASTER_PORT=70000 is more than 65535"),
         ("2 ddp 32", {"PYTHON": "/none/python"}, "PYTHON=/none/python is not there; run scripts/setup"),
     ],

@@ -35,6 +35,15 @@ def test_one_process_continues_to_the_last_bit(make_job: MakeJob) -> None:
         assert stitched(ends, name) == straight.curve(name)
 
 
+def test_two_ranks_pause_where_their_spec_says_and_go_on_to_the_last_bit(make_job: MakeJob) -> None:
+    pauses = {"pause_at_steps": [7, 20]}
+    straight, job = make_job(tiny_gpt(2, steps=STEPS), "straight").run(2)[0], make_job(tiny_gpt(2, steps=STEPS, **pauses))
+    ends = [job.run(2)[0], job.resume(2)[0], job.resume(2)[0]]
+    assert [(end.result.outcome, end.result.step) for end in ends if end.result] == [("paused", 7), ("paused", 20), ("completed", STEPS)]
+    assert stitched(ends, "loss") == straight.curve("loss")
+    assert {7, 20} <= stitched(ends, "eval_loss").keys()
+
+
 def test_ddp_continues_within_rounding(make_job: MakeJob) -> None:
     spec = tiny_gpt(2, steps=STEPS) | {"reproducible": False}
     straight, ends = make_job(spec, "straight").run(2)[0], paused_twice(make_job(spec), 2)

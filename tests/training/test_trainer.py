@@ -35,6 +35,12 @@ def test_what_follows_a_step(report_: StepReport, expected: StepActions) -> None
     assert due(spec, report_, total_steps=21) == expected
 
 
+def test_a_step_at_which_its_spec_pauses_it_is_evaluated_and_saved() -> None:
+    spec = JobSpec.model_validate(tiny_gpt(steps=21, eval_every_steps=4, pause_at_steps=[3, 9]))
+    assert due(spec, report(9), total_steps=21) == StepActions(evaluate=True, save=True, must_save=True, stop=True)
+    assert due(spec, report(10), total_steps=21) == NOTHING
+
+
 def test_without_intervals_only_the_end_counts() -> None:
     spec = JobSpec.model_validate(tiny_gpt(steps=9, eval_every_steps=None))
     assert due(spec, report(6), total_steps=9) == NOTHING

@@ -49,8 +49,6 @@ CONTEXT = 16
 NATIVE_SECONDS = 3600
 RELEASE_TIMEOUT_SECONDS = 120.0
 SLOW_BATCH_SECONDS = 0.05
-#: What a step's transfers between ranks are for, in their order.
-TRANSFERS: tuple[Moment, ...] = ("exchange", "gather")
 
 
 class Planned(NamedTuple):
@@ -79,16 +77,11 @@ class Progress:
 
     def __init__(self, places: Mapping[tuple[int, ...], tuple[int, int]], faults: Sequence[Planned]) -> None:
         self._places, self._faults = places, faults
-        self.step = self.micro_batch = self._transfers = 0
+        self.step = self.micro_batch = 0
 
     def come_to(self, indices: Tensor) -> None:
         """Step 0: outside of the job's own batches, as in a warm-up."""
         self.step, self.micro_batch = self._places.get(tuple(indices.tolist()), (0, 0))
-        self._transfers = 0
-
-    def next_transfer(self) -> Moment | None:
-        self._transfers += 1
-        return TRANSFERS[self._transfers - 1] if self._transfers <= len(TRANSFERS) else None
 
     def due(self, moment: Moment | None, saved: int | None = None) -> Planned | None:
         """`saved`: the step that is being saved, perhaps behind others."""
@@ -257,11 +250,16 @@ def digest(model: nn.Module) -> str:
 
 def watch_transfers(progress: Progress) -> None:
     group: Any = WorldGroup
-    transfer, start_sum = group.transfer, group.start_sum
+    start_exchange, start_sum = group.start_exchange, group.start_sum
 
-    def striking_transfer(self: WorldGroup, operations: list[P2POp], **options: Any) -> None:
-        progress.strike(progress.next_transfer())
-        transfer(self, operations, **options)
+    def striking_exchange(self: WorldGroup, operations: list[P2POp], then: Callable[[], list[P2POp]], **options: Any) -> Any:
+        def striking_then() -> list[P2POp]:
+            operations = then()
+            progress.strike("gather")
+            return operations
+
+        progress.strike("exchange")
+        return start_exchange(self, operations, striking_then, **options)
 
     def striking_sum(self: WorldGroup, values: Tensor) -> Callable[[], Tensor]:
         if not progress.due("news"):
@@ -273,4 +271,4 @@ def watch_transfers(progress: Progress) -> None:
 
         return finish
 
-    group.transfer, group.start_sum = striking_transfer, striking_sum
+    group.start_exchange, group.start_sum = striking_exchange, striking_sum

@@ -9,33 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.autotune.allocated import measure_memory
-from paceline.training.state import TrainState
 
 
-def peak_of(state: TrainState, run: Callable[[], object], exchange_buffer_bytes: int) -> int:
+def peak_of(
+    model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, run: Callable[[], object], exchange_buffer_bytes: int
+) -> int:
     """Return the peak bytes on this rank's device while `run`, which leaves gradients behind, runs. `exchange_buffer_bytes` are allocated
     already."""
-    if state.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(state.device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
         run()
-        return torch.cuda.max_memory_allocated(state.device)
-    before = bytes_of(tensors_between_steps(state))
+        return torch.cuda.max_memory_allocated(device)
+    before = bytes_of(tensors_between_steps(model, optimizer))
     held = measure_memory(run)
-    gradients = bytes_of(p.grad for p in state.task.model.parameters() if p.grad is not None)
+    gradients = bytes_of(p.grad for p in model.parameters() if p.grad is not None)
     return (
         before + exchange_buffer_bytes + max(0, gradients - held.retained) + held.peak
     )  # some gradients are views of what was there before
 
 
-def tensors_between_steps(state: TrainState) -> Iterable[Tensor]:
+def tensors_between_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterable[Tensor]:
     """Yield the tensors that exist between two steps: parameters, buffers and optimizer state."""
-    yield from state.task.model.parameters()
-    yield from state.task.model.buffers()
-    for values in state.optimizer.state.values():
+    yield from model.parameters()
+    yield from model.buffers()
+    for values in optimizer.state.values():
         yield from (value for value in values.values() if isinstance(value, Tensor))
 
 

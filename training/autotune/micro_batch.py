@@ -196,7 +196,11 @@ class Trials:
         step_runner.fetch(self.state.step + 1, 0)  # data that are read when they are first asked for are no part of the step
         self.state.begin_step()
         peak = peak_of(
-            self.state, lambda: self._step(step_runner), step_runner.wrapped.exchange_buffer_bytes(step_runner.assignment.max_per_rank)
+            self.state.task.model,
+            self.state.optimizer,
+            self.state.device,
+            lambda: self._step(step_runner),
+            step_runner.wrapped.exchange_buffer_bytes(step_runner.assignment.max_per_rank),
         )
         peaks = self.checkpoints.group.all_gather_object(peak if self._worked else None)
         self.state.rewind()

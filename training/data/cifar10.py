@@ -1,10 +1,12 @@
-"""CIFAR-10 (Krizhevsky 2009) from its python-version batches in a folder, or from a Hugging Face dataset."""
+"""CIFAR-10 (Krizhevsky 2009) from its python-version batches in a folder or fetched once a node, or from a Hugging Face dataset."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pickle
+import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from paceline.training.data.digits import Images
+from paceline.training.data.fetched import Remote, alone_on_node, fetch
 from paceline.training.errors import InvalidInputError
 from paceline.training.schema.data import Cifar10
 from paceline.training.task import Batch
@@ -24,6 +27,10 @@ MEAN = (0.4914, 0.4822, 0.4465)
 DEVIATION = (0.2470, 0.2435, 0.2616)
 PADDING = 4
 WAY_OUT = "unpack cifar-10-python.tar.gz there, or set data.dataset to a Hugging Face id such as uoft-cs/cifar10 where there is a network"
+
+ARCHIVE = Remote("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")
+ARCHIVE_FOLDER = "cifar-10-batches-py"
+OFFLINE = "set data.path to a folder with its unpacked files, which may be copied to every node"
 
 #: All that the published batches contain besides plain containers: numpy arrays.
 ALLOWED_GLOBALS = frozenset(
@@ -48,15 +55,35 @@ class RestrictedUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def load(data: Cifar10) -> tuple[Images, Images]:
-    if data.path is not None:
-        folder = Path(data.path)
-        train, test = read_batches(folder, TRAIN_FILES), read_batches(folder, TEST_FILES)
+def load(data: Cifar10, cache: Path) -> tuple[Images, Images]:
+    """Training and held-out images. `cache` holds what this node has fetched. Raises InvalidInputError if there are none to be had."""
+    if data.dataset is not None:
+        with alone_on_node(cache / "cifar10" / ".lock"):  # the others find what the first has fetched
+            train, test = download(data.dataset)
     else:
-        assert data.dataset is not None
-        train, test = download(data.dataset)
+        folder = Path(data.path) if data.path is not None else published(cache / "cifar10")
+        train, test = read_batches(folder, TRAIN_FILES), read_batches(folder, TEST_FILES)
     kind = AugmentedImages if data.augment else Images
     return kind(*to_tensors(*train)), Images(*to_tensors(*test))
+
+
+def published(cache: Path) -> Path:
+    """Return the folder with the published batches, fetched and unpacked if they are not there yet."""
+    folder = cache / ARCHIVE_FOLDER
+    if not folder.exists():
+        (archive,) = fetch([ARCHIVE], cache, OFFLINE)
+        with alone_on_node(cache / ".lock"):
+            if not folder.exists():
+                unpack(archive, cache, folder)
+    return folder
+
+
+def unpack(archive: Path, cache: Path, folder: Path) -> None:
+    """The folder gets its name only once all of it is there."""
+    with tempfile.TemporaryDirectory(dir=cache) as scratch, tarfile.open(archive) as packed:
+        packed.extractall(scratch, filter="data")
+        (Path(scratch) / ARCHIVE_FOLDER).rename(folder)
+    archive.unlink()
 
 
 Arrays = tuple[np.ndarray[Any, np.dtype[np.uint8]], list[int]]
@@ -91,7 +118,7 @@ def download(dataset: str) -> tuple[Arrays, Arrays]:
     try:
         load_dataset = importlib.import_module("datasets").load_dataset  # an extra: installed where it is wanted
     except ImportError as error:
-        way_out = "run `pip install 'datasets>=4'` on the nodes, or set data.path to a folder with the python-version batches"
+        way_out = "run `pip install 'paceline[hf]'` (or 'datasets>=4') on the nodes, or leave data.dataset out to fetch the published files, or set data.path to a folder with the python-version batches"
         raise InvalidInputError(f"data.dataset={dataset} needs Hugging Face datasets; {way_out}") from error
     try:
         splits = load_dataset(dataset, **without_remote_code(load_dataset))

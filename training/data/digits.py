@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from paceline.training.data.sampler import derive_seed
 from paceline.training.schema.data import Digits
@@ -17,6 +18,9 @@ from paceline.training.task import Batch
 TABLE = Path(__file__).with_name("digits.csv.gz")
 SPLIT_SEED = 1_797
 LARGEST_PIXEL = 16.0
+SIDE = 8
+#: Of all pixels of the enlarged digits.
+MEAN, DEVIATION = 0.305, 0.324
 
 
 class Images:
@@ -39,6 +43,18 @@ def load(data: Digits) -> tuple[Images, Images]:
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(derive_seed(SPLIT_SEED)))
     held_out, train = order.tensor_split([max(1, int(data.holdout * len(labels)))])
     return Images(images[train], labels[train]), Images(images[held_out], labels[held_out])
+
+
+def enlarged(small: Images, side: int) -> Images:
+    """Return the digits as images of one channel, `side` by `side` pixels: (samples, 1, side, side)."""
+    images = F.interpolate(small.images.view(-1, 1, SIDE, SIDE), size=(side, side), mode="bilinear", align_corners=False)
+    return Images(images, small.labels)
+
+
+def coloured(small: Images, side: int) -> Images:
+    """Return the digits as colour images, as models of photographs take them: (samples, 3, side, side), mean 0 and deviation 1."""
+    large = enlarged(small, side)
+    return Images((large.images - MEAN).div_(DEVIATION).expand(-1, 3, -1, -1).contiguous(), large.labels)
 
 
 def read_table() -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

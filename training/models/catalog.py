@@ -25,7 +25,7 @@ Model = Annotated[GptModel | MlpModel | ResnetModel | HfModel, Field(discriminat
 
 _TEXT = {"stdlib_text", "tokens"}
 #: Which data each model family can train on.
-MODEL_DATA = {"gpt": _TEXT, "hf": _TEXT, "mlp": {"digits", "cifar10"}, "resnet": {"cifar10"}}
+MODEL_DATA = {"gpt": _TEXT, "hf": _TEXT, "mlp": {"digits", "mnist", "cifar10"}, "resnet": {"digits", "cifar10"}}
 
 
 def parameter_count(model: Model, data: Data | None = None) -> int | None:

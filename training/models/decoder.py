@@ -76,6 +76,7 @@ class Decoder:
             input=tokens * MASTER_BYTES * dim,
             checkpoint=tokens * MASTER_BYTES * dim,
             products=tokens * (size * (2 * queries + 2 * keys + 2 * dim + 2 * width) + sums),
+            keys_and_values=tokens * size * 2 * keys,
             flops=tokens * (2 * self.matrices + attention_flops),
             whole_input=self.parts_have_sequences,
             is_block=True,

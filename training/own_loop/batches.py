@@ -7,6 +7,7 @@ Inputs that are a mapping are named arguments of the model, a tuple positional o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,16 @@ from paceline.training.errors import InvalidInputError
 
 #: Scalar mean over the batch from (outputs, targets); None: the outputs have it as `loss`, as those of transformers' models do.
 Criterion = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class TaskLoss:
+    """The loss of a `paceline.Task` as a criterion: it calls the model by itself."""
+
+    loss: Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, dict[str, Tensor]]]
+
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        raise InvalidInputError("a task's loss takes the model and a whole batch; give it to Trainer.train_step as its criterion")
 
 
 def parts_of(batch: Any) -> tuple[Any, Any]:
@@ -31,10 +42,7 @@ def outputs_of(model: nn.Module, inputs: Any) -> Any:
 
 def loss_of(model: nn.Module, batch: Any, criterion: Criterion | None) -> Tensor:
     """Compute the loss of a batch. Raises InvalidInputError if it is not a scalar with gradients."""
-    inputs, targets = parts_of(batch)
-    outputs = outputs_of(model, inputs)
-    loss: object = getattr(outputs, "loss", None) if criterion is None else criterion(outputs, targets)
-    source = "the model's outputs have no loss; give a criterion:" if criterion is None else "criterion(outputs, targets)"
+    loss, source = found_loss(model, batch, criterion)
     if not isinstance(loss, Tensor):
         raise InvalidInputError(f"{source} returned {type(loss).__name__}; return a scalar tensor, the mean over the batch")
     if loss.numel() != 1:
@@ -44,6 +52,17 @@ def loss_of(model: nn.Module, batch: Any, criterion: Criterion | None) -> Tensor
             f"{source} returned a loss that depends on no trainable parameter; compute it from outputs without detach()"
         )
     return loss.reshape(())
+
+
+def found_loss(model: nn.Module, batch: Any, criterion: Criterion | None) -> tuple[object, str]:
+    """Return whatever is given as the loss, and what has given it."""
+    if isinstance(criterion, TaskLoss):
+        return criterion.loss(model, tuple(batch))[0], "loss(model, batch)"
+    inputs, targets = parts_of(batch)
+    outputs = outputs_of(model, inputs)
+    if criterion is None:
+        return getattr(outputs, "loss", None), "the model's outputs have no loss; give a criterion:"
+    return criterion(outputs, targets), "criterion(outputs, targets)"
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

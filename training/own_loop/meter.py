@@ -37,6 +37,15 @@ class Update:
 
 
 @dataclass(frozen=True)
+class TrainedBatch:
+    """Result of one batch of this rank."""
+
+    loss: torch.Tensor  # of this rank's batch alone; on the device, so that reading it may wait
+    parts: Mapping[str, float]  # seconds, STEP_PARTS
+    update: Update | None  # None: gradients are still being accumulated
+
+
+@dataclass(frozen=True)
 class SampleSize:
     """Tokens and floating-point operations of one sample, as far as the user gives them."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+import torch
 from pydantic import ValidationError
 
 from paceline.parallelism.plan import Degrees, ParallelizeOptions, WorldSizeMismatchError
@@ -61,7 +62,7 @@ class Options:
 def read_options(
     *,
     strategy: str | Mapping[str, object],
-    mixed_precision: str,
+    mixed_precision: bool | str,
     gradient_accumulation_steps: int,
     gradient_clip_val: float | None,
     activation_checkpointing: bool | str,
@@ -86,7 +87,7 @@ def read_parallelism(strategy: str | Mapping[str, object], activation_checkpoint
     given: dict[str, object] = {"strategy": strategy} if isinstance(strategy, str) else dict(strategy)
     name = given.get("strategy", "ddp")
     if name not in STRATEGIES:
-        raise InvalidInputError(f"strategy={name!r} is none that fits any model; use {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}")
+        raise InvalidInputError(f"strategy={name!r} is none that fits any model; use {', '.join(STRATEGIES)} or auto")
     for axis in INSIDES:
         if given.get(axis, 1) != 1:
             raise InvalidInputError(
@@ -111,11 +112,22 @@ def describe_error(error: Mapping[str, object]) -> str:
     return f"{'.'.join(map(str, where))}={error['input']!r}: {error['msg']}" if where else str(error["msg"])
 
 
-def read_precision(given: str) -> Precision:
-    """Return `given` if it is a precision. Raises InvalidInputError for anything else."""
+def read_precision(given: bool | str) -> Precision:
+    """Return the precision that is asked for; True is the one that this machine computes natively. Raises InvalidInputError for anything
+    else."""
+    if isinstance(given, bool):
+        return native_half() if given else "fp32"
     if given not in get_args(Precision):
-        raise InvalidInputError(f"mixed_precision={given!r} is not known; use fp32, bf16 or fp16")
+        raise InvalidInputError(
+            f"mixed_precision={given!r} is not known; use fp32, bf16 or fp16, or True for the one that this machine has"
+        )
     return given  # type: ignore[return-value]
+
+
+def native_half() -> Precision:
+    """Return bf16, or fp16 on a GPU that has no bf16 of its own."""
+    lacks = torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False)
+    return "fp16" if lacks else "bf16"
 
 
 def read_accumulation(given: int) -> int:

@@ -32,12 +32,18 @@ def job_folder() -> RankFolder | None:
 
 
 def recorders_for(place: Position, log_folder: Path | None) -> list[Recorder]:
-    """Return the recorders of a Trainer: in a job every rank has one; rank 0 alone writes TensorBoard's files to `log_folder`."""
+    """Return the recorders of a Trainer: that of the job in which this process is a rank, and TensorBoard's files in `log_folder`."""
     job = job_recorder()
     found = [] if job is None else [job]
-    if log_folder is not None and place.rank == 0:
-        found.append(kept_to_the_end(Recorder(EventFileWriter(log_folder))))
+    if log_folder is not None:
+        found.append(kept_to_the_end(Recorder(EventFileWriter(run_folder(log_folder, place.rank)))))
     return found
+
+
+def run_folder(log_folder: Path, rank: int) -> Path:
+    """Return the folder of one rank's event files. TensorBoard shows each folder as a run: rank 0's is `log_folder` itself, and has the
+    curves of the job beside its own."""
+    return log_folder if rank == 0 else log_folder / f"rank-{rank}"
 
 
 def kept_to_the_end(recorder: Recorder) -> Recorder:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import torch
 from torch import nn
 
@@ -17,6 +18,7 @@ from paceline.monitoring.sinks import on_the_wire
 from paceline.training.errors import CheckpointCorruptError, CheckpointSaveError, InvalidInputError, NoUsableCheckpointError
 from paceline.training.optim.loss_scale import Unscaled
 from paceline.training.own_loop.options import Options
+from paceline.training.own_loop.retention import CheckpointRetention, Saved
 from paceline.training.saving import checkpoint, shards
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.checkpoint_directory import open_directory
@@ -39,43 +41,54 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True)
 class TrainingObjects:
-    """Model, optimizer and scheduler of an own loop: the content of its checkpoints."""
+    """Model, optimizer, and what else an own loop has that counts on, such as a scheduler and a loader: the content of its checkpoints."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    scheduler: Stateful | None = None
+    others: Mapping[str, Stateful] = field(default_factory=dict)
 
     def tensors(self) -> shards.Tensors:
-        scheduler = {} if self.scheduler is None else {"scheduler": self.scheduler.state_dict()}
-        return shards.tensors_of(self) | scheduler
+        return shards.tensors_of(self) | {name: other.state_dict() for name, other in self.others.items()}
 
     def put(self, tensors: shards.Tensors) -> None:
         shards.put_tensors(self, tensors)
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(tensors["scheduler"])
+        for name, other in self.others.items():
+            other.load_state_dict(tensors[name])
 
 
 class OwnCheckpointDirectory:
     """Directory that all ranks see, with one generation of saves in it: nothing is ever overwritten."""
 
-    def __init__(self, directory: Path, group: Group, options: Options) -> None:
-        self.directory, self.group, self._options = directory, group, options
-        snapshots = run_on_all_ranks(group, lambda: generations(directory) if group.rank == 0 else [], CheckpointSaveError)[0]
+    def __init__(self, directory: Path, group: Group, options: Options, retention: CheckpointRetention) -> None:
+        self.directory, self.group, self._options, self._retention = directory, group, options, retention
+        snapshots, saved = run_on_all_ranks(group, self._look, CheckpointSaveError)[0]
         self._planner = SavePlanner()
         self.generation = 1 + max(snapshots, default=0)
+        self._best = next((each.value for each in retention.best_first(saved)), None)
         open_directory(self, ())
 
-    def save(self, training: TrainingObjects, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Path:
-        """Save the training state, and return its folder. Raises CheckpointSaveError on every rank if any of them failed, or if this step is
-        already saved.
+    def _look(self) -> tuple[list[int], list[Saved]]:
+        return (generations(self.directory), self._retention.saved_in(self.directory)) if self.group.rank == 0 else ([], [])
+
+    def save(
+        self, training: TrainingObjects, step: int, scale: Unscaled, metrics: Mapping[str, float], *, is_best: bool | None = None
+    ) -> Path:
+        """Save the training state, and return its folder; then delete what is not to be kept. Raises CheckpointSaveError on every rank if any
+        of them failed, or if this step is already saved. `is_best`: the user's word on it; None: the metric decides.
         """
         final = self.directory / manifests.directory_name(step, self.generation)
         if any(self.group.all_gather_object(final.exists())):
             raise CheckpointSaveError(f"{final} is there already: it was saved already; train on first")
-        made = draft_of(
-            self.group, self._planner, final, training.tensors(), self._describe(step, scale, metrics), BlockingWriter().snapshot
-        )
-        return checkpoint.commit(self.group, made).directory
+        described = self._describe(step, scale, metrics)
+        made = draft_of(self.group, self._planner, final, training.tensors(), described, BlockingWriter().snapshot)
+        saved = checkpoint.commit(self.group, made)
+        self._best = described.best
+        run_on_all_ranks(self.group, lambda: self._keep_within(saved.directory, is_best), CheckpointSaveError)
+        return saved.directory
+
+    def _keep_within(self, newest: Path, is_best: bool | None) -> None:
+        if self.group.rank == 0:
+            self._retention.apply(self.directory, newest, is_best=is_best)
 
     def load_newest(self, training: TrainingObjects) -> Manifest | None:
         """Load the newest checkpoint that verifies; None if there is no checkpoint. Raises NoUsableCheckpointError if all are damaged."""
@@ -96,7 +109,7 @@ class OwnCheckpointDirectory:
         return None
 
     def _describe(self, step: int, scale: Unscaled, metrics: Mapping[str, float]) -> Manifest:
-        return Manifest(
+        described = Manifest(
             job_id=OWN_LOOP,
             step=step,
             generation=self.generation,
@@ -109,10 +122,12 @@ class OwnCheckpointDirectory:
             metrics={name: on_the_wire(value) for name, value in metrics.items()},
             files={},
         )
+        return msgspec.structs.replace(described, best=self._retention.better(self._best, self._retention.value_in(described)))
 
 
 def load(training: TrainingObjects, folder: Path, group: Group) -> Manifest:
     """Load the checkpoint into `training`, and return its manifest. Collective. Raises CheckpointCorruptError on every rank."""
+    folder = folder.resolve()  # `best` is a link to one
     manifest = checkpoint.verify(group, folder)
     tensors = training.tensors()
     run_on_all_ranks(group, lambda: shards.read(tensors, folder), CheckpointCorruptError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ class OwnLoopStepRunner:
     def __init__(self, options: Options, model: nn.Module, wrapped: Wrapped, group: Group, device: torch.device) -> None:
         self.step = self.pending = 0
         self.scale = loss_scale_for(options.precision)
+        self.loss = torch.zeros(())  # of this rank's newest batch
         self.wrapped = wrapped
         self._options, self._model, self._group, self._device = options, model, group, device
         self._assignment = assign_evenly(options.accumulation * group.world_size, group.world_size, group.rank)
@@ -42,6 +43,11 @@ class OwnLoopStepRunner:
         """Continue from `step`, dropping batches that are accumulated but not applied."""
         optimizer.zero_grad()
         self.step, self.scale, self.pending = step, scale, 0
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """Seconds of the update under way, by part; empty before its first batch."""
+        return {} if self._clock is None else dict(self._clock.parts)
 
     def add(self, batch: Any, criterion: Criterion | None) -> bool:
         """Gradients of one batch; whether it was an update's last one. Only with that do whole models speak to each other."""
@@ -63,13 +69,27 @@ class OwnLoopStepRunner:
         self.pending = 0 if final else self.pending + 1
         return final
 
+    def try_batch(self, batch: Any, criterion: Criterion | None) -> None:
+        """Run forward and backward of a batch, to see what they take; `forget_trial` comes next. Between updates only."""
+        self.wrapped.begin_step(self._assignment, {})
+        self._buffers = [buffer.clone() for buffer in self._model.buffers()]
+        with self.wrapped.accumulate(0, final=False):
+            self._forward(to_device(batch, self._device), criterion).backward()  # type: ignore[no-untyped-call]
+
+    def forget_trial(self, optimizer: torch.optim.Optimizer) -> None:
+        """Drop the gradients of a trial, and put the running statistics back."""
+        optimizer.zero_grad()
+        self._rewind()
+
     def _forward(self, batch: Any, criterion: Criterion | None) -> Tensor:
         """This batch's part of the mean over all batches of the update."""
         with seeded(self._device, self._options.seed, self.step, self._group.rank), autocast(self._options.precision, self._device):
-            loss = loss_of(self.wrapped.module, batch, criterion) / self._assignment.micro_batches
-        self._sums[0] += loss.detach()
+            loss = loss_of(self.wrapped.module, batch, criterion)
+        self.loss = loss.detach()
+        part = loss / self._assignment.micro_batches
+        self._sums[0] += part.detach()
         self._sums[1] += samples_in(batch)
-        return loss
+        return part
 
     def update(self, optimizer: torch.optim.Optimizer) -> Update:
         """Update the parameters from the accumulated gradients. An update that overflows in fp16 leaves nothing in the model."""

@@ -72,14 +72,14 @@ def permitted(spec: JobSpec, setup: Setup) -> bool:
 
 
 def written(spec: JobSpec, setup: Setup) -> JobSpec:
-    """The spec with this plan in it, for as many nodes as the plan takes. Raises ValidationError where jobs cannot have it."""
+    """The spec with this plan in it, for as many slots as the plan takes. Raises ValidationError where jobs cannot have it."""
     document = spec.model_dump(exclude_unset=True)
     parallelism = document["parallelism"] | _axes(setup) | {"activation_checkpointing": setup.activation_checkpointing}
     training = (
         document["training"] if derived.searches_micro_batch(spec) else document["training"] | {"micro_batch_size": setup.micro_batch_size}
     )
-    nodes = max(1, setup.degrees.world_size // spec.resources.slots_per_node)
-    resources = document.get("resources", {}) | ({"nodes": nodes} if nodes != spec.resources.nodes else {})
+    blocks = max(1, setup.degrees.world_size // spec.resources.slots_per_block)
+    resources = document.get("resources", {}) | ({spec.resources.unit: blocks} if blocks != spec.resources.blocks else {})
     return JobSpec.model_validate(document | {"parallelism": parallelism, "training": training, "resources": resources})
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline.parallelism.model_shape import Numbers
 from paceline.training.models.catalog import Model
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.sizes import gpt_parameters
@@ -14,6 +15,7 @@ from paceline.training.models.hf.config import HfModel
 from paceline.training.models.hf.sizes import hf_sizes
 from paceline.training.models.mlp.config import MlpModel
 from paceline.training.models.mlp.sizes import CLASSIFICATION_SHAPES, mlp_parameters
+from paceline.training.models.resnet import shape as resnet
 from paceline.training.models.resnet.config import ResnetModel
 from paceline.training.schema.data import Data
 from paceline.training.spec.job import JobSpec
@@ -77,7 +79,9 @@ def mlp_flops(model: MlpModel, data: Data | None) -> ModelFlops:
 
 
 def resnet_flops(model: ResnetModel) -> ModelFlops:
-    """The convolutions' multiply-adds at the size of each stage; norms and shortcuts are left out."""
+    """The convolutions' multiply-adds at the size of each stage; norms and identity shortcuts are left out."""
+    if model.form == "imagenet":
+        return _of_multiply_adds(resnet.shape(model, Numbers()).flops // 2)
     blocks = (model.depth - 2) // 6
     area, fan_in = _IMAGE**2, model.width
     total = _products(3, model.width, area)
@@ -87,6 +91,10 @@ def resnet_flops(model: ResnetModel) -> ModelFlops:
         total += _products(fan_in, width, area) + (2 * blocks - 1) * _products(width, width, area)
         fan_in = width
     total += fan_in * 10
+    return _of_multiply_adds(total)
+
+
+def _of_multiply_adds(total: int) -> ModelFlops:
     return ModelFlops(float(2 * _FORWARD_AND_BACKWARD * total), f"6 x {total:,} multiply-adds of the convolutions per image")
 
 

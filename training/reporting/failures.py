@@ -49,7 +49,7 @@ def describe(error: BaseException, rank: int, step: int) -> FailureReport:
 
 def describe_script(error: BaseException, rank: int) -> FailureReport:
     """The report of an exception that a script raised. Its classes are the user's, or imported anew: names and words tell its kind."""
-    return _report(error, kind_of_words(type(error).__name__, str(error)), rank, 0)
+    return _report(error, kind_of_words(type(error).__name__, text_of(error)), rank, 0)
 
 
 def _report(error: BaseException, kind: Kind, rank: int, step: int) -> FailureReport:
@@ -69,7 +69,7 @@ def _report(error: BaseException, kind: Kind, rank: int, step: int) -> FailureRe
 
 
 def kind_of(error: BaseException) -> Kind:
-    text = str(error)
+    text = text_of(error)
     match error:
         case InvalidInputError() | ValidationError() | CompilerError():
             return "invalid_input"
@@ -105,12 +105,20 @@ def runs_out_of_memory(error: BaseException, text: str) -> bool:
 
 
 def message_of(error: BaseException, kind: Kind) -> str:
-    text = str(error).strip() or type(error).__name__
+    text = text_of(error).strip() or type(error).__name__
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return f"sys.exit with code {exit_code_of(error)} before it had finished"
     if isinstance(error, BaseExceptionGroup):
         text = f"{text}: {'; '.join(one_line(member) for member in error.exceptions)}"
     return in_words(kind, original(type(error).__name__, text))
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an exception; where its own `__str__` raises, what a traceback says in its place."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the class is the user's
+        return "<exception str() failed>"
 
 
 def one_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from paceline.distributed.env import device_index
 from paceline.monitoring.checks import checked_values
 from paceline.monitoring.devices import Peak, model_flops_utilization, peak_of
 from paceline.monitoring.points import TRAINER_NAMES, EventKind, communication
@@ -73,7 +74,7 @@ class Telemetry:
         self._step, self._total, self._tokens_per_sample = step, total_steps, task.tokens_per_sample
         self._task_flops = task.flops_per_sample if self._formula is None else None
         self._epoch_samples = epoch_samples
-        self._peak = peak_of_device(torch.device(self._world.device, self._world.slot), self._precision)
+        self._peak = peak_of_device(torch.device(self._world.device, device_index(self._world.slot)), self._precision)
         self.link.send(Joined(step=step, total_steps=total_steps))
         self.log(f"training from step {step + 1} to {total_steps}")
         self._profiling.between(step)

@@ -13,7 +13,7 @@ from pathlib import Path
 from paceline.distributed.process_group import Group
 from paceline.training.errors import CheckpointCorruptError
 from paceline.training.saving import manifest as manifests
-from paceline.training.saving import shards
+from paceline.training.saving import shards, unsent
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
 from paceline.training.saving.collective_work import run_on_all_ranks
 from paceline.training.saving.manifest import CommittedCheckpoint, Manifest
@@ -68,3 +68,4 @@ def load(group: Group, state: TrainState, folder: Path, manifest: Manifest) -> N
     shards.put_tensors(state, tensors)
     state.step, state.best, state.scale = manifest.step, manifest.best, state.scale.resumed(manifest.loss_scale)
     state.guard = manifest.loss_guard
+    state.unsent = unsent.read(folder, group.rank, group.world_size)

@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.distributed.checkpoint.storage import WriteResult
 
 from paceline.distributed.process_group import Group
+from paceline.distributed.reduction import ReductionState
 from paceline.monitoring.sealed import File, describe
 from paceline.monitoring.sinks import on_the_wire
 from paceline.training.errors import CheckpointSaveError
-from paceline.training.saving import fingerprint
+from paceline.training.saving import fingerprint, unsent
 from paceline.training.saving import manifest as manifests
 from paceline.training.saving.assembly import whole_tensors
 from paceline.training.saving.checkpoint_directory import CheckpointDirectory
@@ -54,11 +55,15 @@ class UncommittedCheckpoint:
     manifest: Manifest  # but for what is known only when all ranks have written
     part: RankPart
     share: Mapping[str, Tensor]  # parameters and buffers that this rank hashes, whole
+    unsent: ReductionState = field(
+        default_factory=dict
+    )  # what this rank's compressed gradients have left out: tensors that nothing changes
 
     def write(self) -> SavedPart:
         """Write this rank's files, fsynced and hashed. Raises CheckpointSaveError, or an OSError."""
         started = time.monotonic()
         results = self.part.write()
+        unsent.write(self.scratch, self.rank, self.unsent)
         files = {path.name: describe(path) for path in sorted(self.scratch.glob(f"__{self.rank}_*"))}
         parameters = {name: fingerprint.hash_tensor(tensor) for name, tensor in self.share.items()}
         return SavedPart(pickle.dumps(Written(results, files, parameters)), time.monotonic() - started)
@@ -84,7 +89,8 @@ def draft(
 ) -> UncommittedCheckpoint:
     """Snapshot the state of a job for a checkpoint; see `draft_of`."""
     final = checkpoints.directory / manifests.directory_name(state.step, checkpoints.generation)
-    return draft_of(checkpoints.group, checkpoints.planner, final, tensors_of(state), describe_state(checkpoints, state, metrics), snapshot)
+    made = draft_of(checkpoints.group, checkpoints.planner, final, tensors_of(state), describe_state(checkpoints, state, metrics), snapshot)
+    return replace(made, unsent=state.unsent)
 
 
 def draft_of(

@@ -43,14 +43,25 @@ class Tokens(Part):
 
 
 class Digits(Part):
-    """scikit-learn's 1,797 real 8x8 digits."""
+    """scikit-learn's 1,797 real 8x8 digits; a resnet gets them enlarged to the 32x32 pixels in three colours that it takes."""
 
     kind: Literal["digits"] = "digits"
     holdout: Real = Field(0.2, gt=0.0, lt=1.0)
 
 
+class Mnist(Part):
+    """MNIST from a local folder (`path`, its four files), or fetched once by each node that has a network."""
+
+    kind: Literal["mnist"] = "mnist"
+    path: Path | None = Field(None, description="folder on the nodes; default: fetched into the agent's cache")
+    fallback: Literal["digits"] | None = Field(
+        None, description="where there is no MNIST: train on the digits that come with Paceline, enlarged, and say so; for jobs on one node"
+    )
+
+
 class Cifar10(Part):
-    """CIFAR-10 from a local folder (`path`, the python-version batches) or from a Hugging Face dataset (`dataset`)."""
+    """CIFAR-10 from a local folder (`path`, the python-version batches), from a Hugging Face dataset (`dataset`), or fetched once by each
+    node that has a network."""
 
     kind: Literal["cifar10"] = "cifar10"
     path: Path | None = None
@@ -59,9 +70,11 @@ class Cifar10(Part):
 
     @model_validator(mode="after")
     def check_source(self) -> Cifar10:
-        if (self.path is None) == (self.dataset is None):
-            raise inconsistent("give exactly one of path (a folder with data_batch_1..5 and test_batch) and dataset (a Hugging Face id)")
+        if self.path is not None and self.dataset is not None:
+            raise inconsistent(
+                "give path (a folder with data_batch_1..5 and test_batch) or dataset (a Hugging Face id), not both; without them it is fetched"
+            )
         return self
 
 
-Data = Annotated[StdlibText | Tokens | Digits | Cifar10, Field(discriminator="kind")]
+Data = Annotated[StdlibText | Tokens | Digits | Mnist | Cifar10, Field(discriminator="kind")]

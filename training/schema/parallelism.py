@@ -31,6 +31,11 @@ OF_PIPELINES: dict[str, tuple[object, ...]] = {
     "stages_by": ("operations",),
 }
 
+#: The same for what has parameter servers.
+OF_SERVERS: dict[str, tuple[object, ...]] = {"servers": (1,)}
+#: Of a job: each holds at least one tensor of the model.
+MOST_SERVERS = 1024
+
 
 #: On one rank: a model has no more blocks.
 MOST_STAGES = 1024
@@ -45,9 +50,15 @@ class Parallelism(Part):
     """`single` is one process; `ddp` replicates the model on every slot; `fsdp` cuts it into `shard` parts, on each of `replicate` replicas
     (HSDP where there are several). `tensor` and `context` multiply either: one replica, or one part of it, then takes that many slots.
     So does `pipeline`: what is replicated, or sharded, is then each stage of a pipeline of so many ranks. `auto`: the coordinator chooses, and puts its choice
-    in the place of whatever is not given here."""
+    in the place of whatever is not given here. `parameter_server`: `servers` ranks hold the optimizer's state and update the parameters, with
+    the gradients that the other ranks compute and push to them."""
 
-    strategy: Literal["single", "ddp", "fsdp", "auto"] = "ddp"
+    strategy: Literal["single", "ddp", "fsdp", "parameter_server", "auto"] = "ddp"
+    servers: Ranks = Field(
+        1,
+        le=MOST_SERVERS,
+        description="parameter_server: the first ranks, which update a part of the parameters each and compute no batches",
+    )
     replicate: Ranks | None = _axis(None, "dp_replicate", "fsdp: replicas of the whole model; default: one, or what shard leaves")
     shard: Ranks | None = _axis(None, "dp_shard", "fsdp: ranks that hold one replica in parts; default: all that replicate leaves")
     tensor: Ranks = _axis(
@@ -81,6 +92,10 @@ class Parallelism(Part):
         return self.strategy == "fsdp"
 
     @property
+    def has_servers(self) -> bool:
+        return self.strategy == "parameter_server"
+
+    @property
     def is_auto(self) -> bool:
         return self.strategy == "auto"
 
@@ -112,12 +127,18 @@ class Parallelism(Part):
             tensor=self.tensor,
             pipeline=self.pipeline,
             context=self.context,
+            servers=self.servers,
         )
 
     @property
     def in_parts(self) -> bool:
         """Whether the model is changed for its world, and a rank may hold only a part of the state: it lives through one generation."""
         return self.shards or self.cuts
+
+    @property
+    def spreads_state(self) -> bool:
+        """Whether a lost rank may take a part of the state with it, which then comes from a checkpoint."""
+        return self.in_parts or self.has_servers
 
     @property
     def always_cuts_alike(self) -> bool:
@@ -142,6 +163,8 @@ class Parallelism(Part):
     def ranks_of_replica(self, world_size: int) -> int:
         """How many ranks hold the whole state between them, each as much of it as in a world of this size."""
         whole = self.degrees(world_size)
+        if self.has_servers:
+            return self.servers + 1
         ranks = world_size // whole.replicate
         alone = self.misfit(ranks) is None and self.degrees(ranks) == replace(whole, replicate=1)
         return ranks if alone else world_size
@@ -180,6 +203,25 @@ class Parallelism(Part):
                 raise inconsistent(
                     "parallelism.{name}={value} is for pipelines; leave it out, or set parallelism.pipeline", name=name, value=value
                 )
+        return self
+
+    @model_validator(mode="after")
+    def check_server_options(self) -> Parallelism:
+        for name, harmless in OF_SERVERS.items():
+            value = getattr(self, name)
+            if not self.has_servers and value not in harmless:
+                raise inconsistent(
+                    "parallelism.{name}={value} is for strategy parameter_server, not {strategy}; leave it out, or use parameter_server",
+                    name=name,
+                    value=value,
+                    strategy=self.strategy,
+                )
+        if self.has_servers and self.cuts:
+            raise inconsistent(
+                "strategy parameter_server with {cut} is not offered: a worker computes whole micro-batches, and pushes whole gradients; leave "
+                "them at 1, or use ddp or fsdp beside them",
+                cut=self.spoken_cut,
+            )
         return self
 
     @model_validator(mode="after")

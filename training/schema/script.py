@@ -70,6 +70,12 @@ class Script(Part):
         False, description="the ranks save when they get SIGTERM, and go on from there when they are started again: the job can be paused"
     )
 
+    virtual_local_rank: bool = Field(
+        False,
+        description="each rank sees its own GPU alone, as cuda:0, and LOCAL_RANK is 0 in all of them: torchrun's --virtual-local-rank; else a rank "
+        "sees the GPUs of all ranks beside it, and LOCAL_RANK is the index of its own",
+    )
+
     @model_validator(mode="after")
     def check_program(self) -> Script:
         given = [name for name in ("path", "module", "command") if getattr(self, name) is not None]

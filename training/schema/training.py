@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from paceline.training.schema.amounts import CountOrAuto
 from paceline.training.schema.parts import MOST_EPOCHS, MOST_SAMPLES, Part, PositiveInt, Real, Whole, inconsistent
+
+#: Each is a save and a new start.
+MOST_PAUSES = 64
+
+
+def _absent(value: object) -> bool:
+    """Whether a field can be left out of a document: nodes of the version before do not know it."""
+    return value is None
 
 
 class TrainingLength(Part):
@@ -30,6 +39,11 @@ class TrainingLength(Part):
     )
     seed: Whole = Field(0, ge=0, lt=2**32)
     generate_tokens: Whole = Field(0, ge=0, le=100_000, description="length of the sample logged at the end (gpt only)")
+    pause_at_steps: Annotated[list[PositiveInt], Field(min_length=1, max_length=MOST_PAUSES)] | None = Field(
+        None,
+        exclude_if=_absent,
+        description="steps, in rising order, after which the job evaluates, saves and pauses; it holds no slots until it is resumed",
+    )
 
     @model_validator(mode="after")
     def check_lengths(self) -> TrainingLength:
@@ -42,3 +56,23 @@ class TrainingLength(Part):
                 total=self.global_batch_size,
             )
         return self
+
+    @model_validator(mode="after")
+    def check_pauses(self) -> TrainingLength:
+        pauses = self.pause_at_steps or []
+        if pauses != sorted(set(pauses)):
+            raise inconsistent(
+                "pause_at_steps={pauses} must rise from each step to the next; use {sorted}", pauses=pauses, sorted=sorted(set(pauses))
+            )
+        if pauses and self.steps is not None and pauses[-1] >= self.steps:
+            raise inconsistent(
+                "pause_at_steps ends with {last}, but training ends after steps={steps}; leave out what is not less",
+                last=pauses[-1],
+                steps=self.steps,
+            )
+        return self
+
+    @property
+    def pauses(self) -> Sequence[int]:
+        """The steps after which the job pauses by itself."""
+        return self.pause_at_steps or ()

@@ -14,6 +14,9 @@ from paceline.training.models.hf import limits as hf
 from paceline.training.models.hf.config import HfModel
 from paceline.training.models.hf.shape import FAMILIES
 from paceline.training.schema.bad_loss import NEED_A_TRAINER
+from paceline.training.schema.communication import Communication
+from paceline.training.schema.data import Mnist
+from paceline.training.schema.optimizer import Adafactor
 from paceline.training.schema.parallelism import Parallelism
 from paceline.training.schema.profile_window import beyond_world
 from paceline.training.spec import derived
@@ -22,6 +25,14 @@ from paceline.training.spec.workload import ScriptWorkload
 if TYPE_CHECKING:
     from paceline.training.spec.job import JobSpec
 
+#: What means something to some kinds of compression only.
+OF_COMPRESSION = {
+    "ratio": ("top_k",),
+    "threshold": ("top_k",),
+    "rank": ("power_sgd",),
+    "dense_steps": ("top_k", "power_sgd"),
+    "exclude": ("top_k", "power_sgd"),
+}
 #: Of a global batch; each is dealt out, and with `reproducible` is a leaf of the tree that adds gradients up.
 MOST_MICRO_BATCHES = 1 << 16
 
@@ -34,8 +45,12 @@ def why_not_together(spec: JobSpec) -> str | None:
         own = why_hang_never_comes(spec) or why_model_is_not_cut(spec)
     return (
         own
+        or why_not_this_optimizer(spec)
+        or why_not_with_servers(spec)
+        or why_not_other_digits(spec)
         or why_not_rolled_back(spec)
         or why_not_reproducible(spec)
+        or why_not_communicated(spec)
         or why_not_compiled(spec)
         or why_not_these_weights(spec)
         or why_not_traced(spec)
@@ -62,6 +77,41 @@ def why_not_with_a_script(spec: JobSpec) -> str | None:
     return None
 
 
+def why_not_other_digits(spec: JobSpec) -> str | None:
+    """Every rank decides by itself, and all must train on the same."""
+    if isinstance(spec.data, Mnist) and spec.data.fallback is not None and max(spec.resources.nodes, spec.resources.max_nodes or 1) > 1:
+        return "data.fallback=digits is for jobs on one node, since another node may have MNIST; leave it out, or use data.kind=digits"
+    return None
+
+
+def why_not_this_optimizer(spec: JobSpec) -> str | None:
+    plan = spec.parallelism
+    if not isinstance(spec.optimizer, Adafactor) or not (plan.shards or plan.tensor > 1):
+        return None
+    cut = "strategy=fsdp" if plan.shards else plan.spoken_cut
+    return (
+        f"optimizer.kind=adafactor with {cut} is not offered: its state is a row and a column of each whole matrix, of which a rank has only a "
+        "part; use ddp or a pipeline, or adamw, nadam, rmsprop or sgd, whose state is cut as the parameters are"
+    )
+
+
+def why_not_with_servers(spec: JobSpec) -> str | None:
+    """Return what a job with parameter servers cannot ask for, with the way out, or None."""
+    if not spec.parallelism.has_servers:
+        return None
+    if spec.precision == "fp16":
+        return (
+            "precision=fp16 with strategy parameter_server is not offered: a server that finishes a step after a fault has its gradients, but not "
+            "the loss scale that they were computed with; use bf16 or fp32, or ddp"
+        )
+    if derived.searches_micro_batch(spec):
+        return (
+            "micro_batch_size=auto with strategy parameter_server is not offered: every rank tries the same step, and a server computes none; "
+            "give a number, or leave it out"
+        )
+    return None
+
+
 def why_not_rolled_back(spec: JobSpec) -> str | None:
     """Going back is a restart, of which there is to be one at least."""
     for name in ("on_nan", "on_spike"):
@@ -80,6 +130,54 @@ def why_hang_never_comes(spec: JobSpec) -> str | None:
     return (
         f"hang_seconds={seconds:g} never comes: the communication itself gives up after {COLLECTIVE_SECONDS:g} s; use less, or leave it out"
     )
+
+
+def why_not_communicated(spec: JobSpec) -> str | None:
+    """Return why the job cannot send gradients as `communication` asks: only replicas do."""
+    plan = spec.parallelism
+    if not derived.sums_in_buckets(spec):
+        return None
+    if isinstance(spec.workload, ScriptWorkload):
+        return "communication needs Paceline's trainer: leave it out for script, which sums gradients by itself, or use an entrypoint or a model"
+    if spec.reproducible:
+        return (
+            "reproducible=true sums gradients in an order of its own, and communication asks for another way: leave one of the two out, or set "
+            "reproducible to false"
+        )
+    if plan.strategy not in ("ddp", "fsdp"):
+        return f"communication is between replicas that a job names: use strategy ddp, or fsdp with replicate, not {plan.strategy}"
+    if plan.cuts:
+        return f"communication with {plan.spoken_cut} is not offered: gradients are summed in one message there; leave one of the two out"
+    return why_not_in_buckets(spec) or why_not_compressed(spec)
+
+
+def why_not_in_buckets(spec: JobSpec) -> str | None:
+    """DDP has buckets and looks at the graph; sharded models sum once after backward."""
+    asked = spec.communication
+    for name, value in (("bucket_mb", asked.bucket_mb), ("static_graph", asked.static_graph)):
+        if spec.parallelism.shards and value:
+            return f"communication.{name}={str(value).lower()} is an option of ddp: leave it out for fsdp, which has no buckets"
+    return None
+
+
+def why_not_compressed(spec: JobSpec) -> str | None:
+    asked, plan = spec.communication, spec.parallelism
+    for name, takes in OF_COMPRESSION.items():
+        value = getattr(asked, name)
+        if value != getattr(Communication(), name) and asked.compression not in takes:
+            told = f"{value:g}" if isinstance(value, float) else value
+            return f"communication.{name}={told} is for compression {' and '.join(takes)}, not {asked.compression}: leave it out, or use {takes[0]}"
+    if spec.precision == "fp16" and asked.compression in ("top_k", "power_sgd"):
+        return (
+            f"communication.compression={asked.compression} with precision=fp16 is not offered: what is not sent would be kept at a scale of the loss "
+            "that changes; use precision bf16 or fp32, or compression bf16 or fp16"
+        )
+    if asked.compresses and plan.shards and plan.replicate in (None, 1):
+        return (
+            f"communication.compression={asked.compression} is between replicas, and fsdp without replicate has one: set parallelism.replicate to 2 or "
+            "more, or use ddp"
+        )
+    return None
 
 
 def why_not_reproducible(spec: JobSpec) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paceline.parallelism.model_shape import ModelShape, Numbers
 from paceline.training.models.catalog import shape_of
+from paceline.training.schema.communication import Communication
 from paceline.training.schema.training import TrainingLength
 from paceline.training.spec.workload import BuiltinWorkload, ScriptWorkload
 
@@ -42,7 +43,7 @@ def is_elastic_script(spec: JobSpec) -> bool:
 
 
 def can_resize(spec: JobSpec) -> bool:
-    """Whether a user may give the running job another number of nodes."""
+    """Whether a user may give the running job another size."""
     return spec.resources.is_elastic if isinstance(spec.workload, ScriptWorkload) else spec.parallelism.strategy != "single"
 
 
@@ -59,8 +60,8 @@ def min_ranks(spec: JobSpec) -> int:
 
     Unless its user says so, no rank is given more of the model to hold than it has at full size: it might not fit.
     """
-    if spec.resources.min_nodes is not None:
-        return spec.resources.min_nodes * spec.resources.slots_per_node
+    if spec.resources.min_blocks is not None:
+        return spec.resources.min_blocks * spec.resources.slots_per_block
     if isinstance(spec.workload, ScriptWorkload):
         return spec.world_size
     return spec.parallelism.ranks_of_replica(spec.world_size)
@@ -74,7 +75,12 @@ def is_reproducible(spec: JobSpec) -> bool:
     """
     if spec.reproducible is not None:
         return spec.reproducible
-    return not (isinstance(spec.workload, ScriptWorkload) or spec.parallelism.in_parts)
+    return not (isinstance(spec.workload, ScriptWorkload) or spec.parallelism.in_parts or sums_in_buckets(spec))
+
+
+def sums_in_buckets(spec: JobSpec) -> bool:
+    """Whether the job asks for a way to sum gradients that only DDP's buckets and HSDP's replicas have."""
+    return spec.communication != Communication()
 
 
 def training_of(spec: JobSpec) -> TrainingLength:

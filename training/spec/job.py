@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from paceline.training.models.catalog import MODEL_DATA, Model
 from paceline.training.schema.amounts import TimeLimit
 from paceline.training.schema.checkpoint import CheckpointPolicy
+from paceline.training.schema.communication import Communication
 from paceline.training.schema.data import Data
 from paceline.training.schema.environment import Environment
 from paceline.training.schema.fault_tolerance import FaultTolerance
@@ -79,6 +80,7 @@ class JobSpec(Part):
     optimizer: Optimizer = AdamW()
     schedule: Schedule = Schedule()
     parallelism: Parallelism = Parallelism()
+    communication: Communication = Communication()
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32",
         description="of matrix products and activations; parameters, gradients and optimizer state stay fp32. fp16 scales the loss, and skips "
@@ -92,7 +94,7 @@ class JobSpec(Part):
     reproducible: bool | None = Field(
         None,
         description="losses and parameters are the same to the last bit on any number of ranks, of fsdp with a given shard, and of pipelines, "
-        "on any number of replicas; default: true, false for script, fsdp, tensor, pipeline and context",
+        "on any number of replicas; default: true, false for script, fsdp, tensor, pipeline, context and where communication is not the default",
     )
     training: TrainingLength | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
@@ -131,8 +133,8 @@ class JobSpec(Part):
     def check_elasticity(self) -> JobSpec:
         way_out = derived.why_not_close_up(self)
         if way_out is not None and self.resources.is_elastic and not derived.is_elastic_script(self):
-            least, most = self.resources.min_nodes, self.resources.max_nodes
-            name, value = ("max_nodes", most) if most not in (None, self.resources.nodes) else ("min_nodes", least)
+            least, most, unit = self.resources.min_blocks, self.resources.max_blocks, self.resources.unit
+            name, value = (f"max_{unit}", most) if most not in (None, self.resources.blocks) else (f"min_{unit}", least)
             raise inconsistent("resources.{name}={value} is for jobs that close up: {way_out}", name=name, value=value, way_out=way_out)
         if way_out is not None and self.fault_tolerance.spares:
             spares = self.fault_tolerance.spares
@@ -156,14 +158,14 @@ class JobSpec(Part):
             )
         if misfit := why_not_in_stages(self) or self.parallelism.misfit(self.world_size):
             raise inconsistent("{misfit}", misfit=misfit)
-        for name in ("min_nodes", "max_nodes"):
-            nodes = getattr(self.resources, name)
-            if nodes is not None and (misfit := self.parallelism.misfit(nodes * self.resources.slots_per_node)):
-                raise inconsistent("resources.{name}={nodes}: {misfit}", name=name, nodes=nodes, misfit=misfit)
+        unit, size = self.resources.unit, self.resources.slots_per_block
+        for name, blocks in ((f"min_{unit}", self.resources.min_blocks), (f"max_{unit}", self.resources.max_blocks)):
+            if blocks is not None and (misfit := self.parallelism.misfit(blocks * size)):
+                raise inconsistent("resources.{name}={blocks}: {misfit}", name=name, blocks=blocks, misfit=misfit)
         if reason := too_many_micro_batches(self):
             raise inconsistent("{reason}", reason=reason)
         if reason := too_few_micro_batches(self, self.resources.most_ranks):
-            elastic = " (resources.max_nodes)" if self.resources.most_ranks > self.world_size else ""
+            elastic = f" (resources.max_{unit})" if self.resources.most_ranks > self.world_size else ""
             raise inconsistent("{reason}{elastic}; {way_out}", reason=reason, elastic=elastic, way_out=enough_micro_batches(self))
         return self
 

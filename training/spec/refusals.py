@@ -59,7 +59,7 @@ _KINDS = {
 #: What fields are called elsewhere.
 _ALIASES = AXIS_ALIASES | {
     "learning_rate": "lr",
-    "gpus": "slots_per_node",
+    "gpus": "slots",
     "env": "variables",
     "cwd": "working_directory",
     "workdir": "working_directory",
@@ -84,6 +84,21 @@ def in_words(error: Mapping[str, Any], model: type[BaseModel] = JobSpec) -> str 
         name, sentence = _BOUNDS[kind]
         return f"{refusal.place.spoken} {sentence.format(_number(refusal.context[name]))}; got {_got(refusal.value)}"
     return None
+
+
+def parameter_in_words(error: Mapping[str, Any]) -> str | None:
+    """Say what is wrong with a parameter of a request, which comes as a text, without its name. None: pydantic's own words will do."""
+    kind, context, given = str(error["type"]), error.get("ctx") or {}, str(error.get("input"))
+    got = given if given.lstrip("-").isdecimal() else shown(given)
+    if kind in _BOUNDS:
+        name, sentence = _BOUNDS[kind]
+        return f"{sentence.format(_number(context[name]))}; got {got}"
+    if kind in ("literal_error", "enum"):
+        return f"takes {str(context['expected']).replace(chr(39), '')}; got {got}"
+    if kind == "string_too_long":
+        return f"takes at most {context['max_length']} characters; got {len(given)}"
+    words = {"int_parsing": "takes a whole number", "missing": "is required"}.get(kind) or _KINDS.get(kind)
+    return words if kind == "missing" or words is None else f"{words}; got {got}"
 
 
 def told(error: ValidationError, most: int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from paceline.parallelism.model_shape import Numbers
 from paceline.parallelism.pipelines.stages import chain_of
 from paceline.training.models.hf.config import HfModel
+from paceline.training.models.hf.limits import IN_STAGES, without_stages
 from paceline.training.spec.derived import known_shape
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ def why_not_in_stages(spec: JobSpec) -> str | None:
     model."""
     if spec.parallelism.pipeline == 1:
         return None
-    if isinstance(spec.model, HfModel):
-        return "a model of transformers does not say where it may be cut into stages; use ddp or fsdp without a pipeline, or model gpt"
+    if isinstance(spec.model, HfModel) and spec.model.config is not None:
+        family = str(spec.model.config["model_type"])
+        if family not in IN_STAGES:
+            return without_stages(family)
     return too_many_stages(spec)
 
 

@@ -31,6 +31,13 @@ class StoredSpec:
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
 
+    @classmethod
+    def of(cls, spec: JobSpec) -> StoredSpec:
+        """Return the document of a typed spec, which need not be read again."""
+        stored = cls(spec.model_dump(mode="json"))
+        stored._parsed = spec
+        return stored
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StoredSpec) and self.document == other.document
 

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.core import bus
+from paceline.api.core import bus, lists
 from paceline.api.core.context import nudge_after_commit
 from paceline.api.errors import ProblemError, not_found
-from paceline.api.schemas.checkpoints import Checkpoint, CheckpointUser, RestoreRequest
+from paceline.api.schemas.checkpoints import Checkpoint, CheckpointUser, ListedCheckpoint, RestoreRequest
 from paceline.api.schemas.common import Actor
 from paceline.api.services.ingest.progress import not_finite_step
 from paceline.api.services.lifecycle import checkpoint_lifecycle
@@ -92,6 +92,29 @@ def _retention_state(
     if policy is None:
         return latest, [], set()
     return latest, [view.id for view in best(views, policy)[:1]], {view.id for view in to_delete_next(views, policy, not_finite_step)}
+
+
+async def describe_listed(session: AsyncSession, rows: Sequence[tuple[CheckpointRow, JobRow]]) -> dict[str, ListedCheckpoint]:
+    """Checkpoints of many jobs by id, as clients see them."""
+    by_job: dict[str, list[CheckpointRow]] = {}
+    for row, job in rows:
+        by_job.setdefault(job.id, []).append(row)
+    described = {each.id: each for mine in by_job.values() for each in await describe(session, mine)}
+    return {
+        row.id: ListedCheckpoint(
+            **described[row.id].model_dump(),
+            job_name=job.name,
+            job_state=job.state,
+            created_by=job.created_by,
+            created_by_id=job.created_by_id,
+        )
+        for row, job in rows
+    }
+
+
+def parse_states(text: str | None) -> tuple[CheckpointState, ...]:
+    """The states that are asked for; without any, those of checkpoints that are on disk."""
+    return tuple(map(CheckpointState, lists.members("state", text, list(CheckpointState)) or checkpoint_rows.PRESENT))
 
 
 async def describe_one(session: AsyncSession, row: CheckpointRow) -> Checkpoint:

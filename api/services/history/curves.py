@@ -49,7 +49,7 @@ async def job_metrics(
     whole: list[StepRange] = []
     curves: list[Curve] = []
     for rank in ranks:
-        reach = await _reach(session, job_id, chosen, rank, gone_to)
+        reach = await rank_reach(session, job_id, chosen, rank, gone_to)
         if reach is None:
             continue
         whole.append(reach)
@@ -70,7 +70,7 @@ def _without_nats(curve: Curve) -> Curve:
     return curve.model_copy(update={"unit": MetricUnit.NONE}) if curve.unit == MetricUnit.NATS else curve
 
 
-async def _reach(session: AsyncSession, job_id: str, names: Sequence[str], rank: int, gone_to: Mapping[str, int]) -> StepRange | None:
+async def rank_reach(session: AsyncSession, job_id: str, names: Sequence[str], rank: int, gone_to: Mapping[str, int]) -> StepRange | None:
     """The first and last step of one rank; of its roll-ups where points have been deleted."""
     points = await repository.step_range(session, job_id, rank)
     if StorageKind.POINTS not in gone_to:

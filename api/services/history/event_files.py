@@ -5,6 +5,8 @@ nothing has to be purged. One run folder for the job, one for each rank's own me
 
     <job name>-<job id>/job/events.out.tfevents...
     <job name>-<job id>/rank0/events.out.tfevents...
+
+Readings of a rank's own card (`card/power_watts`, ...) lie beside its own measurements: the mean over each step.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from typing import IO
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.api.services.history import steps
+from paceline.api.services.history import card_curves, steps
+from paceline.api.services.history.card_holdings import CardHolding
 from paceline.api.services.history.steps import CountedStep
 from paceline.cluster.history.lineage import Line
+from paceline.cluster.history.node_readings import KeepReadings
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import step_records
 from paceline.monitoring import tensorboard
@@ -81,14 +85,33 @@ def folder_of(job: JobRow) -> str:
     return f"{job.name}-{job.id}"
 
 
-async def stream(points: AsyncSession, job: JobRow, lines: Sequence[Line]) -> AsyncIterator[bytes]:
+@dataclass(frozen=True)
+class CardHistory:
+    """Where the readings of the ranks' cards are found. `now` in seconds since the epoch."""
+
+    holdings: Sequence[CardHolding]
+    now: float
+    keep: KeepReadings
+
+    async def scalars(self, points: AsyncSession, run: EventFileRun, batch: Sequence[CountedStep]) -> list[Scalars]:
+        """The card's scalars of each step; none in the job's own folder."""
+        held = [each for each in self.holdings if each.rank == run.rank and each.card is not None]
+        if not run.own or not held:
+            return [{}] * len(batch)
+        steps, times = [step.step for step in batch], [step.time for step in batch]
+        means = await card_curves.means_of_steps(points, held, steps, times, self.now, self.keep)
+        return [{f"card/{name}": value for name, value in each.items()} for each in means]
+
+
+async def stream(points: AsyncSession, job: JobRow, lines: Sequence[Line], cards: CardHistory, first_step: int = 0) -> AsyncIterator[bytes]:
     """The zip in pieces. No transaction stays open while a slow client reads."""
     sink = ZipStream()
     with zipfile.ZipFile(sink, "w") as archive:
         for run in runs_of(await step_records.ranks(points, job.id)):
             with _entry(archive, job, run) as entry:
-                async for batch in _batches(steps.counted_steps(points, job.id, lines, rank=run.rank)):
-                    await asyncio.to_thread(_write, entry, run, batch)
+                async for batch in _batches(steps.counted_steps(points, job.id, lines, first_step, rank=run.rank)):
+                    readings = await cards.scalars(points, run, batch)
+                    await asyncio.to_thread(_write, entry, run, batch, readings)
                     await points.rollback()
                     yield sink.take()
     yield sink.take()
@@ -110,9 +133,9 @@ def _zip_info(name: str, moment: datetime) -> zipfile.ZipInfo:
     return info
 
 
-def _write(entry: IO[bytes], run: EventFileRun, batch: Sequence[CountedStep]) -> None:
-    for step in batch:
-        scalars = run.scalars(step)
+def _write(entry: IO[bytes], run: EventFileRun, batch: Sequence[CountedStep], readings: Sequence[Scalars]) -> None:
+    for step, of_card in zip(batch, readings, strict=True):
+        scalars = {**run.scalars(step), **of_card}
         if scalars:
             entry.write(tensorboard.scalars(step.step, step.time, scalars))
 

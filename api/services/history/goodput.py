@@ -33,6 +33,7 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import step_records, storage
 from paceline.db.repositories.metric_columns import StoredBucket
 from paceline.monitoring.rollup import level_for
+from paceline.monitoring.words import plural
 
 #: Up to this many steps are read one by one; beyond, from roll-ups of at most MAX_BUCKETS.
 MAX_RECORDS = 5_000
@@ -172,7 +173,7 @@ def _summary(job: JobRow, result: TimeAccount) -> str:
         return "its steps are no longer kept; the history says when and why they were deleted"
     if result.goodput is None:
         return "no step was finished" if job.ended_at else "no step has been finished yet"
-    return f"{result.goodput:.1%} of {result.wall:.1f} s went into {result.useful_steps} steps that count"
+    return f"{result.goodput:.1%} of {result.wall:.1f} s went into {plural(result.useful_steps, 'step')} that {'counts' if result.useful_steps == 1 else 'count'}"
 
 
 def _not_started(job: JobRow, now: datetime) -> Goodput:

@@ -12,24 +12,26 @@ import asyncio
 import functools
 import multiprocessing
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from paceline.api.core.admission import Admission
 from paceline.api.core.context import Services
 from paceline.api.errors import HeadOnlyError, ProblemError, not_found
 from paceline.api.services.history import history_process
-from paceline.api.services.history.history_process import HistoryQuestion
+from paceline.api.services.history.history_process import HistoryQuestion, Work
 from paceline.db.repositories import events as event_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import metrics as metric_rows
 from paceline.db.repositories import step_records
 
-#: Histories up to so many steps are read in the event loop.
+T = TypeVar("T")
+#: Histories up to so many steps, of the ranks that are read, are read in the event loop.
 SHORT_STEPS = 1_000
 AT_ONCE = 2
 WAIT_SECONDS = 10.0
@@ -44,7 +46,7 @@ class State:
 
     versions: tuple[tuple[int, int, int], ...]  # of each job: its row's version, its newest record and event
     ended: bool
-    steps: int
+    steps: int  # that are read, counted once for each rank
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class HeavyReads:
     turns: Admission = field(default_factory=lambda: Admission("reads of whole histories", AT_ONCE, WAIT_SECONDS))
     short_steps: int = SHORT_STEPS
     _kept: OrderedDict[HistoryQuestion, KeptAnswer] = field(default_factory=OrderedDict)
-    _under_way: dict[HistoryQuestion, asyncio.Task[Any]] = field(default_factory=dict)
+    _under_way: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict)
     _pool: ProcessPoolExecutor | None = None
 
     async def get(self, question: HistoryQuestion, now: datetime, *, head: bool = False) -> Any:
@@ -78,10 +80,22 @@ class HeavyReads:
         kept = self._kept.get(question)
         if kept is not None and kept.is_current(question, state):
             return kept.answer
-        task = self._under_way.get(question)
+        return await self._once(question, lambda: self._compute(question, state, now))
+
+    async def elsewhere(self, key: Hashable, work: Work[T]) -> T:
+        """The result of work in a worker process, where nothing is kept of it. Work with the key of one that is under way is that one. Raises as `get`."""
+
+        async def in_turn() -> T:
+            async with self.turns.turn():
+                return await self._elsewhere(work)
+
+        return cast("T", await self._once(key, in_turn))
+
+    async def _once(self, key: Hashable, compute: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        task = self._under_way.get(key)
         if task is None:
-            task = self._under_way[question] = asyncio.create_task(self._compute(question, state, now))
-            task.add_done_callback(lambda _: self._under_way.pop(question, None))
+            task = self._under_way[key] = asyncio.create_task(compute())
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
         return await asyncio.shield(task)
 
     async def _state(self, question: HistoryQuestion) -> State:
@@ -94,7 +108,8 @@ class HeavyReads:
                 ended = ended and job.ended_at is not None
                 newest = await metric_rows.newest_seq(points, job_id), await event_rows.newest_seq_of_job(session, job_id)
                 versions.append((job.version, *newest))
-                steps += await step_records.most_records(points, job_id)
+                ranks = max(1, job.world_size) if question.is_of_all_ranks else 1
+                steps += ranks * await step_records.most_records(points, job_id)
         return State(tuple(versions), ended, steps)
 
     async def _compute(self, question: HistoryQuestion, state: State, now: datetime) -> Any:
@@ -103,7 +118,7 @@ class HeavyReads:
             if state.steps <= self.short_steps:
                 answer, took = await history_process.answer(question, self.services.control, self.services.metrics, now), 0.0
             else:
-                answer = await self._elsewhere(question, now)
+                answer = await self._elsewhere(functools.partial(history_process.answer_with, question, now))
                 took = monotonic() - began
         self._kept[question] = KeptAnswer(answer, state, monotonic(), took)
         self._kept.move_to_end(question)
@@ -111,11 +126,11 @@ class HeavyReads:
             self._kept.popitem(last=False)
         return answer
 
-    async def _elsewhere(self, question: HistoryQuestion, now: datetime) -> Any:
+    async def _elsewhere(self, work: Work[T]) -> T:
         settings = self.services.settings
-        work = functools.partial(history_process.run, question, settings.data, settings.database_url, now)
+        run = functools.partial(history_process.run, work, settings.data, settings.database_url)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._workers(), work)
+            return cast("T", await asyncio.get_running_loop().run_in_executor(self._workers(), run))
         except BrokenProcessPool:
             self.close()
             raise _busy("the process that reads histories has died") from None

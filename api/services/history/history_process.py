@@ -7,23 +7,26 @@ import functools
 import multiprocessing
 import os
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from paceline.api.services.history import comparison, goodput, samples
+from paceline.api.services.history import card_heatmap, comparison, goodput, heatmap, samples
 from paceline.api.services.jobs import jobs
 from paceline.db.session import Database, open_databases
 
+T = TypeVar("T")
+#: What a worker process does with its databases: a partial of a function of a module, since it is sent there.
+Work = Callable[[Database, Database], Coroutine[Any, Any, T]]
 MOST_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class HistoryQuestion:
-    kind: Literal["samples", "goodput", "compare"]
+    kind: Literal["samples", "goodput", "compare", "heatmap", "card_heatmap"]
     job_ids: tuple[str, ...]
     details: tuple[tuple[str, Hashable], ...] = ()
 
@@ -31,6 +34,11 @@ class HistoryQuestion:
     def depends_on_time(self) -> bool:
         """Whether the answer changes with time alone: that of a running job is another one a second later."""
         return self.kind == "goodput"
+
+    @property
+    def is_of_all_ranks(self) -> bool:
+        """Whether the points of every rank are read; else those of rank 0."""
+        return self.kind in ("heatmap", "card_heatmap")
 
 
 async def answer(question: HistoryQuestion, control: Database, metrics: Database, now: datetime) -> Any:
@@ -41,6 +49,10 @@ async def answer(question: HistoryQuestion, control: Database, metrics: Database
         if question.kind == "goodput":
             return await goodput.of_job(session, points, job, now)
         details: dict[str, Any] = dict(question.details)
+        if question.kind == "card_heatmap":
+            return await card_heatmap.of_job(session, points, job, now, **details)
+        if question.kind == "heatmap":
+            return await heatmap.of_job(session, points, job, **details)
         return await samples.of_job(session, points, job, **details)
 
 
@@ -59,11 +71,15 @@ def _worker(data: Path, database_url: str | None) -> Worker:
     return Worker(asyncio.new_event_loop(), *open_databases(data, database_url))
 
 
-def run(question: HistoryQuestion, data: Path, database_url: str | None, now: datetime) -> Any:
-    """The answer, from a worker process. Raises what `answer` raises, and TimeoutError after MOST_SECONDS."""
+async def answer_with(question: HistoryQuestion, now: datetime, control: Database, metrics: Database) -> Any:
+    """The answer, as `Work` once its question and time are given."""
+    return await answer(question, control, metrics, now)
+
+
+def run(work: Work[T], data: Path, database_url: str | None) -> T:
+    """Do work in this process, which is a worker. Raises what it raises, and TimeoutError after MOST_SECONDS."""
     worker = _worker(data, database_url)
-    limited = asyncio.wait_for(answer(question, worker.control, worker.metrics, now), MOST_SECONDS)
-    return worker.loop.run_until_complete(limited)
+    return worker.loop.run_until_complete(asyncio.wait_for(work(worker.control, worker.metrics), MOST_SECONDS))
 
 
 def leave_with_parent() -> None:

@@ -209,7 +209,7 @@ def what_happened(failure: Failure) -> str:
     """The fault in words: "rank 1 on node-b raised ValueError: bad label (loss in train.py:22)"."""
     how = how_it_ended(failure)
     repeated = failure.message in ("", how) or f"was {failure.message}" == how
-    said = "" if repeated else f": {first_line(failure.message)}"
+    said = "" if repeated else f": {first_line(failure.message).removeprefix(f'{how}: ')}"
     return f"rank {failure.rank} on {failure.node_name} {how}{said}{f' ({failure.where})' if failure.where else ''}"
 
 

@@ -106,7 +106,7 @@ def device_of(rank: RankRow, node: NodeRow) -> str:
     if node.device != "cuda":
         return CPU
     gpus = (node.inventory or {}).get("gpus", [])
-    return next((str(gpu["name"]) for gpu in gpus if gpu["index"] == rank.slot), "an unknown GPU")
+    return str(gpus[rank.slot]["name"]) if rank.slot < len(gpus) else "an unknown GPU"
 
 
 def reported_flops(records: Sequence[StepRecord]) -> float | None:

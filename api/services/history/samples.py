@@ -14,6 +14,7 @@ from paceline.api.services.history.steps import CountedStep
 from paceline.cluster.history.samples import Audit, SampleSpan, Use, audit, extend
 from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import jobs as job_rows
+from paceline.monitoring.words import plural
 
 FIRST_SAMPLE, SAMPLES, EPOCH_SAMPLES = "first_sample", "samples", "epoch_samples"
 MAX_PLACE = 1 << 53
@@ -110,7 +111,8 @@ def _verdict(job: JobRow, result: Audit, findings: Sequence[str], discarded: int
     if not result.ranges:
         script = job.spec.is_script
         return "a script does not tell which samples it uses" if script else "no step has told which samples it used"
-    again = f"; {discarded} steps that a restart did again do not count" if discarded else ""
+    again = f"; {plural(discarded, 'step')} that a restart did again {'does' if discarded == 1 else 'do'} not count" if discarded else ""
     if findings:
-        return f"not exactly once: {findings[0]}{f' (and {len(findings) - 1} more findings)' if len(findings) > 1 else ''}{again}"
-    return f"exactly once: {result.steps} steps used {result.samples} samples, none twice and none left out{again}"
+        more = f" (and {plural(len(findings) - 1, 'more finding')})" if len(findings) > 1 else ""
+        return f"not exactly once: {findings[0]}{more}{again}"
+    return f"exactly once: {plural(result.steps, 'step')} used {plural(result.samples, 'sample')}, none twice and none left out{again}"

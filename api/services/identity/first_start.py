@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
@@ -14,6 +15,8 @@ from paceline.api.services.identity import accounts
 from paceline.db.models.identity import UserRow
 
 DEFAULT_PORT = 8000
+#: Where `npm run dev` serves the dashboard, as `dashboard/vite.config.ts` says.
+DEV_SERVER = "http://localhost:3000"
 
 
 async def welcome(services: Services) -> None:
@@ -29,12 +32,20 @@ async def welcome(services: Services) -> None:
     except IntegrityError:
         return
     here = f"http://127.0.0.1:{services.settings.uvicorn_port or port_of(sys.argv) or DEFAULT_PORT}"
-    url = identity.login_url(services.settings.public_url or here, token)
-    print(
-        f"Sign in once, until {expires:%H:%M} UTC: {url}\nAnother link: python -m paceline.api.admin login-link",
-        file=sys.stderr,
-        flush=True,
-    )
+    is_built = (services.settings.dashboard / "index.html").is_file()
+    print(*greeting(services.settings.public_url, here, token, expires, is_built=is_built), sep="\n", file=sys.stderr, flush=True)
+
+
+def greeting(public_url: str, here: str, token: str, expires: datetime, *, is_built: bool) -> list[str]:
+    """The lines with the login link. It names an address at which a dashboard is served: where none is built, that of `npm run dev`."""
+    another = "Another link: python -m paceline.api.admin login-link"
+    if is_built or public_url:
+        return [f"Sign in once, until {expires:%H:%M} UTC: {identity.login_url(public_url or here, token)}", another]
+    return [
+        "The dashboard is not built: cd dashboard && npm install && npm run dev serves it on port 3000, npm run build at the coordinator itself.",
+        f"Sign in once, until {expires:%H:%M} UTC, while npm run dev is at work: {identity.login_url(DEV_SERVER, token)}",
+        f"{another} --base-url {DEV_SERVER}",
+    ]
 
 
 def port_of(command: Sequence[str]) -> int | None:

@@ -130,7 +130,9 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
     if job is None or await checkpoint_rows.by_directory(session, saved.directory) is not None:
         return
     generation = saved.generation or batch.generation
+    set_back_to = job_lifecycle.step_set_back_to(job, generation)
     stands = generation == job.generation or await job_rows.has_carried_on(session, job, since=generation)
+    stands = stands and (set_back_to is None or saved.step <= set_back_to)
     state, cause = CheckpointState.COMMITTED, f"rank {batch.rank} saved step {saved.step}"
     if not stands:
         state, cause = await _left_behind(session, job, saved.step, generation)
@@ -159,12 +161,15 @@ async def _committed(session: AsyncSession, node: NodeRow, batch: RankBatch, sav
 
 async def _left_behind(session: AsyncSession, job: JobRow, step: int, generation: int) -> tuple[CheckpointState, str]:
     """The state of a checkpoint of a generation that was fenced off before its report came."""
+    set_back_to = job_lifecycle.step_set_back_to(job, generation)
     newest = await job_rows.generation(session, job.id, job.generation)
     began = (newest.start_step if newest else None) or 0
     fenced = f"generation {generation} was fenced off by generation {job.generation}"
+    if set_back_to is not None and generation == job.generation:  # the next one has not begun yet
+        began, fenced = set_back_to, f"the job was set back after generation {generation}"
     if step <= began:
-        return CheckpointState.DELETING, f"{fenced}, which went on from step {began}: what it saved is debris"
-    why = f"{fenced}, which went on from step {began} before this was heard of: it is kept, and a new job can be restored from it"
+        return CheckpointState.DELETING, f"{fenced}, and went on from step {began}: what it saved is debris"
+    why = f"{fenced}, and went on from step {began} before this was heard of: it is kept, and can be restored"
     return CheckpointState.SUPERSEDED, why
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from paceline.monitoring.points import MAX_NAME_CHARACTERS, MAX_STEP, LogLine, MetricRecord, RankBatch, RankEvent, Upload
+from paceline.monitoring.readings import NodeReadings
 
 #: Seconds since the epoch, to the end of the year 9998: what every calendar in use here can show.
 MAX_TIME = 253_370_764_800.0
@@ -44,6 +45,7 @@ class _RawBatch(msgspec.Struct, frozen=True):
 
 class _RawUpload(msgspec.Struct, frozen=True):
     batches: list[_RawBatch]
+    readings: NodeReadings | None = None
 
 
 class _Numbered(msgspec.Struct, frozen=True):
@@ -60,11 +62,12 @@ _event = msgspec.json.Decoder(RankEvent)
 
 def read_upload(body: bytes) -> Upload:
     """The upload, with an `Unreadable` in the place of each record that does not fit. Raises msgspec.DecodeError where the body is
-    no JSON, and msgspec.ValidationError where it does not name the rank of its records."""
+    no JSON, and msgspec.ValidationError where it does not name the rank of its records, or its readings do not fit."""
     try:
         return _upload.decode(body)
     except msgspec.ValidationError:
-        return Upload(batches=[_read_batch(raw) for raw in _raw_upload.decode(body).batches])
+        raw_upload = _raw_upload.decode(body)
+        return Upload(batches=[_read_batch(raw) for raw in raw_upload.batches], readings=raw_upload.readings)
 
 
 def _read_batch(raw: _RawBatch) -> RankBatch:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -21,6 +22,7 @@ from paceline.api.core.vitals import REFUSED, UNKNOWN_RANK, Vitals
 from paceline.api.errors import ProblemError
 from paceline.api.services.ingest.ingest import RefusedRecord, SequencedItem, StoredBatches, contiguous, streams_of
 from paceline.api.services.ingest.progress import ProgressKeeper
+from paceline.api.services.ingest.readings import ReadingsWriter
 from paceline.api.services.ingest.screening import SHOWN_CHARACTERS, refusal
 from paceline.api.services.ingest.upload_warnings import UploadWarnings
 from paceline.api.services.ingest.writer import MetricsWriter
@@ -32,6 +34,7 @@ from paceline.db.repositories import ingest, rank_marks
 from paceline.db.repositories.ingest import Stream
 from paceline.db.repositories.rank_marks import key_of
 from paceline.monitoring.points import HighWater, RankBatch, RankEvent, Upload, UploadReply
+from paceline.monitoring.readings import NodeReadings
 
 logger = logging.getLogger(__name__)
 MAX_RECORDS = 5_000
@@ -49,6 +52,7 @@ class UploadHandler:
     progress: ProgressKeeper
     apply_event: ApplyEvent
     vitals: Vitals
+    readings: ReadingsWriter
     warnings: UploadWarnings = field(init=False)
     _tries: OrderedDict[tuple[RankKey, int], int] = field(default_factory=OrderedDict)
 
@@ -58,7 +62,15 @@ class UploadHandler:
     async def accept(self, node: NodeRow, upload: Upload, *, bytes: int = 0) -> UploadReply:
         """Store an upload. `bytes`: of the body that the upload came in."""
         with self.vitals.counting_failures():
-            return await self._accept(node, upload, bytes)
+            if upload.readings is None:
+                return await self._accept(node, upload, bytes)
+            reply = await self._accept(node, upload, bytes) if upload.batches else UploadReply(acknowledged=[])
+            return msgspec.structs.replace(reply, readings=await self._store_readings(node, upload.readings))
+
+    async def _store_readings(self, node: NodeRow, readings: NodeReadings) -> int:
+        if self.services.disk.is_low:
+            raise self.services.disk.refusal()
+        return await self.readings.store(node.id, readings)
 
     async def _accept(self, node: NodeRow, upload: Upload, bytes: int) -> UploadReply:
         check_limits(upload)

@@ -12,14 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor, Reason
-from paceline.api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank
+from paceline.api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank, Resize
 from paceline.api.services.ingest import bad_losses
 from paceline.api.services.ingest.progress import not_finite_step
 from paceline.api.services.jobs import notices, revisions
 from paceline.api.services.jobs.notices import Notices
 from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.planning import plan_auto
-from paceline.api.services.specs.job_words import CURVES_PRINTED, model_of, place_in_mesh, strategy_of
+from paceline.api.services.specs.job_words import CURVES_PRINTED, model_of, places_in_mesh, strategy_of
 from paceline.api.services.specs.script_stops import BAD_LOSS
 from paceline.api.services.specs.stored_specs import readable_spec_of, required_spec_of, stored_part, why_unreadable
 from paceline.api.services.storage import removals
@@ -53,7 +53,7 @@ async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> Job
 
 
 def _progress(job: JobRow) -> JobProgress:
-    told = {name: value for name, value in (job.progress or {}).items() if name not in ("not_finite", BAD_LOSS)}
+    told = {name: value for name, value in (job.progress or {}).items() if name not in ("not_finite", BAD_LOSS, job_lifecycle.SET_BACK)}
     not_finite = not_finite_step(job.progress, job.generation)
     return JobProgress.model_validate(told | {"not_finite_step": not_finite, "bad_loss": bad_losses.shown(job)})
 
@@ -96,6 +96,7 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
     generations = [describe_generation(row) for row in rows]
     spec = readable_spec_of(job)
     size = generations[-1].world_size if generations else job.world_size
+    places = dict(enumerate(places_in_mesh(spec, size))) if spec and ranks else {}
     return Job(
         **summarize(job, (await notices.of_jobs(session, [job], now))[job.id]).model_dump(),
         spec=spec,
@@ -106,7 +107,7 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
         choice=await plan_auto.choice_of(session, job.id),
         **_time_of(job, spec, rows[-1] if rows else None, now),
         actual_world_size=next((each.world_size for each in generations[-1:] if each.ended_at is None), None),
-        ranks=[describe_rank(rank, node, place_in_mesh(spec, size, rank.rank) if spec else {}, now) for rank, node in ranks],
+        ranks=[describe_rank(rank, node, places.get(rank.rank, {}), now) for rank, node in ranks],
         generations=generations,
         data_removal=await removals.of_job(session, job.id) if job.state in TERMINAL_JOB_STATES else None,
         printed_curves=await _has_printed_curves(session, job),
@@ -154,6 +155,7 @@ def describe_rank(rank: RankRow, node: NodeRow, place: dict[str, int], now: date
         node_id=node.id,
         node_name=node.name,
         slot=rank.slot,
+        card=rank.card,
         parked=rank.parked,
         place=place,
         state=rank.state,
@@ -206,7 +208,7 @@ def parse_labels(parameters: Sequence[tuple[str, str]]) -> tuple[tuple[str, str]
 # --- what clients may ask
 
 
-async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime, why: str = "") -> None:
     _refuse_finished(job, "paused")
     revisions.check(job, if_match)
     _refuse_cancelled(job)
@@ -217,37 +219,38 @@ async def pause(session: AsyncSession, job: JobRow, if_match: str | None, actor:
         raise ProblemError("cannot_pause", f"job {job.name} runs a script that does not say that it saves when it is ended; {way_out}")
     if job.state is JobState.STOPPING and job.end_reason is not EndReason.PAUSED:
         raise ProblemError("job_not_running", f"job {job.name} is stopping already ({_why(job)})")
-    await job_lifecycle.want(session, job, Intent.PAUSE, actor, now)
+    await job_lifecycle.want(session, job, Intent.PAUSE, actor, now, why)
 
 
-async def resume(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+async def resume(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime, why: str = "") -> None:
     _refuse_finished(job, "resumed")
     revisions.check(job, if_match)
     _refuse_cancelled(job)
     if job.desired is not Intent.PAUSE:
         raise ProblemError("job_not_paused", f"job {job.name} is {job.state.value}, not paused; there is nothing to resume")
-    await job_lifecycle.want(session, job, Intent.RUN, actor, now)
+    await job_lifecycle.want(session, job, Intent.RUN, actor, now, why)
 
 
-async def cancel(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime) -> None:
+async def cancel(session: AsyncSession, job: JobRow, if_match: str | None, actor: Actor, now: datetime, why: str = "") -> None:
     """Cancel a job. Asking again while it is being cancelled is harmless."""
     _refuse_finished(job, "cancelled")
     revisions.check(job, if_match)
     if job.desired is not Intent.CANCEL:
-        await job_lifecycle.want(session, job, Intent.CANCEL, actor, now)
+        await job_lifecycle.want(session, job, Intent.CANCEL, actor, now, why)
 
 
-async def resize(session: AsyncSession, job: JobRow, nodes: int, if_match: str | None, actor: Actor, now: datetime) -> None:
+async def resize(session: AsyncSession, job: JobRow, size: Resize, if_match: str | None, actor: Actor, now: datetime) -> None:
     """Resize a job. One that closes up changes its size while it runs; another one stops with a checkpoint and waits for the new slots.
     One that is queued or paused has the size when it is placed next."""
     _refuse_finished(job, "resized")
     revisions.check(job, if_match)
     _refuse_cancelled(job)
     spec = required_spec_of(job)
-    _refuse_size(job, spec, nodes)
-    world_size = nodes * spec.resources.slots_per_node
+    blocks = _blocks_of(job, spec, size)
+    _refuse_size(job, spec, blocks)
+    world_size = blocks * spec.resources.slots_per_block
     if too_large := await plan_auto.too_large_at(session, job.id, spec, world_size):
-        raise ProblemError("cannot_resize", f"nodes={nodes}: {too_large}")
+        raise ProblemError("cannot_resize", f"{spec.resources.unit}={blocks}: {too_large}")
     if world_size != job.world_size:
         await job_lifecycle.resize(session, job, world_size, actor, now)
 
@@ -257,28 +260,47 @@ def _can_pause(job: JobRow) -> bool:
     return script is None or (isinstance(script, dict) and script.get("saves_on_sigterm") is True)
 
 
-def _refuse_size(job: JobRow, spec: JobSpec, nodes: int) -> None:
-    least, most = spec.resources.min_nodes or 1, spec.resources.max_nodes
+def _blocks_of(job: JobRow, spec: JobSpec, size: Resize) -> int:
+    """The size in the unit of the job's spec. Slots are accepted for any job, as far as they come to whole nodes."""
+    resources = spec.resources
+    if size.slots is None:
+        assert size.nodes is not None
+        if resources.unit == "slots":
+            raise ProblemError("cannot_resize", f"nodes={size.nodes}: job {job.name} asks for slots={resources.slots}; give slots")
+        return size.nodes
+    blocks, rest = divmod(size.slots, resources.slots_per_block)
+    if rest:
+        per_node = resources.slots_per_node
+        nearest = " or ".join(str(count * per_node) for count in (blocks, blocks + 1) if count)
+        raise ProblemError(
+            "cannot_resize", f"slots={size.slots} is no multiple of resources.slots_per_node={per_node} of job {job.name}; use {nearest}"
+        )
+    return blocks
+
+
+def _refuse_size(job: JobRow, spec: JobSpec, blocks: int) -> None:
+    """Raise a problem where the job cannot have so many of what its spec counts in."""
+    resources, unit = spec.resources, spec.resources.unit
+    asked, ranks = f"{unit}={blocks}", blocks * resources.slots_per_block
+    least, most = resources.min_blocks or 1, resources.max_blocks
     if isinstance(spec.workload, ScriptWorkload):
-        if not spec.resources.is_elastic:
-            way_out = "submit it with resources.min_nodes and max_nodes"
-            raise ProblemError("cannot_resize", f"nodes={nodes}: job {job.name} runs a script that has one size only; {way_out}")
-        least, most = spec.resources.min_nodes or spec.resources.nodes, most or spec.resources.nodes
-    if spec.parallelism.strategy == "single" and nodes != 1:
+        if not resources.is_elastic:
+            way_out = f"submit it with resources.min_{unit} and max_{unit}"
+            raise ProblemError("cannot_resize", f"{asked}: job {job.name} runs a script that has one size only; {way_out}")
+        least, most = resources.min_blocks or resources.blocks, most or resources.blocks
+    if spec.parallelism.strategy == "single" and blocks != 1:
         raise ProblemError(
-            "cannot_resize", f"nodes={nodes}: job {job.name} has strategy single, which is one process; submit it with strategy ddp"
+            "cannot_resize", f"{asked}: job {job.name} has strategy single, which is one process; submit it with strategy ddp"
         )
-    if misfit := spec.parallelism.misfit(nodes * spec.resources.slots_per_node):
-        raise ProblemError("cannot_resize", f"nodes={nodes}: {misfit}")
-    if nodes < least:
-        raise ProblemError(
-            "cannot_resize", f"nodes={nodes} is less than resources.min_nodes={least} of job {job.name}; use {least} or more"
-        )
-    if most is not None and nodes > most:
-        raise ProblemError("cannot_resize", f"nodes={nodes} is more than resources.max_nodes={most} of job {job.name}; use {most} or fewer")
-    if short := too_few_micro_batches(spec, nodes * spec.resources.slots_per_node):
-        fitting = derived.micro_batches(spec) // spec.resources.slots_per_node
-        raise ProblemError("cannot_resize", f"nodes={nodes}: {short}; use {fitting} or fewer")
+    if misfit := spec.parallelism.misfit(ranks):
+        raise ProblemError("cannot_resize", f"{asked}: {misfit}")
+    if blocks < least:
+        raise ProblemError("cannot_resize", f"{asked} is less than resources.min_{unit}={least} of job {job.name}; use {least} or more")
+    if most is not None and blocks > most:
+        raise ProblemError("cannot_resize", f"{asked} is more than resources.max_{unit}={most} of job {job.name}; use {most} or fewer")
+    if short := too_few_micro_batches(spec, ranks):
+        fitting = derived.micro_batches(spec) // resources.slots_per_block
+        raise ProblemError("cannot_resize", f"{asked}: {short}; use {fitting} or fewer")
 
 
 def _refuse_finished(job: JobRow, participle: str) -> None:

@@ -1,4 +1,4 @@
-"""Decides who may destroy parts of a job: its owner and admins. The one place of this rule; reading, and actions that can be undone, are
+"""Decides who may destroy parts of a job or an experiment: its owner and admins. The one place of this rule; reading, and actions that can be undone, are
 for every member."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 from paceline.api.core.identity import Caller
 from paceline.api.errors import ProblemError
 from paceline.api.settings import Settings
+from paceline.db.models.experiments import ExperimentRow
 from paceline.db.models.jobs import JobRow
 
 
@@ -14,10 +15,15 @@ def require_owner_or_admin(caller: Caller, job: JobRow, settings: Settings, what
     `not_the_owner` (403), naming the owner.
 
     A job belongs to the user who submitted it, with any key or session of that user. So do its checkpoints, artifacts and data."""
-    if settings.members_may == "all" or caller.may("admin") or job.created_by_id == caller.user_id:
+    require_owner_or_admin_of(caller, "job", job, settings, what)
+
+
+def require_owner_or_admin_of(caller: Caller, noun: str, row: JobRow | ExperimentRow, settings: Settings, what: str) -> None:
+    """Require the owner of a row of any noun, as `require_owner_or_admin` does of jobs."""
+    if settings.members_may == "all" or caller.may("admin") or row.created_by_id == caller.user_id:
         return
     raise ProblemError(
         "not_the_owner",
-        f"job {job.name} ({job.id}) is {job.created_by}'s: only {job.created_by} or an admin may {what}, and you are {caller.name}, "
+        f"{noun} {row.name} ({row.id}) is {row.created_by}'s: only {row.created_by} or an admin may {what}, and you are {caller.name}, "
         f"{caller.role}; ask one of them, or set PACELINE_MEMBERS_MAY=all where the coordinator starts",
     )

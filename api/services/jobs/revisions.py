@@ -25,13 +25,17 @@ def is_had(tag: str, if_none_match: str | None) -> bool:
 
 
 def check(job: JobRow, if_match: str | None) -> None:
-    """Check `If-Match: "<revision>"`, so that no client changes a job of which it has an outdated view."""
+    """Check `If-Match: "<revision>"`, so that no client that sends it changes a job of which it has an outdated view. Without the header
+    the change is made, as plain `curl` expects."""
+    check_version("job", job.version, if_match)
+
+
+def check_version(noun: str, version: int, if_match: str | None) -> None:
+    """Check `If-Match` against the revision of any noun. Raises ProblemError `precondition_failed`."""
     if if_match is None:
-        raise ProblemError(
-            "precondition_required", f'send If-Match: "{job.version}" (its revision; its ETag will do, too), or * for whatever it is now'
-        )
-    if {"*", str(job.version)}.isdisjoint(tag.partition("-")[0] for tag in _tags(if_match)):
-        raise ProblemError("precondition_failed", f"the job is at revision {job.version}, you have {if_match}; read it again")
+        return
+    if {"*", str(version)}.isdisjoint(tag.partition("-")[0] for tag in _tags(if_match)):
+        raise ProblemError("precondition_failed", f"the {noun} is at revision {version}, you have {if_match}; read it again")
 
 
 def _tags(header: str) -> list[str]:

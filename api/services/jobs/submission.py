@@ -4,6 +4,7 @@ still stands."""
 from __future__ import annotations
 
 import functools
+from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -18,6 +19,7 @@ from paceline.api.services.lifecycle import job_lifecycle
 from paceline.api.services.nodes import shared_folder
 from paceline.api.services.planning import plan, plan_auto
 from paceline.api.services.planning.plan_auto import ClusterChangedError, Resolved
+from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import nodes as node_rows
 from paceline.training.spec.job import JobSpec
 
@@ -31,8 +33,8 @@ async def submit(services: Services, once: OnceOnly, spec: JobSpec, actor: Actor
     for _ in range(ATTEMPTS):
         try:
             async with services.write(request=True) as session:
-                store = functools.partial(_store, services, session, spec, resolved, actor, plan_hash, warnings)
-                return await once.run(session, spec, Job, store)
+                create = functools.partial(_describe_stored, services, session, spec, resolved, actor, plan_hash, warnings)
+                return await once.run(session, spec, Job, create)
         except ClusterChangedError:
             resolved = await plan_auto.resolve(services, spec)
     raise ProblemError(
@@ -48,15 +50,24 @@ async def _about_files(services: Services, spec: JobSpec) -> list[str]:
     return await services.folders.warnings(spec, nodes)
 
 
-async def _store(
+async def _describe_stored(
     services: Services, session: AsyncSession, asked: JobSpec, resolved: Resolved, actor: Actor, plan_hash: str | None, warnings: list[str]
 ) -> Job:
     now = services.now()
+    if plan_hash is not None:
+        await plan_auto.check_cluster_profile(session, asked, resolved)
+        await plan.check_unchanged(session, resolved, plan_hash, now)
+    job = await store(session, asked, resolved, actor, now)
+    return (await jobs.describe(session, job, now)).model_copy(update={"warnings": warnings})
+
+
+async def store(session: AsyncSession, asked: JobSpec, resolved: Resolved, actor: Actor, now: datetime) -> JobRow:
+    """Store a job in the caller's transaction; trials of experiments come this way too.
+
+    Raises ClusterChangedError where its plan is to be chosen again, and a ProblemError where the nodes share no folder."""
     await plan_auto.check_cluster_profile(session, asked, resolved)
     await shared_folder.check(session, resolved.spec)
-    if plan_hash is not None:
-        await plan.check_unchanged(session, resolved, plan_hash, now)
     job = await job_lifecycle.submit(session, resolved.spec, actor, now)
     if resolved.choice is not None:
         await plan_auto.record(session, job, resolved.choice, now)
-    return (await jobs.describe(session, job, now)).model_copy(update={"warnings": warnings})
+    return job

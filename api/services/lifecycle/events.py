@@ -28,7 +28,8 @@ async def record(
     data: dict[str, Any] | None = None,
     time: datetime | None = None,
 ) -> EventRow:
-    """Append one event to this transaction; readers of the history are nudged when it commits."""
+    """Append one event to this transaction, which gives it its `seq` when it is flushed; readers of the history are nudged when it
+    commits."""
     row = EventRow(
         time=time or datetime.now(UTC),
         type=type,
@@ -43,7 +44,8 @@ async def record(
         data=data or {},
     )
     nudge_after_commit(session, bus.EVENTS)
-    return await repository.append(session, row)
+    await repository.append(session, row)
+    return row
 
 
 def describe(row: EventRow) -> Event:

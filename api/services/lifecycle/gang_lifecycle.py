@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from paceline.api.core import bus
+from paceline.api.core.context import nudge_after_commit
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.lifecycle import gang_rows, rank_lifecycle
 from paceline.api.services.lifecycle.job_lifecycle import record_event
@@ -16,47 +19,67 @@ from paceline.api.services.lifecycle.state_change import compare_and_set
 from paceline.cluster.policy.decisions import Decision, Regroup, ResizeGang, Restart, Stop, Transition
 from paceline.cluster.policy.placement import NodeShare, Placement
 from paceline.cluster.policy.rank_numbers import listed
-from paceline.cluster.states import JOB_TRANSITIONS, TERMINAL_JOB_STATES, EndReason, JobState, RankState, check_transition
+from paceline.cluster.states import JOB_TRANSITIONS, TERMINAL_JOB_STATES, EndReason, Intent, JobState, RankState, check_transition
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 
 
-async def start_generation(
-    session: AsyncSession, job: JobRow, placement: Placement, nodes: Mapping[str, NodeRow], source: CheckpointRow | None, now: datetime
-) -> None:
-    """Fence off all earlier generations and assign the ranks of a new one. `source` is what they should restore first."""
-    to = JobState.STARTING if job.state is JobState.QUEUED else job.state
-    _check_unless_same(job.state, to)
-    before, number = job.state, job.generation + 1
-    started = job.started_at or now
-    await compare_and_set(session, job, state=to, generation=number, started_at=started, state_since=now, pending=None)
-    session.add(gang_rows.placed_generation(job, source, now, world_size=placement.slots))
+@dataclass(frozen=True)
+class Start:
+    """A job that is to get a new generation, where, and what its ranks should restore first."""
+
+    job: JobRow
+    placement: Placement
+    source: CheckpointRow | None
+
+
+async def start_generations(session: AsyncSession, starts: Sequence[Start], nodes: Mapping[str, NodeRow], now: datetime) -> None:
+    """Fence off all earlier generations of these jobs and assign the ranks of new ones."""
+    if not starts:
+        return
+    before = [start.job.state for start in starts]
+    for start in starts:
+        job, to = start.job, JobState.STARTING if start.job.state is JobState.QUEUED else start.job.state
+        _check_unless_same(job.state, to)
+        values = {"state": to, "generation": job.generation + 1, "started_at": job.started_at or now}
+        await compare_and_set(session, job, **values, state_since=now, pending=None)
+        session.add(gang_rows.placed_generation(job, start.source, now, world_size=start.placement.slots))
+    await session.flush()  # ranks refer to their generations
+    for start in starts:
+        session.add_all(gang_rows.placed_ranks(start.job, start.placement.shares, now))
     await session.flush()
-    session.add_all(gang_rows.placed_ranks(job, placement.shares, now))
-    await session.flush()
-    await _bump_node_revisions(session, job)
+    await tell_nodes(session, *(start.job for start in starts))
+    for start, state in zip(starts, before, strict=True):
+        await _placed_event(session, start, state, nodes, now)
+    nudge_after_commit(session, bus.EXPERIMENTS)
+
+
+async def _placed_event(session: AsyncSession, start: Start, before: JobState, nodes: Mapping[str, NodeRow], now: datetime) -> None:
+    job, placement, source = start.job, start.placement, start.source
     names = ", ".join(nodes[share.node_id].name for share in placement.shares)
     wanted = "" if placement.slots == job.world_size else f" of {job.world_size}"
     cause = f"room for {placement.slots}{wanted} {'rank' if placement.slots == 1 else 'ranks'} on {names}"
     from_step = f" from step {source.step}" if source else ""
-    data = {"from": before.value, "to": to.value, "generation": number, "nodes": [share.node_id for share in placement.shares]}
-    await record_event(session, job, "job.placed", SYSTEM, cause, f"generation {number} starts on {names}{from_step}", now, data)
+    places = [share.node_id for share in placement.shares]
+    data = {"from": before.value, "to": job.state.value, "generation": job.generation, "nodes": places}
+    await record_event(session, job, "job.placed", SYSTEM, cause, f"generation {job.generation} starts on {names}{from_step}", now, data)
 
 
 async def apply(
     session: AsyncSession, job: JobRow, decision: Transition | Stop | Restart, failure: dict[str, Any] | None, now: datetime
 ) -> None:
-    """Carry out a decision that leaves the members of the generation as they are."""
+    """Carry out a decision that leaves the members of the generation as they are. The caller tells the nodes: see `tell_nodes`."""
     _check_unless_same(job.state, decision.to)
     before, reason = job.state, decision.reason or job.end_reason
     await compare_and_set(session, job, **_values_after(job, decision, failure, now))
-    await _bump_node_revisions(session, job)
     if decision.ends_generation:
         await _end_generation(session, job, reason, now)
     data = {"from": before.value, "to": decision.to.value, "reason": decision.reason, "restarts": job.restarts}
     await record_event(session, job, "job.state", SYSTEM, decision.why, f"{before.value} -> {decision.to.value}", now, data)
+    if decision.to in (*TERMINAL_JOB_STATES, JobState.PAUSED):
+        nudge_after_commit(session, bus.EXPERIMENTS)
 
 
 async def change_members(
@@ -88,7 +111,7 @@ async def change_members(
     for rank in (*living, *parked):
         rank_lifecycle.move(rank, RankState.MOVED, now)
     await session.flush()
-    await _bump_node_revisions(session, job)
+    await tell_nodes(session, job)
     await _members_event(session, job, decision, before, [rank for rank in old.values() if not rank.parked], living, now)
 
 
@@ -160,6 +183,8 @@ def _values_after(job: JobRow, decision: Decision | ResizeGang, failure: dict[st
     values: dict[str, Any] = {"state": decision.to, "end_reason": decision.reason, "state_since": now, "failure": failure, "pending": None}
     if decision.counts_as_restart:
         values["restarts"] = job.restarts + 1
+    if isinstance(decision, Stop) and decision.waits_for_user:
+        values["desired"] = Intent.PAUSE
     if decision.to is JobState.QUEUED and job.end_reason is not EndReason.RESIZED:  # for another size it keeps its turn
         values["queued_at"] = now
     if decision.to in TERMINAL_JOB_STATES:
@@ -174,5 +199,7 @@ async def _end_generation(session: AsyncSession, job: JobRow, reason: EndReason 
         job.ran_seconds += max(0.0, (now - generation.started_at).total_seconds())
 
 
-async def _bump_node_revisions(session: AsyncSession, job: JobRow) -> None:
-    await bump_desired_revision(session, *await job_rows.nodes_with_open_ranks(session, job.id))
+async def tell_nodes(session: AsyncSession, *jobs: JobRow) -> None:
+    """Have all nodes with open ranks of these jobs told anew what they are to run."""
+    if jobs:
+        await bump_desired_revision(session, *await job_rows.nodes_with_open_ranks(session, [job.id for job in jobs]))

@@ -106,10 +106,11 @@ def successors(members: Sequence[RankRow], replaced: Sequence[RankRow], parked: 
     ]
 
 
-def _process_of(rank: RankRow) -> dict[str, int]:
+def _process_of(rank: RankRow) -> dict[str, int | None]:
     """The columns that go along with a process."""
     return {
         "born_generation": rank.generation if rank.born_generation is None else rank.born_generation,
         "born_rank": rank.rank if rank.born_rank is None else rank.born_rank,
         "step": rank.step,
+        "card": rank.card,
     }

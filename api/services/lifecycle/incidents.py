@@ -130,11 +130,11 @@ async def note_restored(session: AsyncSession, job_id: str, generation: int, ste
         incident.resumed_step, incident.agreed_at = step, now
 
 
-async def note_state(session: AsyncSession, job: JobRow, now: datetime) -> None:
-    """Update the incidents that a job has not got over yet after a change of its state."""
-    if job.state is not JobState.RUNNING and job.state is not JobState.PAUSED and job.state not in TERMINAL_JOB_STATES:
-        return
-    for incident in await incident_rows.unfinished(session, job.id):
+async def note_states(session: AsyncSession, jobs: Sequence[JobRow], now: datetime) -> None:
+    """Update the incidents that jobs have not got over yet after a change of their states."""
+    told = {job.id: job for job in jobs if job.state in (JobState.RUNNING, JobState.PAUSED, *TERMINAL_JOB_STATES)}
+    for incident in await incident_rows.unfinished(session, told.keys()) if told else ():
+        job = told[incident.job_id]
         if job.state is not JobState.RUNNING:
             incident.closed_at = now
         elif incident.next_generation == job.generation and incident.agreed_at is None and incident.action == "restarted":

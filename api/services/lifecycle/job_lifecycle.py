@@ -15,11 +15,15 @@ from paceline.api.schemas.common import Actor
 from paceline.api.services.lifecycle import events
 from paceline.api.services.lifecycle.state_change import compare_and_set
 from paceline.cluster.policy.placement import PlacementReason
-from paceline.cluster.states import EndReason, Intent, JobState
+from paceline.cluster.states import JOB_TRANSITIONS, EndReason, Intent, JobState, check_transition
 from paceline.db.models.checkpoints import CheckpointRow
 from paceline.db.models.jobs import JobRow
 from paceline.training.spec.job import JobSpec
 from paceline.training.spec.stored import StoredSpec
+
+#: Of a job's progress: to which step it was set back, and which was its newest generation then.
+SET_BACK = "set_back"
+_KEPT_WHEN_SET_BACK = frozenset({"total_steps", "updated_at"})
 
 
 async def submit(session: AsyncSession, spec: JobSpec, actor: Actor, now: datetime, restored_from: CheckpointRow | None = None) -> JobRow:
@@ -29,7 +33,7 @@ async def submit(session: AsyncSession, spec: JobSpec, actor: Actor, now: dateti
         priority=spec.priority,
         labels=dict(spec.labels),
         state=JobState.QUEUED,
-        spec=StoredSpec(spec.model_dump(mode="json")),
+        spec=StoredSpec.of(spec),
         world_size=spec.world_size,
         restored_from=restored_from.id if restored_from else None,
         created_by=actor.name,
@@ -46,10 +50,11 @@ async def submit(session: AsyncSession, spec: JobSpec, actor: Actor, now: dateti
     return job
 
 
-async def want(session: AsyncSession, job: JobRow, desired: Intent, actor: Actor, now: datetime) -> None:
-    """Record what the user wants; the scheduler makes it so."""
+async def want(session: AsyncSession, job: JobRow, desired: Intent, actor: Actor, now: datetime, why: str = "") -> None:
+    """Record what the user, or the job's experiment, wants; the scheduler makes it so."""
     await compare_and_set(session, job, desired=desired)
-    await record_event(session, job, "job.intent", actor, f"{actor.name} asked for it", f"{desired.value} was asked for", now)
+    cause = why or f"{actor.name} asked for it"
+    await record_event(session, job, "job.intent", actor, cause, f"{desired.value} was asked for", now)
     nudge_after_commit(session, bus.SCHEDULER)
 
 
@@ -61,6 +66,41 @@ async def resize(session: AsyncSession, job: JobRow, world_size: int, actor: Act
     data = {"ranks_before": before, "ranks_after": world_size}
     await record_event(session, job, "job.resize", actor, f"{actor.name} asked for it", message, now, data)
     nudge_after_commit(session, bus.SCHEDULER)
+
+
+async def set_back(session: AsyncSession, job: JobRow, to: CheckpointRow, spec: JobSpec | None, actor: Actor, now: datetime) -> None:
+    """Queue a paused or ended job again, which then continues from its checkpoint `to`. It is a new try: restarts are counted anew.
+    `spec` replaces the stored one."""
+    check_transition(JOB_TRANSITIONS, job.state, JobState.QUEUED)
+    before, kept = job.state, {name: value for name, value in (job.progress or {}).items() if name in _KEPT_WHEN_SET_BACK}
+    values: dict[str, Any] = {"spec": StoredSpec(spec.model_dump(mode="json"))} if spec else {}
+    if spec is not None and spec.training is not None:
+        kept["total_steps"] = spec.training.steps
+    await compare_and_set(
+        session,
+        job,
+        state=JobState.QUEUED,
+        desired=Intent.RUN,
+        end_reason=None,
+        failure=None,
+        pending=None,
+        restarts=0,
+        ended_at=None,
+        queued_at=now,
+        state_since=now,
+        progress={**kept, "step": to.step, "last_checkpoint_step": to.step, SET_BACK: {"step": to.step, "generation": job.generation}},
+        **values,
+    )
+    data = {"from": before.value, "to": JobState.QUEUED.value, "reason": None, "step": to.step, "checkpoint_id": to.id}
+    message = f"{before.value} -> queued: set back to the checkpoint of step {to.step}"
+    await record_event(session, job, "job.set_back", actor, f"{actor.name} asked for it", message, now, data)
+    nudge_after_commit(session, bus.SCHEDULER)
+
+
+def step_set_back_to(job: JobRow, generation: int) -> int | None:
+    """The step to which the job was set back after this generation; None: it has not been."""
+    told = (job.progress or {}).get(SET_BACK)
+    return int(told["step"]) if told and generation <= told["generation"] else None
 
 
 async def set_micro_batch(session: AsyncSession, job: JobRow, size: int) -> None:

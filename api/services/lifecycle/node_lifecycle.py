@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from paceline.api.core.identity import SYSTEM
 from paceline.api.schemas.common import Actor
 from paceline.api.services.lifecycle import events, rank_lifecycle
 from paceline.api.services.lifecycle.state_change import compare_and_set
+from paceline.cluster.policy.requirements import facets
 from paceline.cluster.states import NODE_TRANSITIONS, NodeState, RankState, check_transition
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
@@ -39,6 +41,16 @@ async def set_intended_state(session: AsyncSession, node: NodeRow, to: NodeState
     """Set the state that an unreachable node will have once it is back. One that is to be drained is gone when it is lost."""
     await compare_and_set(session, node, state_before_unreachable=to)
     await record_event(session, node, "node.intent", actor, why, f"{node.name} will be {to.value} once it is back", now)
+
+
+async def set_taints(session: AsyncSession, node: NodeRow, taints: Mapping[str, str], actor: Actor, now: datetime) -> None:
+    """Replace the node's taints, those that its agent was started with included."""
+    await compare_and_set(session, node, taints=dict(taints))
+    told = ", ".join(sorted(facets(taints))) or "none"
+    await record_event(
+        session, node, "node.taints", actor, f"asked for by {actor.name}", f"{node.name}: taints {told}", now, {"taints": dict(taints)}
+    )
+    nudge_after_commit(session, bus.SCHEDULER)
 
 
 async def order_to_leave(session: AsyncSession, node: NodeRow, now: datetime) -> None:

@@ -15,6 +15,7 @@ from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import slots as slot_rows
 
 #: Nodes whose slots exist as far as we know: a cordoned one's are in use or free, a lost one's are neither.
 _PRESENT = frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING})
@@ -24,8 +25,10 @@ async def summarize(session: AsyncSession, now: datetime) -> ClusterSummary:
     nodes = [node for node in await node_rows.present(session) if node.state in _PRESENT]
     present = {node.id for node in nodes}
     ready = {node.id for node in nodes if node.state is NodeState.READY}
-    used = [rank.node_id for rank, _ in await job_rows.holders(session) if rank.node_id in present]
-    hosts = [node.last_sample["host"] for node in nodes if node.last_sample]
+    used = [each.node_id for each in await slot_rows.holders(session) if each.node_id in present]
+    hosts = _hosts(nodes)
+    cards = [card for node in nodes if node.last_sample for card in node.last_sample.get("gpus", [])]
+    power = _told(cards, "power_watts")
     return ClusterSummary(
         nodes=_counts(await node_rows.count_by_state(session)),
         jobs=_counts(await job_rows.count_by_state(session)),
@@ -37,8 +40,20 @@ async def summarize(session: AsyncSession, now: datetime) -> ClusterSummary:
         memory_used_bytes=sum(host["memory_used_bytes"] for host in hosts),
         memory_total_bytes=sum(host["memory_total_bytes"] for host in hosts),
         tokens_per_second=sum(_speed(job) for job in await job_rows.running(session)),
+        gpu_percent=_mean(_told(cards, "utilization_percent")),
+        gpu_memory_used_bytes=int(sum(_told(cards, "memory_used_bytes"))),
+        gpu_memory_total_bytes=int(sum(_told(cards, "memory_total_bytes"))),
+        gpu_power_watts=sum(power) if power else None,
         updated_at=now,
     )
+
+
+def _hosts(nodes: Sequence[NodeRow]) -> list[dict[str, Any]]:
+    """The newest host sample of each machine, however many agents are on it."""
+    told = [node for node in nodes if node.last_sample]
+    told.sort(key=lambda node: node.heartbeat_at or node.joined_at)
+    by_machine = {(node.inventory or {}).get("machine") or node.id: node.last_sample or {} for node in told}
+    return [sample["host"] for sample in by_machine.values()]
 
 
 def _counts(counts: Mapping[str, int]) -> list[StateCount]:
@@ -47,6 +62,11 @@ def _counts(counts: Mapping[str, int]) -> list[StateCount]:
 
 def _gpus(node: NodeRow) -> int:
     return len((node.inventory or {}).get("gpus", []))
+
+
+def _told(cards: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """The values of one reading, of the cards that tell it."""
+    return [float(card[name]) for card in cards if card.get(name) is not None]
 
 
 def _mean(values: Sequence[float]) -> float | None:

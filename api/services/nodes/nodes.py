@@ -15,15 +15,17 @@ from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor
 from paceline.api.schemas.nodes import GpuReading, GpuStatus, HostReading, Node, NodeInvitation, SlotUse
 from paceline.api.services.lifecycle import events, node_lifecycle
+from paceline.api.services.specs.node_facets import labels_of, taints_of
+from paceline.cluster.policy.requirements import facet, facets
 from paceline.cluster.states import NodeState, RankState
 from paceline.db.models.identity import JoinTokenRow
-from paceline.db.models.jobs import RankRow
 from paceline.db.models.nodes import NodeRow
-from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import slots as slot_rows
+from paceline.db.repositories.slots import SlotHolder
+from paceline.training.schema.resources import MOST_LABELS
 
 NO_GPU = "no GPU"
-Holders = Sequence[tuple[RankRow, str]]
 
 
 async def find(session: AsyncSession, node_id: str, *, lock: bool = False) -> NodeRow:
@@ -37,20 +39,19 @@ async def find(session: AsyncSession, node_id: str, *, lock: bool = False) -> No
 
 
 async def describe(session: AsyncSession, node: NodeRow, now: datetime) -> Node:
-    return describe_with(node, await job_rows.holders(session, node.id), now)
+    return describe_with(node, await slot_rows.holders(session, node.id), now)
 
 
-def describe_with(node: NodeRow, holders: Holders, now: datetime) -> Node:
-    """A node as clients see it. `holders` may be those of all nodes."""
+def describe_with(node: NodeRow, holders: Sequence[SlotHolder], now: datetime) -> Node:
+    """A node as clients see it, with the holders of its slots."""
     inventory, sample = node.inventory or {}, node.last_sample or {}
-    mine = [(rank, name) for rank, name in holders if rank.node_id == node.id]
     readings = gpu_readings(node, now)
     return Node(
         id=node.id,
         name=node.name,
         state=node.state,
         device="cuda" if node.device == "cuda" else "cpu",
-        slots=_slots(node, mine),
+        slots=_slots(node, holders),
         gpus=readings,
         gpu_note=None if readings else sample.get("gpu_error") or (NO_GPU if node.inventory else None),
         host=HostReading.model_validate(sample["host"]) if sample.get("host") else None,
@@ -60,29 +61,31 @@ def describe_with(node: NodeRow, holders: Holders, now: datetime) -> Node:
         hostname=inventory.get("hostname", ""),
         platform=inventory.get("platform", ""),
         versions=inventory.get("versions", {}),
-        labels=inventory.get("labels", {}),
+        labels=labels_of(node),
+        taints=taints_of(node),
         clock_skew_seconds=node.clock_skew,
         heartbeat_age_seconds=_age(node, now),
         backlog_records=node.backlog,
-        drain_blocked_by=_blockers(node, mine),
+        drain_blocked_by=_blockers(node, holders),
         joined_at=node.joined_at,
         revision=node.version,
     )
 
 
-def _slots(node: NodeRow, holders: Holders) -> list[SlotUse]:
-    held = {rank.slot: (rank, name) for rank, name in holders}
-    free: tuple[None, None] = (None, None)
-    return [_slot(index, *(held.get(index) or free)) for index in range(node.slots)]
+def _slots(node: NodeRow, holders: Sequence[SlotHolder]) -> list[SlotUse]:
+    held = {each.slot: each for each in holders}
+    return [_slot(index, held.get(index)) for index in range(node.slots)]
 
 
-def _slot(index: int, rank: RankRow | None, job_name: str | None) -> SlotUse:
-    return SlotUse(index=index, job_id=rank.job_id if rank else None, job_name=job_name, rank=rank.rank if rank else None)
+def _slot(index: int, holder: SlotHolder | None) -> SlotUse:
+    if holder is None:
+        return SlotUse(index=index, job_id=None, job_name=None, rank=None)
+    return SlotUse(index=index, job_id=holder.job_id, job_name=holder.job_name, rank=holder.rank)
 
 
-def _blockers(node: NodeRow, holders: Holders) -> list[str]:
+def _blockers(node: NodeRow, holders: Sequence[SlotHolder]) -> list[str]:
     draining = NodeState.DRAINING in (node.state, node.state_before_unreachable)
-    return sorted({rank.job_id for rank, _ in holders if rank.state is not RankState.LOST}) if draining else []
+    return sorted({each.job_id for each in holders if each.state is not RankState.LOST}) if draining else []
 
 
 def _age(node: NodeRow, now: datetime) -> float | None:
@@ -160,6 +163,30 @@ async def uncordon(session: AsyncSession, node: NodeRow, actor: Actor, now: date
     if node.leaving:
         raise ProblemError("node_state", f"node {node.name} has been told to leave; let it join again with a new token")
     await _set_intended(session, node, NodeState.READY, {NodeState.CORDONED, NodeState.DRAINING}, "uncordoned", actor, now)
+
+
+async def taint(session: AsyncSession, node: NodeRow, taints: Mapping[str, str], actor: Actor, now: datetime) -> None:
+    """Give the node these taints and no others. Jobs that run there go on."""
+    if dict(taints) != taints_of(node):
+        await node_lifecycle.set_taints(session, node, taints, actor, now)
+
+
+async def change_taints(
+    session: AsyncSession, node: NodeRow, added: Mapping[str, str], removed: Sequence[str], actor: Actor, now: datetime
+) -> None:
+    """Add and take off some of the node's taints; its row is locked by this transaction. Raises ProblemError invalid_request for one that
+    is not there."""
+    present = taints_of(node)
+    named = {each: [key for key, value in present.items() if each in (key, facet(key, value))] for each in removed}
+    if unknown := sorted(each for each, found in named.items() if not found):
+        there = ", ".join(sorted(facets(present))) or "none"
+        raise ProblemError("invalid_request", f"node {node.name} has no taint {', '.join(unknown)}; it has: {there}")
+    left = {key: value for key, value in present.items() if all(key not in found for found in named.values())}
+    if len(left | dict(added)) > MOST_LABELS:
+        raise ProblemError(
+            "invalid_request", f"node {node.name} would have {len(left | dict(added))} taints; the limit is {MOST_LABELS}: take some off"
+        )
+    await taint(session, node, left | dict(added), actor, now)
 
 
 async def remove(session: AsyncSession, node: NodeRow, actor: Actor, now: datetime, *, force: bool) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import FieldError
+from paceline.api.services.specs.job_views import requirements_of
+from paceline.api.services.specs.node_facets import labels_of, taints_of
+from paceline.cluster.policy.requirements import Requirements, facets
 from paceline.cluster.states import NodeState
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import nodes as node_rows
@@ -36,11 +38,11 @@ def refuse_apart(spec: JobSpec, nodes: Sequence[NodeRow]) -> None:
     others may yet join."""
     if not _needs_one(spec):
         return
-    fewest = _fewest_nodes(spec)
-    kinds = [kind for kind in _kinds(spec, nodes) if len(kind) >= fewest]
-    if not kinds or any(_most_together(kind) >= fewest for kind in kinds):
+    kinds = [kind for kind in _kinds(spec, nodes) if _holds(spec, kind)]
+    if not kinds or any(_holds(spec, together) for kind in kinds for together in _together(kind)):
         return
-    names = ", ".join(node.name for node in max(kinds, key=len)[:MOST_NAMED])
+    largest = max(kinds, key=len)
+    fewest, names = _fewest_nodes(spec, largest), ", ".join(node.name for node in largest[:MOST_NAMED])
     why = f"{fewest} nodes have to see the same checkpoints, and no {fewest} of those here share their default folder ({names})"
     raise ProblemError(
         "no_shared_folder",
@@ -53,43 +55,68 @@ def warning(spec: JobSpec, nodes: Sequence[NodeRow], placed: Collection[str] = (
     """The warning of a plan for a job on several nodes that names no folder; None where all present nodes share one.
 
     `placed` are the ids of the nodes that the job would run on now."""
-    if not _uses_default_folder(spec) or spec.resources.most_ranks <= spec.resources.slots_per_node:
+    if not _uses_default_folder(spec) or spec.resources.most_ranks <= spec.resources.slots_per_block:
         return None
     chosen = [node for node in nodes if node.id in placed]
     if len({disk for node in chosen if (disk := _disk(node))}) > 1:
         names = ", ".join(node.name for node in chosen[:MOST_NAMED])
         return f"it would run on {names}, which do not share their default folder for checkpoints, and fail there; {WAY_OUT}"
     kinds = _kinds(spec, nodes)
-    enough = any(len(kind) >= spec.resources.nodes for kind in kinds)
+    enough = any(_holds(spec, kind, spec.resources.blocks) for kind in kinds)
+    if len(chosen) == 1 and not _may_grow(spec):
+        return None
     if enough and all(_disk(kind[0]) and len({_disk(node) for node in kind}) == 1 for kind in kinds):
         return None
     return "checkpoint.directory is not set: on several machines the agents' default folder must be one that they share"
 
 
 def _needs_one(spec: JobSpec) -> bool:
-    return _fewest_nodes(spec) > 1 and _uses_default_folder(spec)
+    return _fewest_blocks(spec) > 1 and _uses_default_folder(spec)
 
 
 def _uses_default_folder(spec: JobSpec) -> bool:
     return not isinstance(spec.workload, ScriptWorkload) and spec.checkpoint.directory is None
 
 
-def _fewest_nodes(spec: JobSpec) -> int:
-    """The least number of nodes that the job starts with."""
-    wanted, least = spec.resources.nodes, spec.resources.min_nodes
+def _may_grow(spec: JobSpec) -> bool:
+    return spec.resources.most_ranks > spec.world_size
+
+
+def _fewest_blocks(spec: JobSpec) -> int:
+    """The least size with which the job starts."""
+    wanted, least = spec.resources.blocks, spec.resources.min_blocks
     return min(wanted, least or wanted) if derived.closes_up(spec) else wanted
 
 
+def _holds(spec: JobSpec, nodes: Sequence[NodeRow], blocks: int | None = None) -> bool:
+    """Whether these nodes, if nothing else were on them, hold so many blocks. Default: as many as the job starts with at least."""
+    size = spec.resources.slots_per_block
+    found = sum(min(1, node.slots // size) if spec.resources.spread else node.slots // size for node in nodes)
+    return found >= (blocks or _fewest_blocks(spec))
+
+
+def _fewest_nodes(spec: JobSpec, nodes: Sequence[NodeRow]) -> int:
+    """On how few of these nodes, which hold the job, it could start."""
+    widest = sorted(nodes, key=lambda node: -node.slots)
+    return next(count for count in range(1, len(widest) + 1) if _holds(spec, widest[:count]))
+
+
 def _kinds(spec: JobSpec, nodes: Iterable[NodeRow]) -> list[list[NodeRow]]:
-    """The nodes that have enough slots, by device: a gang has one kind."""
-    fitting = [node for node in nodes if node.state in MAY_SERVE and node.slots >= spec.resources.slots_per_node]
+    """The nodes that the job could be placed on, by device: a gang has one kind."""
+    wanted, size = requirements_of(spec), spec.resources.slots_per_block
+    fitting = [node for node in nodes if node.state in MAY_SERVE and node.slots >= size and _obstacle(wanted, node) is None]
     return [kind for device in ("cuda", "cpu") if (kind := [node for node in fitting if node.device == device])]
 
 
-def _most_together(nodes: Sequence[NodeRow]) -> int:
-    """How many of the nodes may share one folder."""
-    counts = Counter(disk for node in nodes if (disk := _disk(node)) is not None)
-    return max(counts.values(), default=0) + sum(_disk(node) is None for node in nodes)
+def _obstacle(wanted: Requirements, node: NodeRow) -> str | None:
+    return wanted.obstacle(node.device, facets(labels_of(node)), facets(taints_of(node)))
+
+
+def _together(nodes: Sequence[NodeRow]) -> list[list[NodeRow]]:
+    """The largest sets of the nodes that may share one folder."""
+    anywhere = [node for node in nodes if _disk(node) is None]
+    disks = {disk for node in nodes if (disk := _disk(node)) is not None}
+    return [[*(node for node in nodes if _disk(node) == disk), *anywhere] for disk in sorted(disks)] or [anywhere]
 
 
 def _disk(node: NodeRow) -> str | None:

@@ -15,10 +15,11 @@ from paceline.api.errors import ProblemError
 from paceline.api.schemas.common import Reason
 from paceline.api.schemas.jobs import Plan, PlannedStage, RankPlacement
 from paceline.api.services.nodes import shared_folder
+from paceline.api.services.planning import plan_network
 from paceline.api.services.planning.plan_auto import Resolved
 from paceline.api.services.planning.plan_memory import kernels_of, shown, too_little_memory
 from paceline.api.services.specs.job_views import node_views, request_for, request_of
-from paceline.api.services.specs.job_words import place_in_mesh, reason_of, strategy_of
+from paceline.api.services.specs.job_words import places_in_mesh, reason_of, strategy_of
 from paceline.api.services.specs.stored_specs import readable_spec_of
 from paceline.cluster.policy.placement import Placement, QueuedGang, Request, place
 from paceline.cluster.states import Intent, JobState
@@ -26,7 +27,9 @@ from paceline.db.models.jobs import JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
-from paceline.parallelism.model_shape import Kernels
+from paceline.db.repositories import slots as slot_rows
+from paceline.parallelism.model_shape import MASTER_BYTES, Kernels
+from paceline.parallelism.planning.auto_words import size as in_words
 from paceline.training.models.catalog import parameter_count
 from paceline.training.planning.estimates import Estimates, estimates_of, setup_of
 from paceline.training.spec import derived
@@ -79,7 +82,7 @@ async def check_unchanged(session: AsyncSession, resolved: Resolved, plan_hash: 
 
 
 async def _verdict(session: AsyncSession, spec: JobSpec, nodes: Sequence[NodeRow], now: datetime) -> PlacementOutlook:
-    views = node_views(nodes, await job_rows.holders(session))
+    views = node_views(nodes, await slot_rows.holders(session))
     verdicts = place([*await _queue(session), _request(spec, now)], views)
     verdict = next(each for each in verdicts if each.job_id == PLANNED)
     names = {node.id: node.name for node in nodes}
@@ -107,6 +110,7 @@ def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequenc
     micro_batches = derived.micro_batches(spec) if _shares_are_known(spec) else None
     placed = {each.node_id for each in verdict.placement or ()}
     memory = shown(estimates, spec, kernels_of(nodes)) if estimates else None
+    network = plan_network.network_plan(spec, verdict.placement, nodes)
     return Plan(
         spec=spec,
         choice=resolved.choice,
@@ -122,8 +126,11 @@ def _describe_plan(resolved: Resolved, verdict: PlacementOutlook, nodes: Sequenc
         stages=_stages(spec, estimates),
         memory_per_rank=memory,
         placement=verdict.placement,
+        network=network,
         pending=verdict.pending,
-        warnings=_warnings(spec, too_little_memory(memory, spec, nodes), shared_folder.warning(spec, nodes, placed)),
+        warnings=_warnings(
+            spec, too_little_memory(memory, spec, nodes), plan_network.warning(spec, network), shared_folder.warning(spec, nodes, placed)
+        ),
     )
 
 
@@ -143,10 +150,11 @@ def _request(spec: JobSpec, now: datetime) -> Request:
 
 
 def _placement(spec: JobSpec, verdict: Placement, names: Mapping[str, str]) -> list[RankPlacement]:
-    places = [(share.node_id, slot) for share in verdict.shares for slot in share.slots]
+    held = [(share.node_id, slot) for share in verdict.shares for slot in share.slots]
+    places = places_in_mesh(spec, len(held)) if held else ()
     return [
-        RankPlacement(rank=rank, node_id=node, node_name=names[node], slot=slot, place=place_in_mesh(spec, len(places), rank))
-        for rank, (node, slot) in enumerate(places)
+        RankPlacement(rank=rank, node_id=node, node_name=names[node], slot=slot, place=places[rank] if places else {})
+        for rank, (node, slot) in enumerate(held)
     ]
 
 
@@ -172,12 +180,14 @@ def _stages(spec: JobSpec, estimates: Estimates | None) -> list[PlannedStage]:
     return [PlannedStage(place=setup_of(spec).schedule.rank_of(stage), layers=layers) for stage, layers in enumerate(estimates.stages)]
 
 
-def _warnings(spec: JobSpec, about_memory: str | None, about_folder: str | None) -> list[str]:
+def _warnings(spec: JobSpec, about_memory: str | None, about_network: str | None, about_folder: str | None) -> list[str]:
     return [
         warning
         for warning in (
             about_memory,
+            about_network,
             _uneven_shares(spec),
+            _incast(spec),
             _wide_bubble(spec),
             _no_checkpoint(spec),
             _no_evaluation(spec),
@@ -197,6 +207,19 @@ def _uneven_shares(spec: JobSpec) -> str | None:
     return (
         f"{micro_batches} micro-batches over {ranks} {'ranks' if ranks == spec.world_size else 'data ranks'}: the others wait for those that "
         f"compute {largest}; training.micro_batch_size decides their number, and a multiple of {ranks} keeps every rank busy"
+    )
+
+
+def _incast(spec: JobSpec) -> str | None:
+    """Say what parameter servers cost beside ddp, where the model's size is known."""
+    parameters, plan = _parameters(spec), spec.parallelism
+    if not plan.has_servers or parameters is None:
+        return None
+    workers, size = spec.world_size - plan.servers, MASTER_BYTES * parameters
+    through, ring = 2 * workers * size / plan.servers, 2 * (spec.world_size - 1) / spec.world_size * size
+    return (
+        f"strategy parameter_server moves about {in_words(round(through))} through each server in a step, where a rank of ddp sends "
+        f"{in_words(round(ring))}: it is for comparison and for learning; ddp is faster"
     )
 
 

@@ -89,7 +89,7 @@ async def too_large_at(session: AsyncSession, job_id: str, spec: JobSpec, ranks:
     if needed is None or needed.total <= choice.budget_bytes:
         return None
     sizes = f"a rank would need {words.size(needed.total)} {needed.moment}, and {words.size(choice.budget_bytes)} is what its plan may take"
-    return f"{sizes}; use more nodes, or submit the job anew"
+    return f"{sizes}; use more {spec.resources.unit}, or submit the job anew"
 
 
 def _account(spec: JobSpec, choice: Choice, best: Candidate, assumed: str, rejected: int) -> PlanChoice:
@@ -119,7 +119,7 @@ def _option(plan: Candidate, why: str) -> PlanOption:
 def _elastic_way_out(spec: JobSpec) -> str:
     if not spec.resources.is_elastic:
         return ""
-    return " An elastic job holds the whole model on each rank; without resources.min_nodes and max_nodes it may be cut."
+    return f" An elastic job holds the whole model on each rank; without resources.min_{spec.resources.unit} and max_{spec.resources.unit} it may be cut."
 
 
 def _refused(code: str, why: str) -> ProblemError:

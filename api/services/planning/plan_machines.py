@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from paceline.api.errors import ProblemError
+from paceline.api.services.specs.job_views import node_views, request_for, requirements_of
+from paceline.cluster.policy.placement import Placement, place
 from paceline.db.models.nodes import NodeRow
 from paceline.monitoring.devices import Peak, peak_of
 from paceline.parallelism.model_shape import CPU, CUDA, Kernels
 from paceline.parallelism.planning.hardware_defaults import CPU_SLOTS, GPUS, SHARE_OF_PEAK, HardwareDefaults
 from paceline.parallelism.planning.step_time import Machines
+from paceline.training.schema.parallelism import REPLICAS
+from paceline.training.schema.resources import Resources
 from paceline.training.spec.job import JobSpec
+
+#: Of a request that no other is beside.
+_ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -23,15 +31,19 @@ class ClusterProfile:
 
 def cluster_profile(spec: JobSpec, nodes: Sequence[NodeRow]) -> ClusterProfile:
     """The nodes that placement would look at, of which the smallest counts. Raises a problem where there are none to plan for."""
-    fitting = _of_one_kind([node for node in nodes if node.slots >= spec.resources.slots_per_node], spec.resources.nodes)
+    resources, wanted = spec.resources, requirements_of(spec)
+    possible = {view.id for view in node_views(nodes, ()) if view.slots >= resources.slots_per_block and view.obstacle(wanted) is None}
+    fitting = _of_one_kind([node for node in nodes if node.id in possible], resources)
     if not fitting:
         raise _nothing_to_plan_for(spec)
     surroundings = GPUS if fitting[0].device == "cuda" else CPU_SLOTS
     peak = _peak(fitting, spec.precision)
     one_host = len({(node.inventory or {}).get("hostname", node.id) for node in fitting}) == 1
+    shares = shares_without_others(spec, nodes) or (resources.slots_per_block,) * resources.blocks
     machines = Machines(
-        nodes=spec.resources.nodes,
-        slots_per_node=spec.resources.slots_per_node,
+        nodes=len(shares),
+        slots_per_node=max(shares),
+        shares=shares if len(set(shares)) > 1 else (),
         memory_bytes=spec.resources.memory_per_slot or min(map(_slot_bytes, fitting)),
         flops_per_second=SHARE_OF_PEAK * peak.flops if peak else surroundings.flops_per_second,
         within=surroundings.within,
@@ -44,10 +56,20 @@ def cluster_profile(spec: JobSpec, nodes: Sequence[NodeRow]) -> ClusterProfile:
     return ClusterProfile(machines, CUDA if surroundings is GPUS else CPU, _assumed(surroundings, peak))
 
 
-def _of_one_kind(nodes: Sequence[NodeRow], wanted: int) -> list[NodeRow]:
+def shares_without_others(spec: JobSpec, nodes: Sequence[NodeRow]) -> tuple[int, ...]:
+    """The slots that the job would have on each node if no other job were here, in node-rank order; empty: it would not fit."""
+    views = [replace(view, schedulable=True) for view in node_views(nodes, ())]
+    request = request_for(spec, spec.name, spec.world_size, spec.priority, _ANY_TIME)
+    plan = REPLICAS if spec.parallelism.is_auto else spec.parallelism
+    (verdict,) = place([replace(request, min_blocks=None, most_blocks=None, plan=plan)], views)
+    return tuple(len(share.slots) for share in verdict.shares) if isinstance(verdict, Placement) else ()
+
+
+def _of_one_kind(nodes: Sequence[NodeRow], resources: Resources) -> list[NodeRow]:
     """The nodes of one kind, as placement chooses them: GPUs first, unless more of the wanted slots are elsewhere."""
     kinds = [[node for node in nodes if node.device == device] for device in ("cuda", "cpu")]
-    return max(kinds, key=lambda kind: min(len(kind), wanted))
+    size, most = resources.slots_per_block, 1 if resources.spread else resources.blocks
+    return max(kinds, key=lambda kind: min(resources.blocks, sum(min(most, node.slots // size) for node in kind)))
 
 
 def _slot_bytes(node: NodeRow) -> int:
@@ -71,11 +93,11 @@ def _assumed(surroundings: HardwareDefaults, peak: Peak | None) -> str:
 
 
 def _nothing_to_plan_for(spec: JobSpec) -> ProblemError:
-    slots = spec.resources.slots_per_node
+    slots = spec.resources.slots_per_block
     return ProblemError(
         "cannot_choose",
-        f"strategy auto plans for machines that are here, and no node with {slots} slot{'' if slots == 1 else 's'} has joined; add one "
-        "(paceline worker), ask for fewer slots_per_node, or use ddp or fsdp",
+        f"strategy auto plans for machines that are here, and no node with {slots} slot{'' if slots == 1 else 's'} that the job may use has "
+        "joined; add one (paceline worker), ask for less in resources, or use ddp or fsdp",
     )
 
 

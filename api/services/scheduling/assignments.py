@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Literal, Protocol
 
@@ -56,6 +57,10 @@ class AssignedGang:
 
     def local_world_size(self, node_id: str) -> int:
         return sum(rank.node_id == node_id and not rank.parked for rank in self.ranks)
+
+    @cached_property
+    def node_count(self) -> int:
+        return len({rank.node_id for rank in self.ranks if not rank.parked})
 
 
 async def desired_for(session: AsyncSession, node: NodeRow) -> Desired:
@@ -202,6 +207,7 @@ def _world(rank: RankRow, root: str | None, node: NodePlacement, gang: AssignedG
         local_world_size=gang.local_world_size(node.id),
         node_rank=rank.node_rank,
         world_size=gang.generation.world_size,
+        node_count=gang.node_count,
         slot=rank.slot,
         device="cuda" if node.device == "cuda" else "cpu",
         store_host=gang.lead.host,

@@ -21,6 +21,7 @@ from paceline.cluster.states import EndReason, JobState, NodeState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import slots as slot_rows
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ async def load(session: AsyncSession) -> list[JobSnapshot]:
     return await _known(session, await job_rows.undecided(session))
 
 
+async def load_among(session: AsyncSession, job_ids: Collection[str]) -> list[JobSnapshot]:
+    """Load the jobs among these that may move by themselves."""
+    return await _known(session, await job_rows.undecided(session, job_ids))
+
+
 async def load_recovering(session: AsyncSession) -> list[JobSnapshot]:
     """The jobs among these that are between two generations: some of them wait for slots."""
     return await _known(session, await job_rows.in_state(session, JobState.RECOVERING))
@@ -93,17 +99,30 @@ async def load_locked(session: AsyncSession, job_id: str) -> JobSnapshot | None:
     if job is None:
         return None
     await lock_ranks(session, job)
-    (known,) = await _known(session, [job])
-    for rank in known.ranks:
-        session.expunge(rank)
-    return known
+    return (await _known_apart(session, [job]))[0]
 
 
-async def lock_ranks(session: AsyncSession, job: JobRow) -> None:
-    """Lock ranks before they are read: a concurrent report would be overwritten, or overwrite what follows from it. SQLite's one writer
-    needs no lock."""
+async def load_all_locked(session: AsyncSession, job_ids: Collection[str], nodes: Collection[str] = ()) -> list[JobSnapshot]:
+    """Load the jobs among these that are still there, as `load_locked` does: a handful of queries for any number. `nodes`: of which the
+    caller will want the locks too, which are taken in one order with those of the ranks."""
+    jobs = await job_rows.all_locked(session, job_ids)
+    await lock_ranks(session, *jobs, nodes=nodes)
+    return await _known_apart(session, jobs)
+
+
+async def lock_ranks(session: AsyncSession, *jobs: JobRow, nodes: Collection[str] = ()) -> None:
+    """Lock the ranks of jobs before they are read, and `nodes`: a concurrent report would be overwritten, or overwrite what follows from
+    it. SQLite's one writer needs no lock."""
     if session.get_bind().dialect.name != "sqlite":
-        await node_rows.lock(session, await job_rows.nodes_with_open_ranks(session, job.id))
+        await node_rows.lock(session, {*nodes, *await job_rows.nodes_with_open_ranks(session, [job.id for job in jobs])})
+
+
+async def _known_apart(session: AsyncSession, jobs: Sequence[JobRow]) -> list[JobSnapshot]:
+    """The snapshots of jobs, with ranks that this transaction's changes do not reach."""
+    found = await _known(session, jobs)
+    for rank in [rank for known in found for rank in known.ranks]:
+        session.expunge(rank)
+    return found
 
 
 async def _known(session: AsyncSession, jobs: Sequence[JobRow]) -> list[JobSnapshot]:
@@ -121,9 +140,23 @@ async def _known(session: AsyncSession, jobs: Sequence[JobRow]) -> list[JobSnaps
 async def still_free(session: AsyncSession, shares: Sequence[NodeShare]) -> bool:
     """Whether the slots are still free. A node may have been cordoned since the snapshot; and where this process stalled, another
     replica may have given the same slots. The locks on the nodes keep the answer true until the commit."""
-    if not shares:
-        return True
+    return not shares or (await free_slots(session, shares)).hold(shares)
+
+
+@dataclass(frozen=True)
+class FreeSlots:
+    """The free slots of some nodes, as they stay until the commit of the transaction that has locked the nodes."""
+
+    ready: Collection[str]  # nodes
+    held: Collection[tuple[str, int]]  # (node, slot)
+
+    def hold(self, shares: Sequence[NodeShare]) -> bool:
+        """Whether all slots of these shares are free."""
+        return all(share.node_id in self.ready and not any((share.node_id, slot) in self.held for slot in share.slots) for share in shares)
+
+
+async def free_slots(session: AsyncSession, shares: Sequence[NodeShare]) -> FreeSlots:
+    """The free slots of the nodes of these shares, which are locked from here on."""
     node_ids = {share.node_id for share in shares}
-    ready = [node.id for node in await node_rows.all_locked(session, node_ids) if node.state is NodeState.READY]
-    held = await job_rows.held_slots(session, node_ids)
-    return node_ids == set(ready) and not any((share.node_id, slot) in held for share in shares for slot in share.slots)
+    ready = {node.id for node in await node_rows.all_locked(session, node_ids) if node.state is NodeState.READY}
+    return FreeSlots(ready, await slot_rows.held_slots(session, node_ids))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -15,6 +16,7 @@ from paceline.api.services.lifecycle import checkpoint_lifecycle, events, node_l
 from paceline.api.services.scheduling import stacks
 from paceline.api.services.scheduling.assignments import action_of
 from paceline.api.services.specs.job_views import report_of, stall_of
+from paceline.api.services.specs.node_facets import card_of
 from paceline.cluster.policy.failures import is_victim
 from paceline.cluster.protocol import Observed, ObservedRank
 from paceline.cluster.states import REPORTED_RANK_STATES, CheckpointState, RankState
@@ -25,35 +27,64 @@ from paceline.db.repositories import jobs as job_rows
 from paceline.training.link import FailureReport
 
 
+class NodeReport(NamedTuple):
+    """An agent's report. The row of its node is locked by the transaction that applies it."""
+
+    node: NodeRow
+    observed: Observed
+    came_at: datetime
+
+
 async def apply(session: AsyncSession, node: NodeRow, observed: Observed, now: datetime) -> None:
-    """Apply an agent's report to the rows of its ranks and checkpoints. The row of `node` is locked by this transaction."""
+    """Apply an agent's report to the rows of its ranks and checkpoints."""
+    await apply_all(session, [NodeReport(node, observed, now)])
+
+
+async def apply_all(session: AsyncSession, reports: Sequence[NodeReport]) -> None:
+    """Apply the reports of several nodes: as many queries as for one, and what changes is written in a few statements."""
+    if not reports:
+        return
+    with session.no_autoflush:
+        open_ranks = await job_rows.open_ranks_to_report(session, [each.node.id for each in reports])
+        changed = [each.node.id for each in reports if await _apply_observed(session, each, open_ranks.get(each.node.id, ()))]
+        await node_lifecycle.bump_desired_revision(session, *changed)
+        await session.flush()
+
+
+async def _apply_observed(session: AsyncSession, node_report: NodeReport, open_ranks: Sequence[tuple[RankRow, GenerationRow]]) -> bool:
+    """Apply a report. Returns whether the node's assignments have changed by it."""
+    is_changed, (node, observed, now) = False, node_report
     reported = {(each.job_id, each.generation, rank.rank): rank for each in observed.assignments for rank in each.ranks}
     current = observed.revision == node.desired_revision
-    for rank, beginning in await job_rows.open_ranks_to_report(session, node.id):
+    for rank, generation in open_ranks:
         report = reported.get((rank.job_id, rank.generation, rank.rank))
         if report is not None:
-            await _apply_report(session, node, rank, beginning, report, now)
+            await _apply_report(session, node, rank, generation, report, now)
         elif current and await _is_gone(session, rank):
             await _forget(session, node, rank, now)
+        is_changed = is_changed or (rank.state is RankState.EXITED and rank.drained)
     await _confirm_deletions(session, node, observed.deleted_checkpoints, now)
+    return is_changed
 
 
 async def _apply_report(
-    session: AsyncSession, node: NodeRow, rank: RankRow, beginning: GenerationRow | None, report: ObservedRank, now: datetime
+    session: AsyncSession, node: NodeRow, rank: RankRow, generation: GenerationRow, report: ObservedRank, now: datetime
 ) -> None:
-    """Apply the report of one rank. `beginning`: the rank's generation as long as no step of it is known."""
+    """Apply the report of one rank."""
     _note_progress(rank, report, now)
     await _note_looks(session, rank, report, now)
     if rank.state is RankState.MOVED:  # only what it left behind is still of interest
         rank.drained = rank.drained or report.drained
         return
     on_its_way = report.state in (RankState.ASSIGNED, RankState.STARTING)  # it has taken no step here
-    if beginning is not None and beginning.first_step_at is None and rank.step > beginning.start_step and not on_its_way:
-        beginning.first_step_at = now
+    if generation.first_step_at is None and rank.step > generation.start_step and not on_its_way:
+        generation.first_step_at = now
     exited = report.state is RankState.EXITED and rank.state is not RankState.EXITED
     let_go = rank.parked and rank.state is RankState.STOPPING
     if not _is_news(rank, report):
         return
+    if rank.state is RankState.ASSIGNED and not exited:  # of one that has exited, its agent may offer other cards by now
+        rank.card = card_of(node, rank.slot)
     rank_lifecycle.move(rank, report.state, now)
     rank.pid = report.pid or rank.pid
     rank.exit_code, rank.signal = report.exit_code, report.signal
@@ -63,9 +94,7 @@ async def _apply_report(
     rank.suspended = report.suspended
     if report.state is RankState.EXITED and report.drained:
         rank.drained = True
-        await node_lifecycle.bump_desired_revision(session, node.id)
     nudge_after_commit(session, bus.SCHEDULER)
-    await session.flush()
     if exited:
         await _exit_event(session, node, rank, now)
 
@@ -121,7 +150,6 @@ async def _forget(session: AsyncSession, node: NodeRow, rank: RankRow, now: date
         rank.outcome, rank.failure = "failed", msgspec.to_builtins(report)
     rank_lifecycle.move(rank, RankState.EXITED, now)
     rank.drained = True
-    await node_lifecycle.bump_desired_revision(session, node.id)
     nudge_after_commit(session, bus.SCHEDULER)
     await _exit_event(session, node, rank, now)
 

@@ -18,6 +18,7 @@ from paceline.db.models.artifacts import ProfileRequestRow
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.repositories import artifacts as rows
 from paceline.db.repositories import jobs as job_rows
+from paceline.monitoring.words import plural
 from paceline.training.schema.profile_window import beyond_world
 
 
@@ -53,13 +54,13 @@ async def _record(session: AsyncSession, job: JobRow, order: ProfileOrder, actor
         type="job.profile_requested",
         actor=actor,
         cause=f"{actor.name} asked for it",
-        message=f"a trace of {order.steps} steps of rank {listed(ranks)} was asked for",
+        message=f"a trace of {plural(order.steps, 'step')} of rank {listed(ranks)} was asked for",
         job_id=job.id,
         generation=job.generation,
         data={"request_id": row.id, "steps": order.steps, "ranks": ranks},
         time=now,
     )
-    await node_lifecycle.bump_desired_revision(session, *await job_rows.nodes_with_open_ranks(session, job.id))
+    await node_lifecycle.bump_desired_revision(session, *await job_rows.nodes_with_open_ranks(session, [job.id]))
     return describe(row, set(), is_open=True)
 
 

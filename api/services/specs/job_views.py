@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from paceline.api.schemas.jobs import Failure
+from paceline.api.services.specs.node_facets import labels_of, taints_of
 from paceline.api.services.specs.script_stops import stop_of
 from paceline.api.services.specs.stored_specs import readable_spec_of, spec_of
 from paceline.cluster.policy import quiet
@@ -18,11 +19,13 @@ from paceline.cluster.policy.elastic import JoinFailure, RunningGang, SlotAssign
 from paceline.cluster.policy.failures import LEFT_EARLY, left_early, root_cause, share_of
 from paceline.cluster.policy.placement import NodeView, Request
 from paceline.cluster.policy.quiet import Suspicion
+from paceline.cluster.policy.requirements import Requirements, facets
 from paceline.cluster.policy.script_worlds import rests_until
 from paceline.cluster.policy.views import JobView, RankView
 from paceline.cluster.states import JobState, NodeState, RankState
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories.slots import SlotHolder
 from paceline.training.link import FailureReport, Outcome, Stalled
 from paceline.training.reporting.failure_kinds import first_line
 from paceline.training.schema.parallelism import REPLICAS
@@ -74,6 +77,7 @@ def job_view(
         min_ranks=min(derived.min_ranks(spec), job.world_size) if spec and derived.closes_up(spec) else None,
         plan=spec.parallelism if spec else REPLICAS,
         silence=None if generation is None or generation.ended_at is not None else quiet.verdict(suspicion_of(generation)),
+        own_pause=own_pause_of(spec, ranks),
         slow_is_hung=spec is not None and spec.fault_tolerance.hang_seconds is not None,
         target=job.world_size,
         is_elastic=spec is not None and derived.is_elastic_script(spec),
@@ -84,6 +88,13 @@ def job_view(
         time_limit=spec.time_limit if spec else None,
         ran_before=job.ran_seconds,
     )
+
+
+def own_pause_of(spec: JobSpec | None, ranks: Sequence[RankRow]) -> int | None:
+    """The step of `training.pause_at_steps` after which the members have ended; None: they have not, or at another step."""
+    pauses = spec.training.pauses if spec is not None and spec.training is not None else ()
+    ends = {rank.step for rank in ranks if rank.outcome == "paused" and not rank.parked}
+    return ends.pop() if len(ends) == 1 and ends <= set(pauses) else None
 
 
 def rank_view(rank: RankRow, *, begun: bool = False, reachable: bool = True, leaving: bool = False, behind: bool = False) -> RankView:
@@ -117,15 +128,17 @@ def gang_view(
     return RunningGang(
         job_id=job.id,
         device=device,
-        slots_per_node=spec.resources.slots_per_node,
+        most_per_node=spec.resources.slots_per_node if spec.resources.spread else None,
         members=tuple(process for process in processes if process.rank not in parked),
         parked=tuple(process for process in processes if process.rank in parked),
         least=min(derived.min_ranks(spec), job.world_size),
         plan=spec.parallelism,
+        requirements=requirements_of(spec),
         target=job.world_size,
         most=most,
         ceiling=most if isinstance(spec.workload, ScriptWorkload) else max(job.world_size, derived.micro_batches(spec)),
         spares=spec.fault_tolerance.spares,
+        block=spec.resources.slots_per_block,
         join_failures=tuple(join_failures),
         request=request_of(job) if view.is_elastic else None,
         rests_until=rests_until(view.generation_since, changes) if view.is_elastic and view.generation_since else None,
@@ -164,23 +177,30 @@ def request_of(job: JobRow) -> Request:
 
 
 def request_for(spec: JobSpec, job_id: str, world_size: int, priority: int, queued_at: datetime) -> Request:
-    per_node, resources = spec.resources.slots_per_node, spec.resources
+    resources, size = spec.resources, spec.resources.slots_per_block
     return Request(
         job_id=job_id,
-        nodes=-(-world_size // per_node),
-        slots_per_node=per_node,
+        blocks=-(-world_size // size),
+        slots_per_block=size,
         priority=priority,
         queued_at=queued_at,
-        min_nodes=resources.min_nodes if derived.closes_up(spec) or derived.is_elastic_script(spec) else None,
+        min_blocks=resources.min_blocks if derived.closes_up(spec) or derived.is_elastic_script(spec) else None,
         plan=spec.parallelism,
-        most_nodes=resources.max_nodes if derived.is_elastic_script(spec) and world_size == spec.world_size else None,
+        most_blocks=resources.max_blocks if derived.is_elastic_script(spec) and world_size == spec.world_size else None,
+        spread=resources.spread,
+        requirements=requirements_of(spec),
     )
 
 
-def node_views(nodes: Sequence[NodeRow], holders: Sequence[tuple[RankRow, str]]) -> list[NodeView]:
+def requirements_of(spec: JobSpec) -> Requirements:
+    resources = spec.resources
+    return Requirements(resources.device, facets(resources.labels), frozenset(resources.tolerations))
+
+
+def node_views(nodes: Sequence[NodeRow], holders: Sequence[SlotHolder]) -> list[NodeView]:
     held: defaultdict[str, set[int]] = defaultdict(set)
-    for rank, _ in holders:
-        held[rank.node_id].add(rank.slot)
+    for holder in holders:
+        held[holder.node_id].add(holder.slot)
     return [
         NodeView(
             id=node.id,
@@ -189,6 +209,8 @@ def node_views(nodes: Sequence[NodeRow], holders: Sequence[tuple[RankRow, str]])
             slots=node.slots,
             free=tuple(slot for slot in range(node.slots) if slot not in held[node.id]),
             schedulable=node.state is NodeState.READY,
+            labels=facets(labels_of(node)),
+            taints=facets(taints_of(node)),
         )
         for node in nodes
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paceline.api.schemas.common import Reason
 from paceline.cluster.policy import placement
 from paceline.parallelism.plan import Coordinates
@@ -42,16 +44,20 @@ def strategy_of(spec: JobSpec, world_size: int) -> str:
         return "script"
     sizes = spec.parallelism.degrees(world_size).sizes
     if not spec.parallelism.shards and set(sizes) <= {"replicate"}:
-        return spec.parallelism.strategy
+        return f"parameter_server, server {spec.parallelism.servers}" if spec.parallelism.has_servers else spec.parallelism.strategy
     axes = [f"{axis} {size}" for axis, size in reversed(sizes.items())]
     return f"{spec.parallelism.strategy}, {' x '.join(axes) or 'shard 1'}"
 
 
-def place_in_mesh(spec: JobSpec, world_size: int, rank: int) -> dict[str, int]:
-    """The coordinates of a rank along each axis of more than one rank. A script arranges its ranks by itself."""
-    if isinstance(spec.workload, ScriptWorkload) or rank >= world_size:
-        return {}
-    return {str(axis): place for axis, place in Coordinates(spec.parallelism.degrees(world_size), rank).by_axis.items()}
+def places_in_mesh(spec: JobSpec, world_size: int) -> Sequence[dict[str, int]]:
+    """By rank, its coordinates along each axis of more than one rank, or its number as a server or a worker. Empty for a script, which arranges its ranks by itself."""
+    if isinstance(spec.workload, ScriptWorkload):
+        return ()
+    degrees = spec.parallelism.degrees(world_size)
+    if degrees.servers:
+        servers, workers = range(degrees.servers), range(degrees.replicate)
+        return [*({"server": number} for number in servers), *({"worker": number} for number in workers)]
+    return [{str(axis): place for axis, place in Coordinates(degrees, rank).by_axis.items()} for rank in range(world_size)]
 
 
 def reason_of(reason: placement.PlacementReason) -> Reason:

@@ -9,6 +9,7 @@ from paceline.api.core.context import Services
 from paceline.api.core.identity import SYSTEM
 from paceline.api.services.checkpoints import artifacts
 from paceline.api.services.lifecycle import events
+from paceline.api.services.storage import readings
 from paceline.api.services.storage.keeping import Sweep
 from paceline.cluster.history.storage import CURVES, KeepPolicy, Removal, StorageKind, StoredData, eviction_order, excess
 from paceline.db.models.artifacts import ArtifactRow
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 #: Jobs of one kind that are looked at together.
 CANDIDATES = 200
 BATCH = 50
+#: Readings that stay however little room there is.
+SPARED_READINGS = timedelta(hours=1)
 EVENTS_AT_ONCE = 1_000
 MARK_EVERY = timedelta(hours=1)
 #: A file that has been on its way for longer is given up; sooner where its node is away.
@@ -26,7 +29,8 @@ ARRIVAL, ARRIVAL_FROM_LOST = timedelta(days=7), timedelta(days=1)
 
 
 async def by_age(sweep: Sweep, policy: KeepPolicy) -> None:
-    """Delete points and lines that arrived too long ago, and the curves of jobs that ended too long ago."""
+    """Delete points, lines and readings that are too old, and the curves of jobs that ended too long ago."""
+    await readings.drop_old(sweep.services, sweep.pace, sweep.now, policy.readings)
     for kind, age in ((StorageKind.POINTS, policy.points), (StorageKind.LINES, policy.lines)):
         why = f"older than {age.days} days"
         while not sweep.pace.over:
@@ -50,6 +54,7 @@ async def by_size(sweep: Sweep, policy: KeepPolicy) -> None:
     async with sweep.services.metrics.read() as session:
         total = sum(size for _, size in (await storage.by_kind(session)).values())
         recent = await storage.mark_before(session, sweep.now - policy.recent)
+    total -= await readings.evict(sweep.services, sweep.pace, sweep.now, SPARED_READINGS, excess(total, policy))
     tried: set[Removal] = set()
     while (left := excess(total, policy)) and not sweep.pace.over:
         removal = next((each for each in eviction_order(await _candidates(sweep.services), policy) if each not in tried), None)

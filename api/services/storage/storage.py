@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from paceline.api.core.context import Services
 from paceline.api.core.disk import Disk
 from paceline.api.schemas.storage import DiskState, Storage, StoredJob, StoredKind
+from paceline.cluster.history.node_readings import READING_KINDS
 from paceline.cluster.history.storage import CURVES, StorageKind
 from paceline.cluster.states import TERMINAL_JOB_STATES
 from paceline.db.repositories import aged
@@ -44,11 +45,13 @@ async def report(services: Services, session: AsyncSession) -> Storage:
 
 def _kinds(kinds: Mapping[str, tuple[int, int]]) -> list[StoredKind]:
     curves = [kinds[kind] for kind in CURVES if kind in kinds]
+    readings = [kinds[kind] for kind in READING_KINDS if kind in kinds]
     points, lines = kinds.get(StorageKind.POINTS, (0, 0)), kinds.get(StorageKind.LINES, (0, 0))
     return [
         StoredKind(kind="points", rows=points[0], bytes=points[1]),
         StoredKind(kind="curves", rows=sum(count for count, _ in curves), bytes=sum(size for _, size in curves)),
         StoredKind(kind="lines", rows=lines[0], bytes=lines[1]),
+        StoredKind(kind="readings", rows=sum(count for count, _ in readings), bytes=sum(size for _, size in readings)),
     ]
 
 

@@ -199,7 +199,7 @@ class CurveReader:
             self._followed.pop(path, None)
             self._states.pop(path, None)
             self._done.add(path)
-            self._ranks[rank].warn(what, f"{error or type(error).__name__}", path)
+            self._ranks[rank].warn(what, f"{str(error) or type(error).__name__}", path)
 
     def _read_printed(self) -> bool:
         """Read the lines that rank 0 prints, where no other source gives a curve."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +15,18 @@ from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.ranks.rendezvous import RendezvousPoint, agree_on_rendezvous
 from paceline.cluster.agent.spawner_link import Spawn
 from paceline.cluster.protocol import Desired
-from paceline.distributed.env import LOG_FOLDER, RANK_FOLDER, ScriptLaunch, path_with_commands_of, rank_environment, script_environment
+from paceline.distributed.env import (
+    LOG_FOLDER,
+    RANK_FOLDER,
+    VIRTUAL_LOCAL_RANK,
+    ScriptLaunch,
+    path_with_commands_of,
+    rank_environment,
+    script_environment,
+    visible_devices,
+)
 from paceline.monitoring.files import write_durably
+from paceline.monitoring.samples import Gpu
 from paceline.training.link import RankOrder, World, encode_order
 from paceline.training.rank_folder import RankFolder
 from paceline.training.schema.script import Script
@@ -56,17 +67,43 @@ def starts_in_work(spec: StoredSpec) -> bool:
     return spec.is_script and spec.part("environment", "working_directory") is None
 
 
-async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callable[[World, Script], Awaitable[RendezvousPoint]]) -> Spawn:
+@dataclass(frozen=True)
+class SlotCards:
+    """The card behind each slot of this node; none where they are CPU slots."""
+
+    cards: Sequence[Gpu]
+    hides_cards: bool  # ranks on CPU slots must not see the cards that are here: others may offer them
+
+    def shown(self, world: World, slots: Sequence[int]) -> str | None:
+        """The value of CUDA_VISIBLE_DEVICES that shows a rank of `world` the cards of these slots, in this order; None: as it is. By UUID:
+        an index is another card for CUDA than for the driver where cards differ, or once one has failed. Raises NoCardError."""
+        if world.device == "cpu":
+            return "" if self.hides_cards else None
+        missing = [slot for slot in slots if slot >= len(self.cards)]
+        if missing:
+            raise NoCardError(f"slot {missing[0]} is a GPU for the coordinator, and this node offers {len(self.cards)} of them now")
+        return ",".join(self.cards[slot].uuid for slot in slots)
+
+
+class NoCardError(Exception):
+    """A slot without a card: what this node offers has changed since the rank was placed."""
+
+
+async def prepare(
+    order: RankOrder, cards: SlotCards, local_slots: Sequence[int], choose: Callable[[World, Script], Awaitable[RendezvousPoint]]
+) -> Spawn:
     """Prepare the launch of a rank. `local_slots`: the slots of this generation's ranks on this node, by local rank. `choose`: decides the
     rendezvous of a script's ranks, if this node does.
 
-    Raises UnreadableSpecError, or one of `distributed.errors`."""
+    A rank of the trainer sees its own card alone, a rank of a script those of all ranks beside it: as under torchrun, `LOCAL_RANK` is the
+    index of its own, unless the script asks for `virtual_local_rank`. Raises UnreadableSpecError, NoCardError, or one of `distributed.errors`."""
     spec, world, folder = order.job_spec, order.world, RankFolder.at(Path(order.folder))
     variables, mark = dict(spec.environment.variables), {RANK_FOLDER: order.folder, LOG_FOLDER: str(folder.logs)}
     directory = spec.environment.working_directory
     fresh = any(map(acts_at_start, variables))
     if not isinstance(spec.workload, ScriptWorkload):
-        return Spawn(order=order, environment=variables | mark, fresh=fresh, working_directory=directory)
+        own = cards.shown(world, [world.slot])
+        return Spawn(order=order, environment=variables | mark, fresh=fresh, working_directory=directory, visible_devices=own)
     script = spec.workload.script
     point = await agree_on_rendezvous(world, partial(choose, world, script))
     known = ScriptLaunch(
@@ -78,8 +115,8 @@ async def prepare(order: RankOrder, local_slots: tuple[int, ...], choose: Callab
         interface=world.interface,
     )
     environment = path_with_commands_of(sys.executable) | script_environment(world, known) | variables | rank_environment(world) | mark
-    if world.device == "cuda":
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(slot) for slot in local_slots)
+    shown = cards.shown(world, [world.slot] if script.virtual_local_rank else local_slots)
+    environment |= ({} if shown is None else visible_devices(shown)) | (VIRTUAL_LOCAL_RANK if script.virtual_local_rank else {})
     fresh = fresh or script.command is not None
     program = script.program(sys.executable)
     return Spawn(order=order, environment=environment, program=program, fresh=fresh, working_directory=directory or str(folder.work))

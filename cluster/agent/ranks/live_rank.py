@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.cluster.agent.processes import in_session, members, programs_of
+from paceline.cluster.agent.processes import in_session, members, programs_of, send_signal
 from paceline.training.link import RankOrder
 from paceline.training.schema.script import grace_of
 
@@ -23,6 +23,7 @@ class LiveRank:
     mark: str  # the folder in its environment, and so in that of whatever it starts
     score: int | None  # its own one for the memory killer, which whatever it starts inherits; None: all were taken
     group: Path | None = None  # its control group, if there is one
+    shim_pid: int | None = None  # its parent; None: that has ended
     kill_at: float | None = None  # monotonic: SIGTERM was sent, SIGKILL follows
     told: tuple[int, ...] = ()  # the processes that SIGTERM was sent to
     grace: float = 0.0  # seconds that it had between the two
@@ -48,6 +49,11 @@ class LiveRank:
     def programs(self) -> list[int]:
         """The processes that SIGTERM is for. The rank is alive; as in `processes`, it is among them in any case."""
         return [self.pid, *(pid for pid in programs_of(self.pid) if pid != self.pid)]
+
+    def end_shim(self) -> None:
+        """Kill the rank's parent, which a rank may have stopped: the rank's exit status comes to the spawner only past it."""
+        if self.shim_pid is not None:
+            send_signal([self.shim_pid], signal.SIGKILL)
 
     def has_programs_left(self) -> bool:
         """Whether the rank has ended, and another program that was told to end has not. Helpers of Python programs do not count: they

@@ -50,7 +50,7 @@ class Delivery:
 
     async def _send(self, parcels: Parcels) -> None:
         try:
-            reply = await self._post(self._encoded(parcels))
+            reply = await post(self._http, self._encoded(parcels))
         except UploadRefusedError as refusal:
             await self._narrow_down(parcels, str(refusal))
         else:
@@ -81,10 +81,7 @@ class Delivery:
 
     async def _set_aside(self, parcels: Parcels, why: str) -> None:
         """Set one record of one rank aside, unless the coordinator, or a proxy before it, refuses every upload."""
-        try:
-            await self._post(msgspec.json.encode(Upload(batches=[])))
-        except UploadRefusedError as error:
-            raise UploadFailedError(f"even an empty upload is refused: {error}") from error
+        await require_empty_upload(self._http)
         for key, parcel in parcels.items():
             for stream, item in parcel.items():
                 self.blamed.add(key)
@@ -94,19 +91,27 @@ class Delivery:
                 else:
                     self._spools[key].refuse(stream, item.record.seq, f"the coordinator refuses it: {why}")
 
-    async def _post(self, body: bytes) -> UploadReply:
-        try:
-            response = await self._http.post(
-                UPLOAD_PATH, content=body, headers={"Content-Type": "application/json"}, timeout=UPLOAD_TIMEOUT_SECONDS
-            )
-            answer = f"upload answered {response.status_code}: {response.text[:500]}"
-            if response.status_code in REFUSALS:
-                raise UploadRefusedError(answer)
-            if response.status_code != httpx.codes.OK:
-                raise UploadFailedError(answer)
-            return msgspec.json.decode(response.content, type=UploadReply)
-        except (httpx.HTTPError, msgspec.DecodeError) as error:
-            raise UploadFailedError(f"upload: {error or type(error).__name__}") from error
+
+async def post(http: httpx.AsyncClient, body: bytes) -> UploadReply:
+    """Send one upload. Raises UploadFailedError, or UploadRefusedError."""
+    try:
+        response = await http.post(UPLOAD_PATH, content=body, headers={"Content-Type": "application/json"}, timeout=UPLOAD_TIMEOUT_SECONDS)
+        answer = f"upload answered {response.status_code}: {response.text[:500]}"
+        if response.status_code in REFUSALS:
+            raise UploadRefusedError(answer)
+        if response.status_code != httpx.codes.OK:
+            raise UploadFailedError(answer)
+        return msgspec.json.decode(response.content, type=UploadReply)
+    except (httpx.HTTPError, msgspec.DecodeError) as error:
+        raise UploadFailedError(f"upload: {str(error) or type(error).__name__}") from error
+
+
+async def require_empty_upload(http: httpx.AsyncClient) -> None:
+    """Make sure that the coordinator, or a proxy before it, does not refuse every upload. Raises UploadFailedError where it does."""
+    try:
+        await post(http, msgspec.json.encode(Upload(batches=[])))
+    except UploadRefusedError as error:
+        raise UploadFailedError(f"even an empty upload is refused: {error}") from error
 
 
 def halves(parcels: Parcels) -> list[Parcels]:

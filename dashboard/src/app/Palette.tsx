@@ -3,6 +3,7 @@ import { useDebouncedValue, useHotkeys } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState, type KeyboardEvent } from "react";
+import { experimentListQuery } from "@/features/experiments/api/experiments";
 import { jobListQuery } from "@/features/jobs/api/jobs";
 import classes from "./Shell.module.css";
 
@@ -15,7 +16,7 @@ interface Command {
 
 const TYPING_PAUSE_MS = 150;
 
-/** Cmd-K or Ctrl-K: go anywhere, or to any job by name. */
+/** Cmd-K or Ctrl-K: go anywhere, or to any job or experiment by name. */
 export function Palette() {
   const [opened, setOpened] = useState(false);
   useHotkeys([["mod+K", () => setOpened((open) => !open)]], []);
@@ -61,7 +62,7 @@ function PaletteBody({ onDone }: { onDone(): void }) {
         variant="unstyled"
         px="md"
         py={6}
-        placeholder="Go to a page or a job"
+        placeholder="Go to a page, a job or an experiment"
         aria-label="Command"
         data-autofocus
         value={text}
@@ -102,6 +103,7 @@ function useCommands(text: string): Command[] {
   const navigate = useNavigate();
   const [q] = useDebouncedValue(text.trim(), TYPING_PAUSE_MS);
   const jobs = useQuery(jobListQuery({ q: q || undefined }));
+  const experiments = useQuery(experimentListQuery({ q: q || undefined }));
   const pages: Command[] = [
     { id: "jobs", label: "Jobs", hint: "page", run: () => void navigate({ to: "/jobs", search: {} }) },
     {
@@ -112,7 +114,25 @@ function useCommands(text: string): Command[] {
     },
     { id: "new", label: "New job", hint: "page", run: () => void navigate({ to: "/jobs/new", search: {} }) },
     { id: "compare", label: "Compare runs", hint: "page", run: () => void navigate({ to: "/compare", search: {} }) },
+    {
+      id: "experiments",
+      label: "Experiments",
+      hint: "page",
+      run: () => void navigate({ to: "/experiments", search: {} }),
+    },
+    {
+      id: "new-experiment",
+      label: "New experiment",
+      hint: "page",
+      run: () => void navigate({ to: "/experiments/new", search: {} }),
+    },
     { id: "cluster", label: "Cluster", hint: "page", run: () => void navigate({ to: "/cluster", search: {} }) },
+    {
+      id: "checkpoints",
+      label: "Checkpoints of all jobs",
+      hint: "page",
+      run: () => void navigate({ to: "/checkpoints", search: {} }),
+    },
     { id: "storage", label: "Storage", hint: "page", run: () => void navigate({ to: "/storage" }) },
     {
       id: "add",
@@ -133,5 +153,14 @@ function useCommands(text: string): Command[] {
       hint: `job, ${job.state}`,
       run: () => void navigate({ to: "/jobs/$jobId", params: { jobId: job.id }, search: {} }),
     }));
-  return [...matching, ...found];
+  const varied = (experiments.data?.items ?? [])
+    .filter(({ name }) => typed(name))
+    .slice(0, 4)
+    .map(({ id, name, state }) => ({
+      id,
+      label: name,
+      hint: `experiment, ${state}`,
+      run: () => void navigate({ to: "/experiments/$experimentId", params: { experimentId: id }, search: {} }),
+    }));
+  return [...matching, ...found, ...varied];
 }

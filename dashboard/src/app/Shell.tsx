@@ -1,8 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useRouter } from "@tanstack/react-router";
-import { IconDatabase, IconListDetails, IconPlus, IconServer2 } from "@tabler/icons-react";
+import { IconDatabase, IconDeviceFloppy, IconFlask, IconListDetails, IconPlus, IconServer2 } from "@tabler/icons-react";
 import { useEffect } from "react";
 import { meQuery } from "@/features/auth/api/session";
+import { MockBanner } from "@/features/auth/components/MockBanner";
 import { useLiveEvents } from "@/features/events/useLiveEvents";
 import { DiskBanner } from "@/features/storage/components/DiskBanner";
 import type { StreamStatus } from "@/lib/stream";
@@ -14,9 +15,14 @@ import { ShellFooter } from "./ShellFooter";
 const NAVIGATION = [
   { to: "/jobs", label: "Jobs", icon: IconListDetails },
   { to: "/jobs/new", label: "New job", icon: IconPlus },
+  { to: "/experiments", label: "Experiments", icon: IconFlask },
   { to: "/cluster", label: "Cluster", icon: IconServer2 },
+  { to: "/checkpoints", label: "Checkpoints", icon: IconDeviceFloppy },
   { to: "/storage", label: "Storage", icon: IconDatabase },
 ] as const;
+
+/** Pages below these are theirs. */
+const DEEP: ReadonlySet<string> = new Set(["/cluster", "/experiments"]);
 
 export function Shell() {
   const status = useLiveEvents();
@@ -37,7 +43,7 @@ export function Shell() {
               key={to}
               to={to}
               className={classes.link}
-              activeOptions={{ exact: to !== "/cluster", includeSearch: false }}
+              activeOptions={{ exact: !DEEP.has(to), includeSearch: false }}
               activeProps={{ "data-active": true }}
             >
               <Icon size={16} stroke={1.7} aria-hidden />
@@ -48,6 +54,7 @@ export function Shell() {
         <ShellFooter status={status} />
       </aside>
       <main id="content" className={classes.content} tabIndex={-1}>
+        <MockBanner />
         <DiskBanner />
         <Outlet />
       </main>

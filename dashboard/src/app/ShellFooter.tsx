@@ -22,11 +22,13 @@ export function ShellFooter({ status }: { status: StreamStatus }) {
           {me?.name}
         </span>
         <ColorSchemeButton />
-        <Tooltip label="Sign out">
-          <ActionIcon variant="subtle" color="gray" size="sm" aria-label="Sign out" onClick={() => logout.mutate()}>
-            <IconLogout size={15} />
-          </ActionIcon>
-        </Tooltip>
+        {!me?.guest && (
+          <Tooltip label="Sign out">
+            <ActionIcon variant="subtle" color="gray" size="sm" aria-label="Sign out" onClick={() => logout.mutate()}>
+              <IconLogout size={15} />
+            </ActionIcon>
+          </Tooltip>
+        )}
       </div>
     </div>
   );

@@ -11,14 +11,29 @@ import { meQuery } from "@/features/auth/api/session";
 import { JobsPage } from "./pages/JobsPage";
 import { LoginPage } from "./pages/LoginPage";
 import { NotFound, RouteError } from "./pages/Fallbacks";
-import { compareSearch, jobSearch, jobsSearch, loginSearch, submitSearch } from "./search";
+import {
+  checkpointsSearch,
+  clusterSearch,
+  compareSearch,
+  experimentSearch,
+  experimentsSearch,
+  jobSearch,
+  jobsSearch,
+  loginSearch,
+  newExperimentSearch,
+  submitSearch,
+} from "./search";
 import { Shell } from "./Shell";
 
 // The editor and the charts are most of the script: pages that need them bring them.
 const SubmitPage = lazyRouteComponent(() => import("./pages/SubmitPage"), "SubmitPage");
 const JobPage = lazyRouteComponent(() => import("./pages/JobPage"), "JobPage");
 const ComparePage = lazyRouteComponent(() => import("./pages/ComparePage"), "ComparePage");
+const CheckpointsPage = lazyRouteComponent(() => import("./pages/CheckpointsPage"), "CheckpointsPage");
 const StoragePage = lazyRouteComponent(() => import("./pages/StoragePage"), "StoragePage");
+const ExperimentsPage = lazyRouteComponent(() => import("./pages/ExperimentsPage"), "ExperimentsPage");
+const NewExperimentPage = lazyRouteComponent(() => import("./pages/NewExperimentPage"), "NewExperimentPage");
+const ExperimentPage = lazyRouteComponent(() => import("./pages/ExperimentPage"), "ExperimentPage");
 const ClusterPage = lazyRouteComponent(() => import("./pages/ClusterPage"), "ClusterPage");
 
 const root = createRootRouteWithContext<{ client: QueryClient }>()({
@@ -76,18 +91,55 @@ const compare = createRoute({
   validateSearch: compareSearch,
   component: ComparePage,
 });
+const experiments = createRoute({
+  getParentRoute: () => shell,
+  path: "/experiments",
+  validateSearch: experimentsSearch,
+  component: ExperimentsPage,
+});
+const newExperiment = createRoute({
+  getParentRoute: () => shell,
+  path: "/experiments/new",
+  validateSearch: newExperimentSearch,
+  component: NewExperimentPage,
+});
+const experiment = createRoute({
+  getParentRoute: () => shell,
+  path: "/experiments/$experimentId",
+  validateSearch: experimentSearch,
+  component: ExperimentPage,
+});
 const cluster = createRoute({
   getParentRoute: () => shell,
   path: "/cluster",
-  validateSearch: (raw: Record<string, unknown>): { add?: boolean } => ({
-    add: raw.add === true || raw.add === "true" || undefined,
-  }),
+  validateSearch: clusterSearch,
   component: ClusterPage,
 });
 
+const checkpoints = createRoute({
+  getParentRoute: () => shell,
+  path: "/checkpoints",
+  validateSearch: checkpointsSearch,
+  component: CheckpointsPage,
+});
 const storage = createRoute({ getParentRoute: () => shell, path: "/storage", component: StoragePage });
 
-const routeTree = root.addChildren([login, shell.addChildren([index, jobs, submit, job, compare, cluster, storage])]);
+const routeTree = root.addChildren([
+  login,
+  shell.addChildren([
+    index,
+    jobs,
+    submit,
+    job,
+    compare,
+    experiments,
+    newExperiment,
+    experiment,
+    cluster,
+    checkpoints,
+    storage,
+  ]),
+]);
 
 export function createAppRouter(client: QueryClient) {
   return createRouter({ routeTree, context: { client }, defaultPendingMs: 200, scrollRestoration: true });

@@ -1,6 +1,13 @@
 /** What stands in the URL of each page, parsed once; anything malformed is dropped. */
+import type { CheckpointFilter } from "@/features/checkpoints/api/checkpoints";
 import { SORTS, type JobListView, type Sort } from "@/features/jobs/api/jobs";
+import { SORTS as EXPERIMENT_SORTS, type ExperimentFilter } from "@/features/experiments/api/experiments";
+import type { ResultsView } from "@/features/experiments/components/Results";
+import { EXPERIMENT_STATES } from "@/features/experiments/experiments";
+import { LOSS_AXES } from "@/features/experiments/losses";
 import { LEVELS, type Level } from "@/features/logs/api/logs";
+import type { HistoryView } from "@/features/metrics/components/NodeHistory";
+import { CARD_READINGS, WINDOWS, type CardReading, type Window } from "@/features/metrics/readings";
 import { JOB_STATES } from "@/lib/jobs";
 import type { JobState } from "@/lib/types";
 
@@ -20,6 +27,12 @@ export interface JobSearch {
   level?: Level;
   q?: string;
   line?: number;
+  /** The reading of the cards that is shown. */
+  card?: CardReading;
+}
+
+export interface ClusterSearch extends HistoryView {
+  add?: boolean;
 }
 
 export interface CompareSearch {
@@ -37,9 +50,28 @@ export interface SubmitSearch {
   from?: string;
 }
 
+export const EXPERIMENT_TABS = ["results", "trials", "spec"] as const;
+
+export interface ExperimentSearch extends ResultsView {
+  tab?: (typeof EXPERIMENT_TABS)[number];
+}
+
+export interface NewExperimentSearch {
+  view?: "form" | "yaml";
+  template?: string;
+  /** A job whose spec is the base. */
+  from?: string;
+  /** An experiment whose spec is where to begin. */
+  again?: string;
+}
+
 export interface LoginSearch {
   token?: string;
   next?: string;
+}
+
+export function checkpointsSearch(raw: Raw): CheckpointFilter {
+  return { q: text(raw.q), cursor: text(raw.cursor) };
 }
 
 function text(value: unknown): string | undefined {
@@ -94,6 +126,16 @@ export function jobSearch(raw: Raw): JobSearch {
     level: oneOf<Level>(raw.level, LEVELS),
     q: text(raw.q),
     line: whole(raw.line),
+    card: oneOf(raw.card, CARD_READINGS),
+  };
+}
+
+export function clusterSearch(raw: Raw): ClusterSearch {
+  return {
+    add: raw.add === true || raw.add === "true" || undefined,
+    node: text(raw.node),
+    metric: text(raw.metric),
+    window: oneOf(raw.window, Object.keys(WINDOWS) as Window[]),
   };
 }
 
@@ -103,6 +145,37 @@ export function compareSearch(raw: Raw): CompareSearch {
 
 export function submitSearch(raw: Raw): SubmitSearch {
   return { view: oneOf(raw.view, ["form", "yaml"] as const), template: text(raw.template), from: text(raw.from) };
+}
+
+export function experimentsSearch(raw: Raw): ExperimentFilter {
+  const wanted = String(raw.status ?? "").split(",");
+  const status = EXPERIMENT_STATES.filter((state) => wanted.includes(state));
+  return {
+    status: status.length ? status : undefined,
+    project: text(raw.project),
+    q: text(raw.q),
+    sort: oneOf(raw.sort, EXPERIMENT_SORTS),
+    cursor: text(raw.cursor),
+  };
+}
+
+export function experimentSearch(raw: Raw): ExperimentSearch {
+  return {
+    tab: oneOf(raw.tab, EXPERIMENT_TABS),
+    by: oneOf(raw.by, LOSS_AXES),
+    across: text(raw.across),
+    down: text(raw.down),
+    figure: text(raw.figure),
+  };
+}
+
+export function newExperimentSearch(raw: Raw): NewExperimentSearch {
+  return {
+    view: oneOf(raw.view, ["form", "yaml"] as const),
+    template: text(raw.template),
+    from: text(raw.from),
+    again: text(raw.again),
+  };
 }
 
 /** `next` stays on this site: a path, never another origin. */

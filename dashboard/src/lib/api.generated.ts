@@ -55,6 +55,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/checkpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Checkpoints
+         * @description The checkpoints of all jobs, the newest first.
+         */
+        get: operations["list_checkpoints"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/checkpoints/jobs/{job_id}": {
         parameters: {
             query?: never;
@@ -127,7 +147,8 @@ export interface paths {
         put?: never;
         /**
          * Restore Checkpoint
-         * @description Submit a new job that continues from the checkpoint.
+         * @description Submit a new job that continues from the checkpoint (201). With `in_place`, queue the checkpoint's own job again, which then
+         *     continues from it (200): by its owner or an admin. Needs no body: every field has a default.
          */
         post: operations["restore_checkpoint"];
         delete?: never;
@@ -173,6 +194,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cluster/idle-cards": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Cards Held And Idle
+         * @description Cards that jobs hold and have used for less than 5% of the last five minutes.
+         */
+        get: operations["cards_held_and_idle"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/cluster/nodes": {
         parameters: {
             query?: never;
@@ -185,7 +226,7 @@ export interface paths {
         put?: never;
         /**
          * Add Node
-         * @description Make a single-use token, and the command to run on the new machine.
+         * @description Make a single-use token, and the command to run on the new machine. Needs no body: every field has a default.
          */
         post: operations["add_node"];
         delete?: never;
@@ -233,6 +274,50 @@ export interface paths {
         options?: never;
         head?: never;
         patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/nodes/{node_id}/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Node Metrics
+         * @description Readings of the node, its cards and its network interfaces over time, also of a node that is gone.
+         */
+        get: operations["node_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/cluster/nodes/{node_id}/taints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set Node Taints
+         * @description Give the node these taints and no others: new jobs go there only if they tolerate them. Jobs that run there go on.
+         */
+        put: operations["set_node_taints"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Node Taints
+         * @description Add taints and take others off, in one change: what someone else has changed meanwhile stays.
+         */
+        patch: operations["change_node_taints"];
         trace?: never;
     };
     "/api/v1/cluster/nodes/{node_id}/uncordon": {
@@ -284,6 +369,209 @@ export interface paths {
         };
         /** List Events */
         get: operations["list_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Experiments */
+        get: operations["list_experiments"];
+        put?: never;
+        /**
+         * Post Experiment
+         * @description Start an experiment. The body is its spec, as JSON or as YAML (application/yaml). One of the same project and name gets the new grid: what it
+         *     has run already stays, what failed or was cancelled runs anew, and what the grid no longer has is cancelled.
+         */
+        post: operations["post_experiment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Plan Experiment
+         * @description The trials that a spec comes to, and which of them would be refused. Changes nothing.
+         */
+        post: operations["plan_experiment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/spec-schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Experiment Schema
+         * @description The JSON Schema of an experiment spec.
+         */
+        get: operations["experiment_schema"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get Experiment */
+        get: operations["get_experiment"];
+        put?: never;
+        post?: never;
+        /**
+         * Cancel Experiment
+         * @description Cancel all trials that have not ended. By its owner or an admin.
+         */
+        delete: operations["cancel_experiment"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/analysis": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Experiment Analysis
+         * @description The newest analysis, as it was stored.
+         */
+        get: operations["experiment_analysis"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/analyze": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Analyze Experiment
+         * @description Analyze the experiment on what there is, at any time and as often as you like. The answer is stored.
+         */
+        post: operations["analyze_experiment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Experiment
+         * @description The report of the newest analysis as a file.
+         */
+        get: operations["export_experiment"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Pause Experiment
+         * @description Start no more trials, and pause those that run: each saves and frees its slots. Scripts that cannot be paused run to their end.
+         */
+        put: operations["pause_experiment"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Resume Experiment
+         * @description Go on: what was paused with the experiment continues first.
+         */
+        put: operations["resume_experiment"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/trials": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Trials
+         * @description The trials of the present grid, by index.
+         */
+        get: operations["list_trials"];
         put?: never;
         post?: never;
         delete?: never;
@@ -356,6 +644,26 @@ export interface paths {
         };
         /** Job Metrics */
         get: operations["job_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics/jobs/{job_id}/heatmap": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Heatmap
+         * @description One metric of every rank over steps, as a grid: a slow rank is a row that stands out, a stall a column.
+         */
+        get: operations["job_heatmap"];
         put?: never;
         post?: never;
         delete?: never;
@@ -765,6 +1073,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/training/jobs/{job_id}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Usage
+         * @description Slot-hours and energy of a job, and what each of its cards did: a card that it holds and does not use is `idle`.
+         */
+        get: operations["job_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/training/plan": {
         parameters: {
             query?: never;
@@ -912,6 +1240,38 @@ export interface components {
             /** Name */
             name: string;
         };
+        /**
+         * Adafactor
+         * @description Adafactor (Shazeer and Stern 2018): of a matrix it keeps a row and a column in place of moments.
+         */
+        Adafactor: {
+            /**
+             * Beta2 Decay
+             * @default -0.8
+             */
+            beta2_decay: number;
+            /**
+             * Clip Threshold
+             * @description largest root mean square of an update, in units of the learning rate
+             * @default 1
+             */
+            clip_threshold: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "adafactor";
+            /**
+             * Lr
+             * @default 0.01
+             */
+            lr: number;
+            /**
+             * Weight Decay
+             * @default 0
+             */
+            weight_decay: number;
+        };
         /** AdamW */
         AdamW: {
             /**
@@ -945,6 +1305,80 @@ export interface components {
              * @default 0.1
              */
             weight_decay: number;
+        };
+        /** Analysis */
+        Analysis: {
+            /**
+             * Axes
+             * @description paths that vary, with `world_size`; the table's columns
+             */
+            axes: string[];
+            /**
+             * Best
+             * @description the configuration that is recommended
+             */
+            best: number | null;
+            /**
+             * Best Trial
+             * @description the trial with the best metric
+             */
+            best_trial: number | null;
+            /** Completed */
+            completed: number;
+            /** Configurations */
+            configurations: components["schemas"]["Configuration"][];
+            /**
+             * Convergence
+             * @default []
+             */
+            convergence: components["schemas"]["Convergence"][];
+            /**
+             * Cost Checks
+             * @default []
+             */
+            cost_checks: components["schemas"]["CostCheck"][];
+            /**
+             * Differences
+             * @description at most 300: those that are differences first, then by size
+             * @default []
+             */
+            differences: components["schemas"]["FigureDifference"][];
+            /**
+             * Effects
+             * @default []
+             */
+            effects: components["schemas"]["Effect"][];
+            /** Failed */
+            failed: number;
+            /**
+             * Fits
+             * @default []
+             */
+            fits: components["schemas"]["Fit"][];
+            /**
+             * Outliers
+             * @default []
+             */
+            outliers: components["schemas"]["Outlier"][];
+            /**
+             * Predictions
+             * @default []
+             */
+            predictions: components["schemas"]["Prediction"][];
+            /** Refused */
+            refused: number;
+            /**
+             * Sentences
+             * @default []
+             */
+            sentences: components["schemas"]["Sentence"][];
+            /**
+             * Series
+             * @default []
+             */
+            series: components["schemas"]["Series"][];
+            /** Trials */
+            trials: number;
         };
         /** ApiKey */
         ApiKey: {
@@ -1164,6 +1598,84 @@ export interface components {
             text: string;
         };
         /**
+         * CardCurve
+         * @description One metric of the card that a rank holds. A value is null where the card was not read: its node was away, or has no such card.
+         */
+        CardCurve: {
+            /** Card */
+            card: number;
+            /**
+             * Generation
+             * @description on the time axis: the first in which the rank held this card
+             */
+            generation: number;
+            /** Maximum */
+            maximum: (number | null)[];
+            /** Mean */
+            mean: (number | null)[];
+            /** Minimum */
+            minimum: (number | null)[];
+            /** Name */
+            name: string;
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Steps
+             * @description last step of the bucket; empty on the time axis
+             */
+            steps: number[];
+            /**
+             * Times
+             * @description end of the step, or start of the bucket of time; seconds since the epoch
+             */
+            times: number[];
+            /** Unit */
+            unit: string;
+        };
+        /**
+         * CardUse
+         * @description Use of a card while a rank held it.
+         */
+        CardUse: {
+            /**
+             * Card
+             * @description the driver's index; null: a CPU slot
+             */
+            card: number | null;
+            /**
+             * Energy Joules
+             * @description mean of the power that was read, over the time held; null: none was read
+             */
+            energy_joules: number | null;
+            /** Held Seconds */
+            held_seconds: number;
+            /**
+             * Idle
+             * @description held now, and used for less than 5% of the last minutes
+             */
+            idle: boolean;
+            /**
+             * Measured Ratio
+             * @description share of that time in which its power was read
+             */
+            measured_ratio: number;
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Utilization Percent
+             * @description mean over the last minutes; null: not read, or the rank holds it no more
+             */
+            utilization_percent: number | null;
+        };
+        /**
          * Cause
          * @enum {string}
          */
@@ -1292,7 +1804,8 @@ export interface components {
         };
         /**
          * Cifar10
-         * @description CIFAR-10 from a local folder (`path`, the python-version batches) or from a Hugging Face dataset (`dataset`).
+         * @description CIFAR-10 from a local folder (`path`, the python-version batches), from a Hugging Face dataset (`dataset`), or fetched once by each
+         *     node that has a network.
          */
         Cifar10: {
             /**
@@ -1314,6 +1827,26 @@ export interface components {
         ClusterSummary: {
             /** Cpu Percent */
             cpu_percent: number | null;
+            /**
+             * Gpu Memory Total Bytes
+             * @default 0
+             */
+            gpu_memory_total_bytes: number;
+            /**
+             * Gpu Memory Used Bytes
+             * @default 0
+             */
+            gpu_memory_used_bytes: number;
+            /**
+             * Gpu Percent
+             * @description mean utilization of the cards that were read; null: none was
+             */
+            gpu_percent: number | null;
+            /**
+             * Gpu Power Watts
+             * @description of all cards that tell theirs; null: none does
+             */
+            gpu_power_watts: number | null;
             /** Gpus */
             gpus: number;
             /** Jobs */
@@ -1337,6 +1870,61 @@ export interface components {
              * Format: date-time
              */
             updated_at: string;
+        };
+        /**
+         * Communication
+         * @description How gradients are sent. Any value but the defaults makes the job not reproducible to the last bit; `top_k` and `power_sgd` change what it learns too.
+         */
+        Communication: {
+            /**
+             * Bucket Mb
+             * @description ddp: MiB of gradients that are sent together; default: torch's, 25 after a first bucket of 1
+             */
+            bucket_mb?: number | null;
+            /**
+             * Compression
+             * @description of gradients on their way between replicas. bf16, fp16: half the bytes, rounded; top_k: the largest elements only; power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step's (error feedback)
+             * @default none
+             * @enum {string}
+             */
+            compression: "none" | "bf16" | "fp16" | "top_k" | "power_sgd";
+            /**
+             * Dense Steps
+             * @description top_k, power_sgd: first steps of the job whose gradients are sent whole, while they change most
+             * @default 10
+             */
+            dense_steps: number;
+            /**
+             * Exclude
+             * @description top_k, power_sgd: parameters that are sent whole, by patterns such as head.*; biases, norms and embeddings always are
+             * @default []
+             */
+            exclude: string[];
+            /**
+             * Rank
+             * @description power_sgd: columns of each factor
+             * @default 2
+             */
+            rank: number;
+            /**
+             * Ratio
+             * @description top_k: share of the elements that is sent in a step
+             * @default 0.01
+             */
+            ratio: number;
+            /**
+             * Static Graph
+             * @description ddp: promises that every step uses the same parameters in the same order, which saves DDP a search of the graph
+             * @default false
+             */
+            static_graph: boolean;
+            /**
+             * Threshold
+             * @description top_k: how the largest elements are found: all are compared, or a sample says above which size an element is sent
+             * @default sampled
+             * @enum {string}
+             */
+            threshold: "exact" | "sampled";
         };
         /** ComparedJob */
         ComparedJob: {
@@ -1397,6 +1985,129 @@ export interface components {
         ComparisonReport: {
             /** Items */
             items: components["schemas"]["Comparison"][];
+        };
+        /**
+         * Configuration
+         * @description One combination of values with all its repeats.
+         */
+        Configuration: {
+            /** Baseline */
+            baseline: boolean;
+            best_metric: components["schemas"]["Estimate"] | null;
+            bubble: components["schemas"]["Estimate"] | null;
+            bytes_per_step: components["schemas"]["Estimate"] | null;
+            /** Completed */
+            completed: number;
+            /** @description speedup over the number of ranks; 1 is ideal */
+            efficiency: components["schemas"]["Estimate"] | null;
+            energy_joules: components["schemas"]["Estimate"] | null;
+            /** @description share of a step */
+            exposed_communication: components["schemas"]["Estimate"] | null;
+            final_metric: components["schemas"]["Estimate"] | null;
+            goodput: components["schemas"]["Estimate"] | null;
+            /**
+             * Index
+             * @description in the order of the grid
+             */
+            index: number;
+            /**
+             * Label
+             * @description its varied values in words, as `fsdp, 2 ranks, batch 32`
+             */
+            label: string;
+            /**
+             * Pareto
+             * @description no other configuration is better in speed, peak memory and the metric at once
+             * @default false
+             */
+            pareto: boolean;
+            /**
+             * Parts
+             * @description seconds of a step by name, medians over the repeats
+             * @default {}
+             */
+            parts: {
+                [key: string]: number;
+            };
+            peak_memory_bytes: components["schemas"]["Estimate"] | null;
+            /**
+             * Predicted Step Seconds
+             * @description of the cost model, fitted to all trials; None: it has no prediction
+             */
+            predicted_step_seconds: number | null;
+            /** Refusal */
+            refusal: string | null;
+            samples_per_second: components["schemas"]["Estimate"] | null;
+            slot_hours: components["schemas"]["Estimate"] | null;
+            /** @description over the single process of the same other values (for weak scaling of the samples per second) */
+            speedup: components["schemas"]["Estimate"] | null;
+            step_seconds: components["schemas"]["Estimate"] | null;
+            /** Strategy */
+            strategy: string;
+            tokens_per_second: components["schemas"]["Estimate"] | null;
+            /**
+             * Trials
+             * @description indices of its trials
+             */
+            trials: number[];
+            /** Values */
+            values: {
+                [key: string]: unknown;
+            };
+            /** World Size */
+            world_size: number;
+        };
+        /**
+         * Convergence
+         * @description The loss of a configuration beside that of the single process with the same other values.
+         */
+        Convergence: {
+            /**
+             * At Samples
+             * @description samples that both have seen; losses are means over the last tenth of them, medians over repeats
+             */
+            at_samples: number;
+            /**
+             * At Seconds
+             * @description training time that both have had
+             */
+            at_seconds: number | null;
+            /** Configuration */
+            configuration: number;
+            /** Loss */
+            loss: number;
+            /** Loss At Time */
+            loss_at_time: number | null;
+            /** Reference */
+            reference: number;
+            /** Reference Loss */
+            reference_loss: number;
+            /** Reference Loss At Time */
+            reference_loss_at_time: number | null;
+            /**
+             * Same
+             * @description equal to rounding at equal samples
+             */
+            same: boolean;
+            /** Text */
+            text: string;
+        };
+        /**
+         * CostCheck
+         * @description The cost model beside a configuration that was measured.
+         */
+        CostCheck: {
+            /** Configuration */
+            configuration: number;
+            /**
+             * Error
+             * @description predicted / measured - 1
+             */
+            error: number;
+            /** Measured Seconds */
+            measured_seconds: number;
+            /** Predicted Seconds */
+            predicted_seconds: number;
         };
         /**
          * Curve
@@ -1471,7 +2182,7 @@ export interface components {
         };
         /**
          * Digits
-         * @description scikit-learn's 1,797 real 8x8 digits.
+         * @description scikit-learn's 1,797 real 8x8 digits; a resnet gets them enlarged to the 32x32 pixels in three colours that it takes.
          */
         Digits: {
             /**
@@ -1498,6 +2209,52 @@ export interface components {
             low_bytes: number;
             /** Total Bytes */
             total_bytes: number;
+        };
+        /**
+         * Effect
+         * @description A value instead of another one, in all pairs of configurations that differ in nothing else: more pairs show what few repeats cannot.
+         */
+        Effect: {
+            /** Figure */
+            figure: string;
+            /**
+             * First
+             * @description value of the path; for columns that change together the values, in the order of the paths
+             */
+            first: unknown;
+            /**
+             * Is Difference
+             * @description p under 0.05 after the correction
+             */
+            is_difference: boolean;
+            /** Largest Ratio */
+            largest_ratio: number;
+            /**
+             * P Value
+             * @description of a permutation test within the pairs, corrected by Holm; None: too few repeats and pairs
+             */
+            p_value: number | null;
+            /**
+             * Pairs
+             * @description indices of the compared configurations
+             */
+            pairs: [
+                number,
+                number
+            ][];
+            /** Path */
+            path: string;
+            /**
+             * Ratio
+             * @description second over first: the median of the pairs' ratios of medians
+             */
+            ratio: number;
+            /** Second */
+            second: unknown;
+            /** Smallest Ratio */
+            smallest_ratio: number;
+            /** Text */
+            text: string;
         };
         /**
          * EndReason
@@ -1542,6 +2299,26 @@ export interface components {
              */
             used: number;
         };
+        /**
+         * Estimate
+         * @description A median over repeats with a bootstrap interval; the interval is None where there is one value.
+         */
+        Estimate: {
+            /**
+             * Count
+             * @description trials that it is the median of
+             */
+            count: number;
+            /** High */
+            high: number | null;
+            /**
+             * Low
+             * @description of the 95 % bootstrap interval of the median
+             */
+            low: number | null;
+            /** Value */
+            value: number;
+        };
         /** Event */
         Event: {
             actor: components["schemas"]["Actor"];
@@ -1578,6 +2355,277 @@ export interface components {
             items: components["schemas"]["Event"][];
             /** Next After */
             next_after: number;
+        };
+        /** Experiment */
+        Experiment: {
+            /** Analyzed At */
+            analyzed_at: string | null;
+            /**
+             * Axes
+             * @description what varies: paths, and world_size
+             */
+            axes: string[];
+            /** Best Metric */
+            best_metric: number | null;
+            /**
+             * Best Trial
+             * @description index of the trial with the best metric so far
+             */
+            best_trial: number | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            created_by: components["schemas"]["Actor"];
+            /** Description */
+            description: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** @description the recommendation of the newest analysis; null: not analyzed yet */
+            headline: components["schemas"]["Sentence"] | null;
+            /** Id */
+            id: string;
+            /** Labels */
+            labels: {
+                [key: string]: string;
+            };
+            /** Name */
+            name: string;
+            /** Project */
+            project: string;
+            /** Revision */
+            revision: number;
+            /**
+             * Seconds Left
+             * @description estimate from the trials that ended; null: none has, or it rests
+             */
+            seconds_left: number | null;
+            /**
+             * Slot Hours
+             * @description used so far
+             */
+            slot_hours: number;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "running" | "paused" | "completed" | "stopped" | "cancelled";
+            trials: components["schemas"]["TrialCounts"];
+            /** @description why no trial runs */
+            waits_for: components["schemas"]["Reason"] | null;
+        };
+        /** ExperimentAnalysis */
+        ExperimentAnalysis: {
+            analysis: components["schemas"]["Analysis"];
+            /**
+             * Complete
+             * @description no trial can still change it
+             */
+            complete: boolean;
+            /** Experiment Id */
+            experiment_id: string;
+            /**
+             * Made At
+             * Format: date-time
+             */
+            made_at: string;
+            /**
+             * Seconds
+             * @description that the analysis took
+             */
+            seconds: number;
+        };
+        /**
+         * ExperimentBudget
+         * @description Where the experiment stops to start trials; those that run are paused. None: no limit.
+         */
+        ExperimentBudget: {
+            /** Slot Hours */
+            slot_hours?: number | null;
+            /** Trials */
+            trials?: number | null;
+            /** Wall Time */
+            wall_time?: number | string | null;
+        };
+        /**
+         * ExperimentPlan
+         * @description The trials that a spec comes to, none of which has run.
+         */
+        ExperimentPlan: {
+            /** Axes */
+            axes: string[];
+            /** Configurations */
+            configurations: components["schemas"]["PlannedConfiguration"][];
+            /**
+             * Errors
+             * @description what is wrong with the job spec that all begin with
+             * @default []
+             */
+            errors: components["schemas"]["FieldError"][];
+            /** Refused */
+            refused: number;
+            /**
+             * Seconds
+             * @description estimate with the slots of today; null: no time of a step is known
+             */
+            seconds: number | null;
+            /** Slot Hours */
+            slot_hours: number | null;
+            /** Trials */
+            trials: number;
+        };
+        /** ExperimentSpec */
+        ExperimentSpec: {
+            /**
+             * At Once
+             * @description trials that run side by side; default: as many as there is room for. 1 where they would disturb each other's speed
+             */
+            at_once?: number | null;
+            /**
+             * Baseline
+             * @description add a single process for each combination of the other values: what efficiency and losses are measured against
+             * @default false
+             */
+            baseline: boolean;
+            /** @default {} */
+            budget: components["schemas"]["ExperimentBudget"];
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+            /**
+             * Grid
+             * @description by path into the job spec: all combinations are tried
+             */
+            grid?: {
+                [key: string]: unknown[] | components["schemas"]["Range"];
+            };
+            halving?: components["schemas"]["Halving"] | null;
+            /**
+             * Job
+             * @description the job spec that all trials begin with; its name, project and labels are the experiment's
+             */
+            job: {
+                [key: string]: unknown;
+            };
+            /** Labels */
+            labels?: {
+                [key: string]: string;
+            };
+            /**
+             * @default {
+             *       "goal": "minimize",
+             *       "name": "loss"
+             *     }
+             */
+            metric: components["schemas"]["Metric"];
+            /**
+             * Name
+             * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
+             */
+            name: string;
+            /**
+             * Project
+             * @description 1 to 63 lower-case letters, digits, '.', '_' and '-'; first and last a letter or digit
+             * @default default
+             */
+            project: string;
+            /**
+             * Repeats
+             * @default 1
+             */
+            repeats: number;
+            /**
+             * Scaling
+             * @description along world_sizes; weak: training.global_batch_size is that of one rank, times the ranks
+             * @default strong
+             * @enum {string}
+             */
+            scaling: "strong" | "weak";
+            search?: components["schemas"]["Search"] | null;
+            /**
+             * Vary Seed
+             * @description repeat r trains with training.seed + r; else all repeats with the same seed
+             * @default false
+             */
+            vary_seed: boolean;
+            /**
+             * Version
+             * @default 1
+             * @constant
+             */
+            version: 1;
+            /**
+             * World Sizes
+             * @description numbers of ranks: an axis that sets resources.slots, and strategy single where it is 1
+             */
+            world_sizes?: number[];
+            /**
+             * Zip
+             * @description columns that change together; each table is one more axis of the grid
+             */
+            zip?: {
+                [key: string]: unknown[];
+            }[];
+        };
+        /** ExperimentSummary */
+        ExperimentSummary: {
+            /**
+             * Axes
+             * @description what varies: paths, and world_size
+             */
+            axes: string[];
+            /** Best Metric */
+            best_metric: number | null;
+            /**
+             * Best Trial
+             * @description index of the trial with the best metric so far
+             */
+            best_trial: number | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            created_by: components["schemas"]["Actor"];
+            /** Description */
+            description: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Id */
+            id: string;
+            /** Labels */
+            labels: {
+                [key: string]: string;
+            };
+            /** Name */
+            name: string;
+            /** Project */
+            project: string;
+            /** Revision */
+            revision: number;
+            /**
+             * Seconds Left
+             * @description estimate from the trials that ended; null: none has, or it rests
+             */
+            seconds_left: number | null;
+            /**
+             * Slot Hours
+             * @description used so far
+             */
+            slot_hours: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "running" | "paused" | "completed" | "stopped" | "cancelled";
+            trials: components["schemas"]["TrialCounts"];
         };
         /**
          * Failure
@@ -1696,12 +2744,88 @@ export interface components {
              */
             pointer: string;
         };
+        /**
+         * FigureDifference
+         * @description Two configurations that differ in one value, compared in one figure.
+         */
+        FigureDifference: {
+            /**
+             * Figure
+             * @description samples_per_second, peak_memory_bytes, final_metric, ...
+             */
+            figure: string;
+            /**
+             * First
+             * @description index of a configuration
+             */
+            first: number;
+            /**
+             * Is Difference
+             * @description p under 0.05 after the correction
+             */
+            is_difference: boolean;
+            /**
+             * P Value
+             * @description of a permutation test, corrected for the number of comparisons in this figure (Holm 1979); None: too few repeats
+             */
+            p_value: number | null;
+            /**
+             * Path
+             * @description the value that differs
+             */
+            path: string;
+            /**
+             * Ratio
+             * @description second over first
+             */
+            ratio: number;
+            /** Second */
+            second: number;
+            /** Text */
+            text: string;
+        };
         /** FirstDifference */
         FirstDifference: {
             /** Step */
             step: number;
             /** Values */
             values: (number | ("NaN" | "Infinity" | "-Infinity"))[];
+        };
+        /**
+         * Fit
+         * @description A law fitted by least squares of the relative errors: to configurations that are equal in all but the number of ranks, alpha_beta to all of
+         *     one strategy.
+         *
+         *     Of amdahl, `measured` and `fitted` are seconds of a step, of gustafson samples per second, of alpha_beta seconds of exposed communication.
+         */
+        Fit: {
+            /** Fitted */
+            fitted: number[];
+            /**
+             * Law
+             * @enum {string}
+             */
+            law: "amdahl" | "gustafson" | "alpha_beta";
+            /** Measured */
+            measured: number[];
+            /**
+             * Parameters
+             * @description amdahl, gustafson: serial_share; alpha_beta: latency_seconds, bytes_per_second
+             */
+            parameters: {
+                [key: string]: number;
+            };
+            /** Ranks */
+            ranks: number[];
+            /** Series */
+            series: string;
+            /** Text */
+            text: string;
+            /**
+             * Worst Residual
+             * @description largest |fitted / measured - 1|
+             */
+            worst_residual: number;
         };
         /** Generation */
         Generation: {
@@ -1847,6 +2971,8 @@ export interface components {
         GpuReading: {
             /** Age Seconds */
             age_seconds: number;
+            /** Ecc Corrected */
+            ecc_corrected: number | null;
             /** Ecc Uncorrected */
             ecc_uncorrected: number | null;
             /** Error */
@@ -1865,6 +2991,14 @@ export interface components {
             node_id: string;
             /** Node Name */
             node_name: string;
+            /** Nvlink Received Bytes Per Second */
+            nvlink_received_bytes_per_second: number | null;
+            /** Nvlink Sent Bytes Per Second */
+            nvlink_sent_bytes_per_second: number | null;
+            /** Pcie Received Bytes Per Second */
+            pcie_received_bytes_per_second: number | null;
+            /** Pcie Sent Bytes Per Second */
+            pcie_sent_bytes_per_second: number | null;
             /** Power Limit Watts */
             power_limit_watts: number | null;
             /** Power Watts */
@@ -1901,6 +3035,22 @@ export interface components {
             nodes_without_gpu: string[];
         };
         /**
+         * Halving
+         * @description Asynchronous successive halving (ASHA, Li et al. 2020): a trial pauses at each rung, and only the best 1/`factor` of a rung go on.
+         */
+        Halving: {
+            /**
+             * Factor
+             * @default 3
+             */
+            factor: number;
+            /**
+             * Min Steps
+             * @description steps of the first rung; each next one has `factor` times as many
+             */
+            min_steps: number;
+        };
+        /**
          * HangNotice
          * @description The job seems to hang. Withdrawn with the next output or step.
          */
@@ -1928,6 +3078,46 @@ export interface components {
              * Format: date-time
              */
             told_at: string;
+        };
+        /**
+         * Heatmap
+         * @description One metric of every rank over steps, as a grid: a row for each rank, or for several neighbouring ones; a column for each
+         *     `bucket_steps` steps, the first of which begins at `first_step`.
+         */
+        Heatmap: {
+            /** Bucket Steps */
+            bucket_steps: number;
+            /**
+             * Cells
+             * @description rows x columns numbers, row by row: little-endian 32-bit floats in base64; NaN where there is no value
+             */
+            cells: string;
+            /** Columns */
+            columns: number;
+            /**
+             * First Step
+             * @description null: no step has been reported
+             */
+            first_step: number | null;
+            /** Job Id */
+            job_id: string;
+            /** Last Step */
+            last_step: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Ranks
+             * @description as many as the job's largest generation had
+             */
+            ranks: number;
+            /** Ranks Per Row */
+            ranks_per_row: number;
+            /** Rows */
+            rows: number;
+            /** @description of the points that share a cell */
+            statistic: components["schemas"]["Statistic"];
+            /** Unit */
+            unit: string;
         };
         /**
          * HfModel
@@ -1963,10 +3153,21 @@ export interface components {
         HostReading: {
             /** Cpu Percent */
             cpu_percent: number;
+            /** Disk Read Bytes Per Second */
+            disk_read_bytes_per_second: number | null;
             /** Disk Total Bytes */
             disk_total_bytes: number;
             /** Disk Used Bytes */
             disk_used_bytes: number;
+            /** Disk Written Bytes Per Second */
+            disk_written_bytes_per_second: number | null;
+            /**
+             * Interfaces
+             * @default {}
+             */
+            interfaces: {
+                [key: string]: components["schemas"]["InterfaceReading"];
+            };
             /** Load 1M */
             load_1m: number;
             /** Memory Total Bytes */
@@ -1977,6 +3178,37 @@ export interface components {
             network_received_bytes_per_second: number;
             /** Network Sent Bytes Per Second */
             network_sent_bytes_per_second: number;
+        };
+        /**
+         * IdleCard
+         * @description A card that a job holds and leaves idle.
+         */
+        IdleCard: {
+            /** Card */
+            card: number;
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Utilization Percent
+             * @description mean of the last five minutes
+             */
+            utilization_percent: number;
+        };
+        /** IdleCards */
+        IdleCards: {
+            /**
+             * Cards
+             * @description by job, then by rank
+             */
+            cards: components["schemas"]["IdleCard"][];
         };
         /**
          * Incident
@@ -2091,6 +3323,13 @@ export interface components {
          * @enum {string}
          */
         Intent: "run" | "pause" | "cancel";
+        /** InterfaceReading */
+        InterfaceReading: {
+            /** Received Bytes Per Second */
+            received_bytes_per_second: number;
+            /** Sent Bytes Per Second */
+            sent_bytes_per_second: number;
+        };
         /** Job */
         Job: {
             /**
@@ -2111,7 +3350,7 @@ export interface components {
             can_pause: boolean;
             /**
              * Can Resize
-             * @description by what it runs, whatever its state: a script only with `min_nodes` or `max_nodes`
+             * @description by what it runs, whatever its state: a script only with a least or most size: `min_nodes`, `max_nodes`, `min_slots` or `max_slots`
              * @default true
              */
             can_resize: boolean;
@@ -2254,6 +3493,12 @@ export interface components {
              */
             as_of_seq: number;
             /**
+             * Cards
+             * @description readings of each rank's own card, as `cards` asks for
+             * @default []
+             */
+            cards: components["schemas"]["CardCurve"][];
+            /**
              * Curves
              * @description at most 2,000 buckets per name and rank, over all its generations together
              */
@@ -2323,13 +3568,25 @@ export interface components {
              */
             checkpoint: components["schemas"]["CheckpointPolicy"];
             /**
+             * @default {
+             *       "compression": "none",
+             *       "dense_steps": 10,
+             *       "exclude": [],
+             *       "rank": 2,
+             *       "ratio": 0.01,
+             *       "static_graph": false,
+             *       "threshold": "sampled"
+             *     }
+             */
+            communication: components["schemas"]["Communication"];
+            /**
              * Compile
              * @description torch.compile of the model's blocks: faster steps, equal to rounding, after a first one that takes a minute or so. Every node needs a C++ compiler, or Triton for its GPUs
              * @default false
              */
             compile: boolean;
             /** Data */
-            data?: (components["schemas"]["StdlibText"] | components["schemas"]["Tokens"] | components["schemas"]["Digits"] | components["schemas"]["Cifar10"]) | null;
+            data?: (components["schemas"]["StdlibText"] | components["schemas"]["Tokens"] | components["schemas"]["Digits"] | components["schemas"]["Mnist"] | components["schemas"]["Cifar10"]) | null;
             /**
              * Description
              * @default
@@ -2385,7 +3642,7 @@ export interface components {
              *       "weight_decay": 0.1
              *     }
              */
-            optimizer: components["schemas"]["AdamW"] | components["schemas"]["Sgd"];
+            optimizer: components["schemas"]["AdamW"] | components["schemas"]["Sgd"] | components["schemas"]["NAdam"] | components["schemas"]["RmsProp"] | components["schemas"]["Adafactor"];
             /**
              * @default {
              *       "activation_checkpointing": "none",
@@ -2394,6 +3651,7 @@ export interface components {
              *       "pipeline": 1,
              *       "pipeline_schedule": "1f1b",
              *       "reshard_after_forward": true,
+             *       "servers": 1,
              *       "stages_by": "operations",
              *       "strategy": "ddp",
              *       "tensor": 1
@@ -2422,13 +3680,16 @@ export interface components {
             project: string;
             /**
              * Reproducible
-             * @description losses and parameters are the same to the last bit on any number of ranks, of fsdp with a given shard, and of pipelines, on any number of replicas; default: true, false for script, fsdp, tensor, pipeline and context
+             * @description losses and parameters are the same to the last bit on any number of ranks, of fsdp with a given shard, and of pipelines, on any number of replicas; default: true, false for script, fsdp, tensor, pipeline, context and where communication is not the default
              */
             reproducible?: boolean | null;
             /**
              * @default {
+             *       "labels": {},
              *       "nodes": 1,
-             *       "slots_per_node": 1
+             *       "slots_per_node": 1,
+             *       "spread": false,
+             *       "tolerations": []
              *     }
              */
             resources: components["schemas"]["Resources"];
@@ -2488,7 +3749,7 @@ export interface components {
             can_pause: boolean;
             /**
              * Can Resize
-             * @description by what it runs, whatever its state: a script only with `min_nodes` or `max_nodes`
+             * @description by what it runs, whatever its state: a script only with a least or most size: `min_nodes`, `max_nodes`, `min_slots` or `max_slots`
              * @default true
              */
             can_resize: boolean;
@@ -2556,7 +3817,108 @@ export interface components {
              */
             world_size: number;
         };
+        /** JobUsage */
+        JobUsage: {
+            /**
+             * Cards
+             * @description by rank; a rank that has moved to another card has one entry for each
+             */
+            cards: components["schemas"]["CardUse"][];
+            /**
+             * Energy Joules
+             * @description of all cards; null: the power of one of them at least was never read
+             */
+            energy_joules: number | null;
+            /** Job Id */
+            job_id: string;
+            /**
+             * Slot Hours
+             * @description slots times the hours in which they were held, over all generations
+             */
+            slot_hours: number;
+        };
         JsonValue: unknown;
+        /**
+         * ListedCheckpoint
+         * @description A checkpoint in the list over all jobs, with what one needs to know of its job.
+         */
+        ListedCheckpoint: {
+            /**
+             * Best
+             * @description the best of its job by the policy's metric
+             */
+            best: boolean;
+            /** Bytes */
+            bytes: number;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /**
+             * Created By Id
+             * @description the user whose job it is; null: nobody's but the admins'
+             */
+            created_by_id: string | null;
+            /** Damage */
+            damage: string | null;
+            /**
+             * Deleted Next
+             * @description what retention would delete when the next one is saved
+             */
+            deleted_next: boolean;
+            /** Directory */
+            directory: string;
+            /** Generation */
+            generation: number;
+            /** Id */
+            id: string;
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name: string;
+            job_state: components["schemas"]["JobState"];
+            /** Latest */
+            latest: boolean;
+            /** Manifest Sha256 */
+            manifest_sha256: string;
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /**
+             * Parameters Sha256
+             * @description of parameters and buffers, the same whatever world saved them
+             */
+            parameters_sha256: string | null;
+            /** Pinned */
+            pinned: boolean;
+            /**
+             * Slowdown
+             * @description how many times as long steps took while it was written; null where none did, or none to compare
+             */
+            slowdown: number | null;
+            /**
+             * Stall Seconds
+             * @description that training waited for it; null where no rank lived to report what it cost
+             */
+            stall_seconds: number | null;
+            state: components["schemas"]["CheckpointState"];
+            /** Step */
+            step: number;
+            /**
+             * Used By
+             * @description jobs that were started from it and have not ended
+             */
+            used_by: components["schemas"]["CheckpointUser"][];
+            /**
+             * Write Seconds
+             * @description until the slowest rank had its part on disk, hashed
+             */
+            write_seconds: number | null;
+        };
         /** LogEntry */
         LogEntry: {
             /** Generation */
@@ -2625,11 +3987,23 @@ export interface components {
              */
             csrf_token: string | null;
             /**
+             * Guest
+             * @description an admin without signing in, as on loopback with MOCK_DB: there is nothing to sign out of
+             * @default false
+             */
+            guest: boolean;
+            /**
              * Members May
              * @description whose jobs a member may cancel, and delete or unpin things of
              * @enum {string}
              */
             members_may: "own" | "all";
+            /**
+             * Mock
+             * @description the coordinator runs with MOCK_DB: its database is gone at its end, its nodes are simulated
+             * @default false
+             */
+            mock: boolean;
             /** Name */
             name: string;
             /**
@@ -2680,6 +4054,23 @@ export interface components {
             total: number;
         };
         /**
+         * Metric
+         * @description The figure by which trials are compared, and whether less or more of it is better.
+         */
+        Metric: {
+            /**
+             * Goal
+             * @default minimize
+             * @enum {string}
+             */
+            goal: "minimize" | "maximize";
+            /**
+             * Name
+             * @default loss
+             */
+            name: string;
+        };
+        /**
          * MetricComparison
          * @description One metric at the steps that both runs have recorded: compared as bits.
          */
@@ -2727,6 +4118,90 @@ export interface components {
              * @description a named size; fields that are given beside it win. A stored job has the numbers instead of the name
              */
             preset?: ("mlp-small" | "mlp-medium" | "mlp-large") | null;
+        };
+        /**
+         * Mnist
+         * @description MNIST from a local folder (`path`, its four files), or fetched once by each node that has a network.
+         */
+        Mnist: {
+            /**
+             * Fallback
+             * @description where there is no MNIST: train on the digits that come with Paceline, enlarged, and say so; for jobs on one node
+             */
+            fallback?: "digits" | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "mnist";
+            /**
+             * Path
+             * @description folder on the nodes; default: fetched into the agent's cache
+             */
+            path?: string | null;
+        };
+        /**
+         * NAdam
+         * @description Adam with Nesterov momentum (Dozat 2016), with decoupled weight decay.
+         */
+        NAdam: {
+            /**
+             * Betas
+             * @default [
+             *       0.9,
+             *       0.999
+             *     ]
+             */
+            betas: [
+                number,
+                number
+            ];
+            /**
+             * Eps
+             * @default 1e-8
+             */
+            eps: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "nadam";
+            /**
+             * Lr
+             * @default 0.002
+             */
+            lr: number;
+            /**
+             * Momentum Decay
+             * @default 0.004
+             */
+            momentum_decay: number;
+            /**
+             * Weight Decay
+             * @default 0
+             */
+            weight_decay: number;
+        };
+        /**
+         * NetworkPlan
+         * @description The messages that cross the network between nodes, and those that do not.
+         */
+        NetworkPlan: {
+            /**
+             * Axes
+             * @description axes with more than one rank, those whose ranks are closest first
+             */
+            axes: components["schemas"]["PlannedAxis"][];
+            /**
+             * Ranks By Node
+             * @description in rank order: where the job would run now or, if it would wait, with no other job here
+             */
+            ranks_by_node: number[];
+            /**
+             * Text
+             * @description the same in one sentence
+             */
+            text: string;
         };
         /** Node */
         Node: {
@@ -2783,6 +4258,14 @@ export interface components {
             /** Slots */
             slots: components["schemas"]["SlotUse"][];
             state: components["schemas"]["NodeState"];
+            /**
+             * Taints
+             * @description by key; they keep jobs off that do not tolerate them (`resources.tolerations`)
+             * @default {}
+             */
+            taints: {
+                [key: string]: string;
+            };
             /** Versions */
             versions: {
                 [key: string]: string;
@@ -2811,6 +4294,29 @@ export interface components {
              */
             warning: string | null;
         };
+        /** NodeMetrics */
+        NodeMetrics: {
+            /**
+             * As Of Seq
+             * @description the cluster's stream continues from here
+             */
+            as_of_seq: number;
+            /** Bucket Seconds */
+            bucket_seconds: number;
+            /** Curves */
+            curves: components["schemas"]["ReadingCurve"][];
+            /**
+             * First Time
+             * @description of what is kept, seconds since the epoch; null: nothing
+             */
+            first_time: number | null;
+            /** Last Time */
+            last_time: number | null;
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+        };
         /**
          * NodeRequest
          * @description Add nodes. `manual` answers with a join token and the command to run on the new machine.
@@ -2833,6 +4339,54 @@ export interface components {
          * @enum {string}
          */
         NodeState: "joining" | "ready" | "cordoned" | "draining" | "unreachable" | "lost" | "gone";
+        /**
+         * NodeTaintChange
+         * @description A change of a node's taints that leaves the others as they are, whoever changes them at the same time.
+         */
+        NodeTaintChange: {
+            /**
+             * Remove
+             * @description by key, with any value, or as key=value
+             * @default []
+             */
+            remove: string[];
+            /**
+             * Set
+             * @description by key; one that is there gets this value
+             * @default {}
+             */
+            set: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * NodeTaints
+         * @description The taints that a node is to have, in the place of those that it has.
+         */
+        NodeTaints: {
+            /**
+             * Taints
+             * @description by key; the value may be empty
+             */
+            taints: {
+                [key: string]: string;
+            };
+        };
+        /** Outlier */
+        Outlier: {
+            /** Figure */
+            figure: string;
+            /** Job Id */
+            job_id: string | null;
+            /** Median */
+            median: number;
+            /** Text */
+            text: string;
+            /** Trial */
+            trial: number;
+            /** Value */
+            value: number;
+        };
         /** Page[ApiKey] */
         Page_ApiKey_: {
             /** Items */
@@ -2863,6 +4417,16 @@ export interface components {
              */
             next_cursor: string | null;
         };
+        /** Page[ExperimentSummary] */
+        Page_ExperimentSummary_: {
+            /** Items */
+            items: components["schemas"]["ExperimentSummary"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
         /** Page[JobSummary] */
         Page_JobSummary_: {
             /** Items */
@@ -2873,10 +4437,30 @@ export interface components {
              */
             next_cursor: string | null;
         };
+        /** Page[ListedCheckpoint] */
+        Page_ListedCheckpoint_: {
+            /** Items */
+            items: components["schemas"]["ListedCheckpoint"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
         /** Page[Node] */
         Page_Node_: {
             /** Items */
             items: components["schemas"]["Node"][];
+            /**
+             * Next Cursor
+             * @description pass as cursor= for the next page; null on the last
+             */
+            next_cursor: string | null;
+        };
+        /** Page[Trial] */
+        Page_Trial_: {
+            /** Items */
+            items: components["schemas"]["Trial"][];
             /**
              * Next Cursor
              * @description pass as cursor= for the next page; null on the last
@@ -2898,7 +4482,8 @@ export interface components {
          * @description `single` is one process; `ddp` replicates the model on every slot; `fsdp` cuts it into `shard` parts, on each of `replicate` replicas
          *     (HSDP where there are several). `tensor` and `context` multiply either: one replica, or one part of it, then takes that many slots.
          *     So does `pipeline`: what is replicated, or sharded, is then each stage of a pipeline of so many ranks. `auto`: the coordinator chooses, and puts its choice
-         *     in the place of whatever is not given here.
+         *     in the place of whatever is not given here. `parameter_server`: `servers` ranks hold the optimizer's state and update the parameters, with
+         *     the gradients that the other ranks compute and push to them.
          */
         Parallelism: {
             /**
@@ -2945,6 +4530,12 @@ export interface components {
              */
             reshard_after_forward: boolean;
             /**
+             * Servers
+             * @description parameter_server: the first ranks, which update a part of the parameters each and compute no batches
+             * @default 1
+             */
+            servers: number;
+            /**
              * Shard
              * @description fsdp: ranks that hold one replica in parts; default: all that replicate leaves; dp_shard is another name of it
              */
@@ -2966,7 +4557,7 @@ export interface components {
              * @default ddp
              * @enum {string}
              */
-            strategy: "single" | "ddp" | "fsdp" | "auto";
+            strategy: "single" | "ddp" | "fsdp" | "parameter_server" | "auto";
             /**
              * Tensor
              * @description ranks that hold one model's matrices in parts: gpt, with the sequence between them, and hf, by the model's own plan; tp is another name of it
@@ -3085,6 +4676,8 @@ export interface components {
              * @description in a global batch, shared out over the ranks; the last one may be smaller
              */
             micro_batches: number | null;
+            /** @description null: one rank, or more than the nodes here hold */
+            network: components["schemas"]["NetworkPlan"] | null;
             /** Parameter Count */
             parameter_count: number | null;
             /** @description why it could not be placed now */
@@ -3185,6 +4778,48 @@ export interface components {
              */
             why: string;
         };
+        /**
+         * PlannedAxis
+         * @description The messages along one axis of the mesh.
+         */
+        PlannedAxis: {
+            /** Axis */
+            axis: string;
+            /**
+             * Between Nodes
+             * @description whether it crosses the network, because some of its groups are on several nodes
+             */
+            between_nodes: boolean;
+            /**
+             * Carries
+             * @description what its ranks send each other, and when: `gradients, once a step`
+             */
+            carries: string;
+            /** Ranks */
+            ranks: number;
+        };
+        /** PlannedConfiguration */
+        PlannedConfiguration: {
+            /** Baseline */
+            baseline: boolean;
+            /**
+             * Memory Bytes
+             * @description estimate for the fullest rank
+             */
+            memory_bytes: number | null;
+            /** Refusal */
+            refusal: string | null;
+            /** Repeats */
+            repeats: number;
+            /** Step Seconds */
+            step_seconds: number | null;
+            /** Values */
+            values: {
+                [key: string]: unknown;
+            };
+            /** World Size */
+            world_size: number;
+        };
         /** PlannedStage */
         PlannedStage: {
             /**
@@ -3197,6 +4832,29 @@ export interface components {
              * @description along the pipeline: of the rank, or in each replica the rank, that has it
              */
             place: number;
+        };
+        /**
+         * Prediction
+         * @description The cost model's time of a step on machines that were not measured.
+         */
+        Prediction: {
+            /** Assumptions */
+            assumptions: string;
+            /**
+             * Configuration
+             * @description of the same strategy and values, measured here
+             */
+            configuration: number;
+            /** Efficiency */
+            efficiency: number;
+            /** Peak Memory Bytes */
+            peak_memory_bytes: number | null;
+            /** Ranks */
+            ranks: number;
+            /** Samples Per Second */
+            samples_per_second: number;
+            /** Step Seconds */
+            step_seconds: number;
         };
         /**
          * Problem
@@ -3297,8 +4955,31 @@ export interface components {
              */
             steps: number;
         };
+        /**
+         * Range
+         * @description `count` values from `first` to `last`, both included.
+         */
+        Range: {
+            /** Count */
+            count: number;
+            /** First */
+            first: number;
+            /** Last */
+            last: number;
+            /**
+             * Scale
+             * @default linear
+             * @enum {string}
+             */
+            scale: "linear" | "log";
+        };
         /** Rank */
         Rank: {
+            /**
+             * Card
+             * @description the driver's index of the GPU that it holds; null: a CPU slot, or it has not started yet
+             */
+            card: number | null;
             /** Exit Code */
             exit_code: number | null;
             /** Generation */
@@ -3407,6 +5088,38 @@ export interface components {
          */
         RankState: "assigned" | "starting" | "parked" | "running" | "stopping" | "exited" | "lost" | "moved";
         /**
+         * ReadingCurve
+         * @description One metric of a node, of one of its cards or network interfaces, columnar: index i of every list is bucket i. Buckets without a
+         *     reading are absent.
+         */
+        ReadingCurve: {
+            /**
+             * Card
+             * @description the driver's index; null: of the node itself or an interface
+             */
+            card: number | null;
+            /**
+             * Interface
+             * @description name of the network interface; null: of the node itself or a card
+             */
+            interface: string | null;
+            /** Maximum */
+            maximum: number[];
+            /** Mean */
+            mean: number[];
+            /** Minimum */
+            minimum: number[];
+            /** Name */
+            name: string;
+            /**
+             * Times
+             * @description start of the bucket, seconds since the epoch on the node's clock
+             */
+            times: number[];
+            /** Unit */
+            unit: string;
+        };
+        /**
          * Reason
          * @description Why something is not happening: always with what is missing and what would help.
          */
@@ -3422,17 +5135,25 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** Resize */
+        /**
+         * Resize
+         * @description The size that the job should have: either `nodes` or `slots`, whose number is that of its ranks.
+         */
         Resize: {
             /**
              * Nodes
-             * @description how many nodes' worth of ranks (`resources.slots_per_node` each) the job should have
+             * @description so many times `resources.slots_per_node` ranks; not for a job that asks for `resources.slots`
              */
-            nodes: number;
+            nodes?: number | null;
+            /**
+             * Slots
+             * @description for any job; a multiple of `resources.slots_per_node`, if it asks for nodes
+             */
+            slots?: number | null;
         };
         /**
          * ResnetModel
-         * @description CIFAR-style residual network (He et al. 2015, section 4.2): depth = 6n + 2.
+         * @description Residual network (He et al. 2015): in the form for CIFAR (section 4.2, depth = 6n + 2) or in that for ImageNet (table 1, depth 18, 34 or 50).
          */
         ResnetModel: {
             /**
@@ -3441,15 +5162,27 @@ export interface components {
              */
             depth: number;
             /**
+             * Form
+             * @description cifar: three stages behind a 3x3 stem; imagenet: 7x7 stem with pooling, four stages, bottlenecks at depth 50
+             * @default cifar
+             * @enum {string}
+             */
+            form: "cifar" | "imagenet";
+            /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
             kind: "resnet";
             /**
+             * Num Layers
+             * @description another way to give the depth: 18, 34 and 50 mean the ImageNet form with a width of 64
+             */
+            num_layers?: number | null;
+            /**
              * Preset
              * @description a named size; fields that are given beside it win. A stored job has the numbers instead of the name
              */
-            preset?: ("resnet-20" | "resnet-32" | "resnet-44" | "resnet-56" | "resnet-110" | "resnet-38-wide") | null;
+            preset?: ("resnet-20" | "resnet-32" | "resnet-44" | "resnet-56" | "resnet-110" | "resnet-38-wide" | "resnet-18" | "resnet-34" | "resnet-50") | null;
             /**
              * Width
              * @description channels of the first stage
@@ -3459,14 +5192,32 @@ export interface components {
         };
         /**
          * Resources
-         * @description The gang: `nodes * slots_per_node` slots, all or nothing. A slot is a GPU, or one CPU slot on a node without GPUs.
+         * @description The gang, all or nothing: `slots` anywhere, on the fewest nodes; or `nodes` times `slots_per_node`, where the slots of each are on one
+         *     node. A slot is a GPU, or one CPU slot on a node without GPUs.
          */
         Resources: {
+            /**
+             * Device
+             * @description the kind of slots: GPUs or CPU slots; default: either, GPUs first, and never both in one job
+             */
+            device?: ("cuda" | "cpu") | null;
+            /**
+             * Labels
+             * @description only on nodes that have all of these labels (paceline worker --label)
+             */
+            labels?: {
+                [key: string]: string;
+            };
             /**
              * Max Nodes
              * @description a job grows to this size in slots that nobody waits for; a script is started again for that. Default: nodes
              */
             max_nodes?: number | null;
+            /**
+             * Max Slots
+             * @description as max_nodes, of a job that asks for slots
+             */
+            max_slots?: number | null;
             /**
              * Memory Per Slot
              * @description what a rank may hold on its device, in bytes or as 512MiB: strategy auto and micro_batch_size auto keep within it; default: what the device has
@@ -3478,18 +5229,48 @@ export interface components {
              */
             min_nodes?: number | null;
             /**
+             * Min Slots
+             * @description as min_nodes, of a job that asks for slots
+             */
+            min_slots?: number | null;
+            /**
              * Nodes
+             * @description so many times slots_per_node; several of them may be on one node, unless spread is true
              * @default 1
              */
             nodes: number;
             /**
+             * Slots
+             * @description in place of nodes and slots_per_node: so many slots, on the fewest nodes, as many on each as there are
+             */
+            slots?: number | null;
+            /**
              * Slots Per Node
+             * @description slots that are on one node together
              * @default 1
              */
             slots_per_node: number;
+            /**
+             * Spread
+             * @description true: no two of the nodes are the same one, so that the loss of a node costs slots_per_node ranks
+             * @default false
+             */
+            spread: boolean;
+            /**
+             * Tolerations
+             * @description taints of nodes that do not keep the job off: a key, or key=value (paceline nodes taint)
+             * @default []
+             */
+            tolerations: string[];
         };
         /** RestoreRequest */
         RestoreRequest: {
+            /**
+             * In Place
+             * @description set the checkpoint's own job back to it, where that is paused or has ended, in place of a new job
+             * @default false
+             */
+            in_place: boolean;
             /**
              * Name
              * @description of the new job; default: the old name with -restored
@@ -3500,6 +5281,42 @@ export interface components {
              * @description train to this many steps; default: as the spec says
              */
             steps?: number | null;
+        };
+        /**
+         * RmsProp
+         * @description RMSprop (Hinton 2012) with momentum.
+         */
+        RmsProp: {
+            /**
+             * Alpha
+             * @default 0.99
+             */
+            alpha: number;
+            /**
+             * Eps
+             * @default 1e-8
+             */
+            eps: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "rmsprop";
+            /**
+             * Lr
+             * @default 0.01
+             */
+            lr: number;
+            /**
+             * Momentum
+             * @default 0.9
+             */
+            momentum: number;
+            /**
+             * Weight Decay
+             * @default 0
+             */
+            weight_decay: number;
         };
         /** SampleAudit */
         SampleAudit: {
@@ -3606,20 +5423,41 @@ export interface components {
         };
         /**
          * Schedule
-         * @description Learning rate: linear warm-up to the optimizer's lr, then `kind` down to `min_ratio * lr` at the last step.
+         * @description Learning rate: linear warm-up to the optimizer's lr, then `kind`: constant; cosine down to `min_ratio * lr` at the last step; step,
+         *     multiplied by `gamma` after every `step_size` steps; warm_restarts, cosine in cycles that begin anew at lr.
          */
         Schedule: {
+            /**
+             * Cycle Growth
+             * @description warm_restarts: each cycle has so many times the steps of the one before; default 1
+             */
+            cycle_growth?: number | null;
+            /**
+             * Cycle Steps
+             * @description warm_restarts: steps of the first cycle after the warm-up
+             */
+            cycle_steps?: number | null;
+            /**
+             * Gamma
+             * @description step: factor of the learning rate; default 0.1
+             */
+            gamma?: number | null;
             /**
              * Kind
              * @default cosine
              * @enum {string}
              */
-            kind: "constant" | "cosine";
+            kind: "constant" | "cosine" | "step" | "warm_restarts";
             /**
              * Min Ratio
              * @default 0.1
              */
             min_ratio: number;
+            /**
+             * Step Size
+             * @description step: so many steps after the warm-up, and again
+             */
+            step_size?: number | null;
             /**
              * Warmup Steps
              * @default 0
@@ -3665,6 +5503,72 @@ export interface components {
              * @default false
              */
             saves_on_sigterm: boolean;
+            /**
+             * Virtual Local Rank
+             * @description each rank sees its own GPU alone, as cuda:0, and LOCAL_RANK is 0 in all of them: torchrun's --virtual-local-rank; else a rank sees the GPUs of all ranks beside it, and LOCAL_RANK is the index of its own
+             * @default false
+             */
+            virtual_local_rank: boolean;
+        };
+        /**
+         * Search
+         * @description Values that are drawn, in place of a grid of all of them.
+         */
+        Search: {
+            /**
+             * Kind
+             * @description tpe: Optuna's tree-structured Parzen estimator, which learns from trials that ended
+             * @default random
+             * @enum {string}
+             */
+            kind: "random" | "tpe";
+            /** Parameters */
+            parameters: {
+                [key: string]: unknown[] | components["schemas"]["Span"];
+            };
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+            /** Trials */
+            trials: number;
+        };
+        /**
+         * Sentence
+         * @description A sentence of the interpretation.
+         */
+        Sentence: {
+            /**
+             * Configurations
+             * @default []
+             */
+            configurations: number[];
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "recommendation" | "finding" | "doubt";
+            /** Text */
+            text: string;
+        };
+        /**
+         * Series
+         * @description Losses of one configuration, thinned to at most 500 points for a figure.
+         */
+        Series: {
+            /** Configuration */
+            configuration: number;
+            /** Losses */
+            losses: (number | null)[];
+            /** Samples */
+            samples: number[];
+            /** Seconds */
+            seconds: number[];
+            /** Steps */
+            steps: number[];
+            /** Trial */
+            trial: number;
         };
         /** Sgd */
         Sgd: {
@@ -3725,6 +5629,28 @@ export interface components {
             job_name: string | null;
             /** Rank */
             rank: number | null;
+        };
+        /**
+         * Span
+         * @description An interval that a search draws from, both ends included.
+         */
+        Span: {
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+            /**
+             * Scale
+             * @default linear
+             * @enum {string}
+             */
+            scale: "linear" | "log";
+            /**
+             * Whole
+             * @description whole numbers only
+             * @default false
+             */
+            whole: boolean;
         };
         /** SpecDifference */
         SpecDifference: {
@@ -3798,6 +5724,11 @@ export interface components {
             state: string;
         };
         /**
+         * Statistic
+         * @enum {string}
+         */
+        Statistic: "mean" | "maximum";
+        /**
          * StdlibText
          * @description The source text of the installed Python standard library, as bytes: real text that every machine has.
          */
@@ -3866,7 +5797,7 @@ export interface components {
             shrinks: boolean;
             /**
              * Stored Bytes
-             * @description points, curves and log lines: what the limit counts
+             * @description points, curves, log lines and readings: what the limit counts
              */
             stored_bytes: number;
         };
@@ -3900,7 +5831,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "points" | "curves" | "lines" | "traces";
+            kind: "points" | "curves" | "lines" | "readings" | "traces";
             /** Rows */
             rows: number;
         };
@@ -4000,12 +5931,103 @@ export interface components {
              */
             micro_batch_size?: number | string | null;
             /**
+             * Pause At Steps
+             * @description steps, in rising order, after which the job evaluates, saves and pauses; it holds no slots until it is resumed
+             */
+            pause_at_steps?: number[] | null;
+            /**
              * Seed
              * @default 0
              */
             seed: number;
             /** Steps */
             steps?: number | null;
+        };
+        /** Trial */
+        Trial: {
+            /** Baseline */
+            baseline: boolean;
+            /** Best Metric */
+            best_metric: number | null;
+            /** Index */
+            index: number;
+            job: components["schemas"]["TrialJob"] | null;
+            /**
+             * Metric
+             * @description the experiment's metric, newest; null: none yet, or not finite
+             */
+            metric: number | null;
+            /**
+             * Refusal
+             * @description why the planner does not take this configuration
+             */
+            refusal: string | null;
+            /** Repeat */
+            repeat: number;
+            /**
+             * Reused
+             * @description its job ran for the same configuration before the experiment was posted again
+             */
+            reused: boolean;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "refused" | "waiting" | "running" | "paused" | "completed" | "failed" | "cancelled" | "pruned";
+            /**
+             * Values
+             * @description by path, with world_size where there are world sizes
+             */
+            values: {
+                [key: string]: unknown;
+            };
+        };
+        /** TrialCounts */
+        TrialCounts: {
+            /** Cancelled */
+            cancelled: number;
+            /** Completed */
+            completed: number;
+            /** Failed */
+            failed: number;
+            /** Paused */
+            paused: number;
+            /**
+             * Pruned
+             * @description stopped early by the halving
+             */
+            pruned: number;
+            /**
+             * Refused
+             * @description configurations that the planner does not take; never run
+             */
+            refused: number;
+            /** Running */
+            running: number;
+            /** Total */
+            total: number;
+            /** Waiting */
+            waiting: number;
+        };
+        /**
+         * TrialJob
+         * @description The job of a trial, as a table of trials shows it.
+         */
+        TrialJob: {
+            end_reason: components["schemas"]["EndReason"] | null;
+            /** Id */
+            id: string;
+            /** Loss */
+            loss: number | null;
+            /** Name */
+            name: string;
+            /** Samples Per Second */
+            samples_per_second: number | null;
+            state: components["schemas"]["JobState"];
+            /** Step */
+            step: number;
+            /** Total Steps */
+            total_steps: number | null;
         };
         /** User */
         User: {
@@ -4188,12 +6210,54 @@ export interface operations {
             };
         };
     };
+    list_checkpoints: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description states, comma-separated; default: what is on disk */
+                state?: string | null;
+                /** @description part of the job's name, or its id */
+                q?: string | null;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ListedCheckpoint_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     job_checkpoints: {
         parameters: {
             query?: {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path: {
@@ -4327,6 +6391,8 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
+                /** @description the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now */
+                "If-Match"?: string | null;
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -4334,12 +6400,21 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
-                "application/json": components["schemas"]["RestoreRequest"];
+                "application/json": components["schemas"]["RestoreRequest"] | null;
             };
         };
         responses: {
+            /** @description the job was set back in place */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
             /** @description Successful Response */
             201: {
                 headers: {
@@ -4423,6 +6498,36 @@ export interface operations {
             };
         };
     };
+    cards_held_and_idle: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdleCards"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     list_nodes: {
         parameters: {
             query?: {
@@ -4431,6 +6536,8 @@ export interface operations {
                 limit?: number;
                 /** @description states, comma-separated; default: all but gone */
                 status?: string | null;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;
@@ -4468,9 +6575,9 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
-                "application/json": components["schemas"]["NodeRequest"];
+                "application/json": components["schemas"]["NodeRequest"] | null;
             };
         };
         responses: {
@@ -4594,6 +6701,121 @@ export interface operations {
             };
         };
     };
+    node_metrics: {
+        parameters: {
+            query?: {
+                /** @description with a time zone; default: an hour before `until` */
+                since?: string | null;
+                /** @description default: now */
+                until?: string | null;
+                /** @description power_watts,cpu_percent; default: all */
+                names?: string | null;
+                /** @description 0,1: these cards alone; default: the node and all of its cards */
+                cards?: string | null;
+                /** @description at most so many of each curve */
+                buckets?: number;
+            };
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeMetrics"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    set_node_taints: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NodeTaints"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    change_node_taints: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NodeTaintChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     uncordon_node: {
         parameters: {
             query?: never;
@@ -4662,6 +6884,8 @@ export interface operations {
                 /** @description events beyond this seq */
                 after?: number;
                 limit?: number;
+                /** @description the newest events instead of the oldest; the oldest of them first all the same */
+                tail?: boolean;
             };
             header?: never;
             path?: never;
@@ -4690,12 +6914,456 @@ export interface operations {
             };
         };
     };
+    list_experiments: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description states, comma-separated */
+                status?: string | null;
+                project?: string | null;
+                /** @description part of a name, or an id */
+                q?: string | null;
+                sort?: "created_at" | "-created_at" | "name" | "-name";
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ExperimentSummary_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    post_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExperimentSpec"];
+            };
+        };
+        responses: {
+            /** @description there was one of this project and name */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Experiment"];
+                };
+            };
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Experiment"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    plan_experiment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExperimentSpec"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExperimentPlan"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    experiment_schema: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    get_experiment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Experiment"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    cancel_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag or revision: 412 when stale; absent: the change is made whatever it is now */
+                "If-Match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Experiment"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    experiment_analysis: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExperimentAnalysis"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    analyze_experiment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExperimentAnalysis"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    export_experiment: {
+        parameters: {
+            query?: {
+                /** @description html: one page that needs nothing else; svg, png: one figure */
+                format?: "html" | "md" | "csv" | "json" | "svg" | "png";
+                /** @description scaling, throughput, step_time, memory, loss, heatmap or pareto */
+                figure?: string | null;
+                /** @description of an svg or png; the page follows its reader's */
+                theme?: "light" | "dark";
+                /** @description of the heat map: the axis across, such as world_size */
+                x?: string | null;
+                /** @description of the heat map: the axis down */
+                y?: string | null;
+                /** @description of the heat map: a figure, such as samples_per_second */
+                value?: string | null;
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the file */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                    "image/png": unknown;
+                    "image/svg+xml": unknown;
+                    "text/csv": unknown;
+                    "text/html": unknown;
+                    "text/markdown": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    pause_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag or revision: 412 when stale; absent: the change is made whatever it is now */
+                "If-Match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Experiment"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    resume_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag or revision: 412 when stale; absent: the change is made whatever it is now */
+                "If-Match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Experiment"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    list_trials: {
+        parameters: {
+            query?: {
+                /** @description opaque keyset cursor */
+                cursor?: string | null;
+                limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Trial_"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
     list_keys: {
         parameters: {
             query?: {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;
@@ -4832,6 +7500,10 @@ export interface operations {
                 first_step?: number | null;
                 last_step?: number | null;
                 buckets?: number;
+                /** @description power_watts,utilization_percent: readings of each rank's own card; default: none */
+                cards?: string | null;
+                /** @description of `cards`: the job's steps, or all the time that it held them */
+                axis?: "step" | "time";
             };
             header?: never;
             path: {
@@ -4848,6 +7520,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobMetrics"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_heatmap: {
+        parameters: {
+            query?: {
+                /** @description one metric; busy_seconds: a step without its exposed communication, which tells the slow rank; card/sm_clock_mhz, card/power_watts, ...: a reading of each rank's own card */
+                name?: string;
+                /** @description of the points that share a cell; maximum shows single steps */
+                statistic?: components["schemas"]["Statistic"];
+                first_step?: number | null;
+                last_step?: number | null;
+                /** @description at most; fewer with many ranks */
+                columns?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Heatmap"];
                 };
             };
             /** @description Client Error */
@@ -4907,6 +7620,8 @@ export interface operations {
                 /** @description part of a name, or an id */
                 q?: string | null;
                 sort?: "created_at" | "-created_at" | "name" | "-name" | "priority" | "-priority";
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;
@@ -5020,7 +7735,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the job's ETag or revision; 428 when absent, 412 when stale */
+                /** @description the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now */
                 "If-Match"?: string | null;
             };
             path: {
@@ -5057,6 +7772,8 @@ export interface operations {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path: {
@@ -5192,6 +7909,8 @@ export interface operations {
                 /** @description events beyond this seq */
                 after?: number;
                 limit?: number;
+                /** @description the newest events instead of the oldest; the oldest of them first all the same */
+                tail?: boolean;
             };
             header?: never;
             path: {
@@ -5366,7 +8085,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the job's ETag or revision; 428 when absent, 412 when stale */
+                /** @description the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now */
                 "If-Match"?: string | null;
             };
             path: {
@@ -5503,7 +8222,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the job's ETag or revision; 428 when absent, 412 when stale */
+                /** @description the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now */
                 "If-Match"?: string | null;
             };
             path: {
@@ -5542,7 +8261,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the job's ETag or revision; 428 when absent, 412 when stale */
+                /** @description the job's ETag or revision: 412 when stale; absent: the change is made whatever the job is now */
                 "If-Match"?: string | null;
             };
             path: {
@@ -5650,7 +8369,10 @@ export interface operations {
     };
     job_event_files: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description leave out the steps before it */
+                first_step?: number;
+            };
             header?: never;
             path: {
                 job_id: string;
@@ -5666,6 +8388,38 @@ export interface operations {
                 };
                 content: {
                     "application/zip": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_usage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobUsage"];
                 };
             };
             /** @description Client Error */
@@ -5752,6 +8506,8 @@ export interface operations {
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
+                /** @description of each item, these alone, comma-separated; default: all */
+                fields?: string | null;
             };
             header?: never;
             path?: never;

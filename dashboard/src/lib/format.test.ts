@@ -1,5 +1,16 @@
 import { describe, expect, it } from "vitest";
-import { bytes, byteTicks, duration, measured, MISSING, sentence, si, tickLabels, timeTicks } from "./format";
+import {
+  bytes,
+  byteTicks,
+  duration,
+  measured,
+  MISSING,
+  sentence,
+  si,
+  siWithUnit,
+  tickLabels,
+  timeTicks,
+} from "./format";
 import { lossOfStopping } from "./jobs";
 import { jobSummary } from "@/testing/fixtures";
 
@@ -41,6 +52,7 @@ describe("formats", () => {
   });
 
   it("shows what is missing as missing, never as zero", () => {
+    expect([620, 1240, 3_100_000].map((n) => siWithUnit(n, "W"))).toEqual(["620 W", "1.2 kW", "3.1 MW"]);
     expect([si(null), bytes(null), measured(null), duration(null)]).toEqual([MISSING, MISSING, MISSING, MISSING]);
   });
 

@@ -23,6 +23,12 @@ export function si(value: AnyFloat | null | undefined, digits = 1): string {
   return `${power === 0 && Number.isInteger(number) ? number : scaled.toFixed(Math.abs(scaled) >= 100 ? 0 : digits)}${SI[power]}`;
 }
 
+/** "620 W", "1.2 kW". */
+export function siWithUnit(value: number, unit: string): string {
+  const [, number = "", prefix = ""] = /^(.*?)([^\d.]?)$/.exec(si(value))!;
+  return `${number} ${prefix}${unit}`;
+}
+
 export function bytes(value: number | null | undefined): string {
   if (value == null) return MISSING;
   const power = scale(value, 1024, BINARY.length);

@@ -3,19 +3,25 @@ import {
   audit,
   clusterSummary,
   event,
+  experiment,
+  experimentAnalysis,
+  experimentPlan,
   goodput,
   job,
   jobSummary,
+  jobUsage,
   logLine,
   me,
   metrics,
   node,
+  nodeMetrics,
   page,
   performance,
   plan,
   storage,
+  trial,
 } from "./fixtures";
-import { specSchema } from "./specSchema";
+import { experimentSchema, specSchema } from "./specSchema";
 
 export interface Seen {
   method: string;
@@ -51,6 +57,8 @@ const HEALTHY: Routes = {
   "GET /api/v1/training/jobs/job1/incidents": () => ok([]),
   "GET /api/v1/training/jobs/job1/goodput": () => ok(goodput()),
   "GET /api/v1/training/jobs/job1/performance": () => ok(performance()),
+  "GET /api/v1/training/jobs/job1/usage": () => ok(jobUsage()),
+  "GET /api/v1/cluster/nodes/n1/metrics": () => ok(nodeMetrics()),
   "GET /api/v1/training/jobs/job1/artifacts": () => ok(page([])),
   "GET /api/v1/training/jobs/job1/profile": () => ok(null),
   "GET /api/v1/training/jobs/job1/samples": () => ok(audit()),
@@ -60,7 +68,14 @@ const HEALTHY: Routes = {
   "POST /api/v1/training/plan": () => ok(plan()),
   "GET /api/v1/cluster/nodes": () => ok(page([node()])),
   "GET /api/v1/metrics/cluster/summary": () => ok(clusterSummary),
+  "GET /api/v1/cluster/idle-cards": () => ok({ cards: [] }),
   "GET /api/v1/cluster/storage": () => ok(storage()),
+  "GET /api/v1/experiments": () => ok(page([experiment()])),
+  "GET /api/v1/experiments/exp1": () => ok(experiment()),
+  "GET /api/v1/experiments/exp1/trials": () => ok(page([trial()])),
+  "GET /api/v1/experiments/exp1/analysis": () => ok(experimentAnalysis()),
+  "GET /api/v1/experiments/spec-schema": () => ok(experimentSchema),
+  "POST /api/v1/experiments/plan": () => ok(experimentPlan()),
 };
 
 /** A coordinator that is well, but for `routes`; returns what it was asked. */

@@ -1,11 +1,12 @@
 import document from "../../openapi.json";
-import type { Schema } from "@/features/submit/schema";
+import type { Schema } from "@/lib/spec/schema";
 
-/** The published schema of a job spec, out of the OpenAPI document: the real one, not a copy. */
-function fromOpenApi(): Schema {
+/** A published schema, out of the OpenAPI document: the real one, not a copy. */
+function fromOpenApi(name: string): Schema {
   const text = JSON.stringify(document.components.schemas).replaceAll("#/components/schemas/", "#/$defs/");
   const all = JSON.parse(text) as Record<string, Schema>;
-  return { ...(all["JobSpec"] ?? all["JobSpec-Input"]!), $defs: all };
+  return { ...(all[name] ?? all[`${name}-Input`]!), $defs: all };
 }
 
-export const specSchema = fromOpenApi();
+export const specSchema = fromOpenApi("JobSpec");
+export const experimentSchema = fromOpenApi("ExperimentSpec");

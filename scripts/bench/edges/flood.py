@@ -12,7 +12,7 @@ import argparse
 import time
 from pathlib import Path
 
-from paceline.cli.client import Client
+from paceline.cli.client import RestClient
 from scripts.bench.figures import Figure, report
 from scripts.faults.rig import rig
 from scripts.soak.readings import Prober
@@ -46,7 +46,7 @@ def measure(seconds: float, rate: float) -> list[Figure]:
     ]
 
 
-def _start(client: Client, seconds: float, rate: float) -> None:
+def _start(client: RestClient, seconds: float, rate: float) -> None:
     """Returns when it prints."""
     script = {"path": str(SCRIPT), "args": [str(seconds + 5), str(rate)]}
     job_id = str(client.create("/training/jobs", {"name": "flood", "script": script})["id"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -14,7 +15,7 @@ from paceline.api.core import troubles
 from paceline.api.core.context import Services
 from paceline.api.core.troubles import MANY_FAILURES, Subject
 from paceline.api.loops import retention, scheduler
-from paceline.api.loops.isolation import PhaseTurns, each_phase
+from paceline.api.loops.isolation import MOST_TOGETHER, Look, PhaseTurns, each_phase
 from paceline.api.loops.lease_loop import LeaseLoop
 from paceline.api.loops.nodes import NodeWatch
 from paceline.api.services.scheduling.job_snapshots import JobSnapshot
@@ -95,6 +96,59 @@ async def test_what_raised_waits_longer_each_time_and_is_tried_at_once_when_its_
         assert tries == [0, 1, 3, 7, 15, 31, 53]
         await PhaseTurns(services, "do it", START + 60 * SECOND).look(Subject("job", "j", 2), lambda: work(60))
     assert tries[-1] == 60
+
+
+async def test_many_share_a_turn_and_one_that_raises_has_its_own_from_then_on(services: Services, caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[list[str]] = []
+
+    async def work(items: Sequence[str]) -> int:
+        calls.append(list(items))
+        if "bad" in items:
+            raise RuntimeError("planned")
+        return len(items)
+
+    async def take(second: int, names: Sequence[str]) -> int:
+        calls.clear()
+        return await PhaseTurns(services, "do it", START + second * SECOND).take_together(names, lambda name: Subject("job", name), work)
+
+    with caplog.at_level(logging.CRITICAL):
+        assert await take(0, ["a", "bad", "b"]) == 2
+        assert calls == [["a", "bad", "b"], ["a"], ["bad"], ["b"]]
+        assert services.troubles.held_up("job") == 1
+        assert await take(0, ["a", "bad", "b"]) == 2
+        assert calls == [["a", "b"]], "it is not due yet"
+        assert await take(60, ["a", "bad", "b"]) == 2
+        assert calls == [["bad"], ["a", "b"]], "it costs the others nothing any more"
+    names = [str(number) for number in range(MOST_TOGETHER + 1)]
+    assert await take(0, names) == len(names)
+    assert [len(group) for group in calls] == [MOST_TOGETHER, 1]
+
+
+async def test_a_group_that_meets_a_busy_database_is_not_tried_one_by_one(services: Services) -> None:
+    calls: list[Sequence[str]] = []
+
+    async def busy(items: Sequence[str]) -> int:
+        calls.append(items)
+        raise DatabaseBusyError("another transaction")
+
+    with pytest.raises(DatabaseBusyError):
+        await PhaseTurns(services, "do it", START).take_together(["a", "b"], lambda name: Subject("job", name), busy)
+    assert len(calls) == 1
+
+
+def test_a_look_that_raises_asks_for_a_turn_and_one_that_finds_nothing_ends_a_trouble(services: Services) -> None:
+    turns, subject = PhaseTurns(services, "do it", START), Subject("job", "j")
+
+    def fail() -> int:
+        raise RuntimeError("planned")
+
+    assert turns.peek(subject, fail) == Look(True)
+    assert turns.peek(subject, lambda: 3) == Look(True, 3)
+    services.troubles.note("do it", subject, "planned", START - LATER)
+    assert turns.peek(subject, lambda: 3) == Look(True, 3)
+    assert services.troubles.held_up("job") == 1, "only the turn itself shows whether it is over"
+    assert turns.peek(subject, lambda: None) == Look(False)
+    assert services.troubles.held_up("job") == 0
 
 
 async def test_a_database_that_is_away_is_no_jobs_fault(services: Services) -> None:

@@ -29,7 +29,7 @@ from paceline.api.websocket.streams import Follower
 from paceline.db.models.identity import ApiKeyRow
 from paceline.db.repositories import identity as identity_rows
 from paceline.monitoring.points import RankBatch
-from tests import factories
+from tests import factories, readings
 from tests.waiting import until
 
 ARRIVES_SECONDS = 5.0
@@ -245,3 +245,26 @@ async def test_a_client_that_leaves_leaves_nothing_behind(live: Live) -> None:
         return [task.get_coro().__name__ for task in asyncio.all_tasks() if task.get_coro().__name__ in names]  # type: ignore[union-attr]
 
     await until(lambda: not serving(), "the end of the socket's tasks")
+
+
+async def test_readings_of_nodes_stream_with_their_columns_and_resume(live: Live) -> None:
+    async with live.services.write() as session:
+        node, _ = await factories.create_node(session, name="read")
+    columns = {"gpu:0": {"power_watts": [1.0, 2.0, 3.0]}, "host": {"cpu_percent": [4.0, 5.0, 6.0]}}
+    async with live.socket(f"/cluster/stream?node_id={node.id}") as socket:
+        hello = await frame(socket)
+        assert (hello["type"], hello["topic"]) == ("hello", "readings")
+        await readings.store(live.services, "other", 500.0, columns)
+        await readings.store(live.services, node.id, 1_000.0, columns)
+        record = await frame(socket)
+    assert record["type"] == "record"
+    assert record["data"] == {"node_id": node.id, "times": [1_000.0, 1_001.0, 1_002.0], "columns": columns}
+    async with live.socket(f"/cluster/stream?after={hello['seq']}") as socket:
+        await frame(socket)
+        nodes = [(await frame(socket))["data"]["node_id"] for _ in range(2)]
+    assert nodes == ["other", node.id]
+
+
+async def test_the_stream_of_an_unknown_node_is_closed(live: Live) -> None:
+    async with live.socket("/cluster/stream?node_id=nobody") as socket:
+        assert await close_code(socket) == 4404

@@ -7,6 +7,7 @@ import json
 import zipfile
 from typing import Any
 
+from paceline.monitoring import tensorboard
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, job, problem
 
@@ -108,3 +109,21 @@ def test_artifacts_are_listed(paceline: Paceline, coordinator: FakeCoordinator) 
     assert "7-9" in ready
     assert "g2-rank0-steps7-9.json.gz" in ready
     assert "CUPTI is not there" in failed
+
+
+def test_followed_event_files_grow_until_the_job_has_ended(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    def files(*steps: int) -> Answer:
+        scalars = b"".join(tensorboard.scalars(step, 1.0, {"loss": 1.0}) for step in steps)
+        return Answer(200, zipped(**{EVENTS: tensorboard.header(1.0) + scalars}))
+
+    running = Answer(200, job(generation=1))
+    coordinator.on("GET", ONE, running, running, running, Answer(200, job(generation=2)), Answer(200, job(generation=2, state="completed")))
+    nothing = problem(409, "nothing_recorded", "job gpt has reported no step yet")
+    coordinator.on("GET", f"{ONE}/tensorboard", nothing, files(1, 2), files(3), files(1, 2), files(2, 3, 4))
+    done = paceline("tensorboard", ID, "--follow", "--every", "0.2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"runs/{EVENTS}"
+    asked = [request.query["first_step"] for request in coordinator.sent("GET", f"{ONE}/tensorboard")]
+    assert asked == ["0", "0", "3", "0", "3"], "generation 2 may have gone back to an older step"
+    data = (paceline.folder / "runs" / EVENTS).read_bytes()
+    assert [step for step, _ in tensorboard.records_of_steps(data)] == [1, 2, 3, 4]

@@ -14,6 +14,7 @@ def test_a_backup_is_made_checked_and_put_back(stranger: Paceline, sqlite_templa
     made = stranger("backup", "kept", "--json", DATABASE_URL="")
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["folder"] == str(tmp_path / "kept")
+    assert stranger("db", "check", "--backup", "kept", DATABASE_URL="").returncode == 0
     refused = stranger("db", "restore", "kept", DATABASE_URL="")
     assert (refused.returncode, refused.stdout) == (6, "")
     assert "--force moves them aside" in refused.stderr

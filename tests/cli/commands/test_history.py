@@ -140,7 +140,7 @@ def test_incidents_are_told_with_their_phases(paceline: Paceline, coordinator: F
     coordinator.on("GET", f"{ONE}/incidents", Answer(200, [INCIDENT]))
     done = paceline("incidents", ID)
     assert done.returncode == 0, done.stderr
-    assert "at step 7, 2 -> 1 ranks: rank 1 on b was killed by SIGKILL" in done.stdout
+    assert "at step 7, 2 -> 1 rank: rank 1 on b was killed by SIGKILL" in done.stdout
     assert "detect 0.011 s, first step 0.299 s" in done.stdout
     assert "the last line" in done.stdout
     assert json.loads(paceline("incidents", ID, "--json").stdout) == [INCIDENT]

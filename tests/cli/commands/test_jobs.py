@@ -334,3 +334,12 @@ def test_a_size_that_the_job_cannot_have_exits_6_and_one_that_is_none_exits_2(pa
     assert (done.returncode, "use 4 or fewer" in done.stderr) == (6, True)
     assert paceline("resize", ID, "0").returncode == 2
     assert len(coordinator.sent("PUT", f"{ONE}/resize")) == 1
+
+
+def test_restore_in_place_sets_the_job_itself_back(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("POST", "/checkpoints/C1/restore", Answer(200, job(state="queued")))
+    done = paceline("restore", "C1", "--in-place")
+    assert "gpt (01JD0000000000000000000001) continues from C1; it is queued" in done.stdout
+    assert coordinator.sent("POST", "/checkpoints/C1/restore")[0].body == {"in_place": True}
+    refused = paceline("restore", "C1", "--in-place", "--name", "other")
+    assert (refused.returncode, "--name other is of a new job" in refused.stderr) == (2, True)

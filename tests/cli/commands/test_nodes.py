@@ -26,6 +26,12 @@ def test_nodes_without_a_verb_lists_them(paceline: Paceline, coordinator: FakeCo
     assert json.loads(paceline("nodes", "--json").stdout) == json.loads(paceline("nodes", "list", "--json").stdout) == [node()]
 
 
+def test_why_a_node_offers_no_gpu_stands_below_the_list(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    note = "torch 2.13.0+cpu is a build without CUDA, beside GPU 0 (NVIDIA Test): this node offers CPU slots only"
+    listed(coordinator, node(gpu_note=note), node(id="N2", name="b", gpu_note="no GPU"))
+    assert paceline("nodes").stderr == f"a: {note}\n"
+
+
 def test_drain_says_what_it_waits_for(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     listed(coordinator, node())
     coordinator.on("DELETE", "/cluster/nodes/N1", Answer(202, node(state="draining", drain_blocked_by=["J"])))
@@ -33,6 +39,33 @@ def test_drain_says_what_it_waits_for(paceline: Paceline, coordinator: FakeCoord
     assert done.returncode == 0, done.stderr
     assert "waiting for jobs: J" in done.stderr
     assert coordinator.sent("DELETE", "/cluster/nodes/N1")[0].query == {"force": "false"}
+
+
+def tainted(coordinator: FakeCoordinator, answer: Answer | None = None) -> None:
+    """A node that takes changes of its taints."""
+    listed(coordinator, node())
+    coordinator.on("PATCH", "/cluster/nodes/N1/taints", answer or Answer(200, node(taints={"told": "so"})))
+
+
+def asked_for(coordinator: FakeCoordinator) -> Any:
+    return [sent.body for sent in coordinator.sent("PATCH", "/cluster/nodes/N1/taints")]
+
+
+def test_taint_and_untaint_ask_for_one_change_that_leaves_other_taints_alone(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    tainted(coordinator)
+    done = paceline("nodes", "taint", "a", "dedicated=text", "new")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "a has taints: told=so"
+    assert paceline("nodes", "untaint", "a", "dedicated=vision", "new").returncode == 0
+    assert asked_for(coordinator) == [{"set": {"dedicated": "text", "new": ""}}, {"remove": ["dedicated=vision", "new"]}]
+
+
+def test_a_key_with_two_values_is_refused(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    tainted(coordinator)
+    done = paceline("nodes", "taint", "a", "zone=near", "zone=far")
+    assert done.returncode == 2
+    assert "taint zone is given twice, as 'near' and 'far'" in done.stderr
+    assert asked_for(coordinator) == []
 
 
 def test_unknown_node_exits_5(paceline: Paceline, coordinator: FakeCoordinator) -> None:

@@ -32,12 +32,16 @@ class AgentProcess:
         self.data = data
         self.server = server
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+        self.slots: int | None = 2
 
     def start(self, *arguments: str, token: str = TOKEN) -> None:
         command = [sys.executable, "-m", "paceline.cluster.agent.main", "--server", self.server, "--name", "node", "--data", str(self.data)]
-        defaults = ["--checkpoints", str(self.data.parent / "checkpoints"), "--slots", "2", "--trainer", FAKE_TRAINER, "--token", token]
+        defaults = ["--checkpoints", str(self.data.parent / "checkpoints"), "--trainer", FAKE_TRAINER, "--token", token]
+        defaults += [] if self.slots is None else ["--slots", str(self.slots)]
         with open(self.data.parent / "agent.txt", "ab") as output:
-            self.process = subprocess.Popen([*command, *defaults, *arguments], cwd=ROOT, stdout=output, stderr=output)
+            environment = os.environ | self.environment
+            self.process = subprocess.Popen([*command, *defaults, *arguments], cwd=ROOT, env=environment, stdout=output, stderr=output)
 
     @property
     def log(self) -> str:

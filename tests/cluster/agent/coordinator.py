@@ -35,6 +35,7 @@ from paceline.cluster.protocol import (
 )
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.points import HighWater, Upload, UploadReply
+from paceline.monitoring.readings import ReadingRecord
 
 TOKEN = "one-time"
 CREDENTIAL = "lasting"
@@ -74,6 +75,9 @@ class Coordinator:
         self.refusal: ConnectionRefused | None = None
         self.accept_uploads = True
         self.refuse: Callable[[Upload, bytes], int | None] = lambda upload, body: None  # the status of a refusal
+        self.readings: list[ReadingRecord] = []
+        self.reading_marks: dict[int, int] = {}
+        self.takes_readings = True  # False: as the version before them
         self.tokens = {TOKEN}
         self.port = 0
         self.uploads = 0
@@ -163,8 +167,19 @@ class Coordinator:
             counts = {stream: len(records) for stream, records in received.streams.items()}
             acknowledged.append(HighWater(job_id=batch.job_id, generation=batch.generation, rank=batch.rank, **counts))
         self.uploads += 1
+        held = self._take_readings(upload)
         await self._notify()
-        return Response(msgspec.json.encode(UploadReply(acknowledged=acknowledged)))
+        return Response(msgspec.json.encode(UploadReply(acknowledged=acknowledged, readings=held)))
+
+    def _take_readings(self, upload: Upload) -> int | None:
+        if upload.readings is None or not self.takes_readings:
+            return None
+        spool = upload.readings.spool
+        for record in upload.readings.records:
+            if record.seq > self.reading_marks.get(spool, 0):
+                self.reading_marks[spool] = record.seq
+                self.readings.append(record)
+        return self.reading_marks.get(spool, 0)
 
     async def _channel(self, socket: WebSocket) -> None:
         if socket.headers.get("authorization") != f"Bearer {CREDENTIAL}":

@@ -1,7 +1,7 @@
 """A trainer without torch: speaks the rank link and writes the rank folder as the real one does. Its behaviour comes from
 the job's environment: FAKE_STEPS (0: for ever), FAKE_STEP_SECONDS, FAKE_IGNORE_SIGTERM, FAKE_CRASH_AT, FAKE_CHILDREN,
 FAKE_STALL (says once that it waits), FAKE_EXIT (a code, or a message), FAKE_BOUNDARY (what it is asked to do at a boundary it does
-after a multiple of so many steps)."""
+after a multiple of so many steps), FAKE_TELL (a variable that it prints)."""
 
 from __future__ import annotations
 
@@ -126,6 +126,8 @@ def run_rank(order: RankOrder) -> int:
     folder, link = RankFolder.at(Path(order.folder)), Link(order)
     steps, pause = int(os.environ.get("FAKE_STEPS", "0")), float(os.environ.get("FAKE_STEP_SECONDS", "0.02"))
     crash_at = int(os.environ.get("FAKE_CRASH_AT", "0"))
+    if told := os.environ.get("FAKE_TELL"):
+        print(f"{told}={os.environ.get(told)}")
     if end := os.environ.get("FAKE_EXIT"):
         sys.exit(int(end) if end.isdigit() else end)
     if os.environ.get("FAKE_IGNORE_SIGTERM"):

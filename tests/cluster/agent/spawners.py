@@ -11,7 +11,7 @@ import msgspec
 from paceline.cluster.agent.folders import AgentFolder
 from paceline.cluster.agent.ranks.launch import keep
 from paceline.cluster.agent.spawner_link import ExitStatus, ProcessList, Spawn, ToSpawner, decode_process_list, encode_to_spawner, key_of
-from paceline.cluster.agent.supervisor import start_spawner
+from paceline.cluster.agent.supervisor import SpawnerOptions, start_spawner
 from paceline.cluster.protocol import RankKey
 from paceline.training.link import RankOrder
 from paceline.training.rank_folder import RankFolder
@@ -56,7 +56,7 @@ class Node:
         self.folder.create()
         if log is not None:
             self.folder.spawner_log.symlink_to(log)
-        self.process = start_spawner(self.folder, trainer, orphan_seconds=TIMEOUT_SECONDS)
+        self.process = start_spawner(self.folder, SpawnerOptions("node", trainer, TIMEOUT_SECONDS))
         self.agent = Agent(self.folder)
 
     def order(self, rank: int = 0, **environment: object) -> Spawn:

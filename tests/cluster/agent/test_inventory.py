@@ -4,19 +4,22 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from paceline.cluster.agent.card_locks import CardLocks
 from paceline.cluster.agent.inventory import address_towards, interface_of, take_inventory
+from paceline.cluster.agent.offer import NodeOffer
 
 TIMEOUT_SECONDS = 60
 
 
-def test_without_gpus_slots_are_cpus_or_what_was_asked_for() -> None:
-    inventory = take_inventory(None, None, {})
-    assert inventory.slots == inventory.cpu_count == len(os.sched_getaffinity(0))
-    assert take_inventory(None, 3, {}).slots == 3
-    assert inventory.device == "cpu"
+def test_cpu_slots_are_described_without_a_driver(tmp_path: Path) -> None:
+    offer = NodeOffer((), 3, CardLocks(tmp_path), None, "no GPU", hides_cards=False)
+    inventory = take_inventory(offer, {"zone": "a"})
+    assert (inventory.device, inventory.slots, inventory.gpus, inventory.labels) == ("cpu", 3, (), {"zone": "a"})
+    assert inventory.cpu_count == len(os.sched_getaffinity(0))
     assert set(inventory.versions) == {"python", "torch", "paceline"}
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import socket
 
 import pytest
@@ -14,8 +15,16 @@ def test_a_port_that_listens_is_kept() -> None:
             listen("127.0.0.1", range(port, port + 1))
 
 
+def first_of_two_free() -> int:
+    """The lower of two neighbouring ports that nothing uses."""
+    for port in range(free_port("127.0.0.1", range(20_000, 30_000)), 40_000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.1", port + 1)):
+            return port
+    raise AssertionError("no two neighbouring ports are free")
+
+
 def test_a_port_range_is_kept_to_and_what_is_used_in_it_passed_over() -> None:
-    first = free_port("127.0.0.1")
+    first = first_of_two_free()
     with socket.create_server(("127.0.0.1", first)):
         ports = range(first, first + 2)
         with pytest.raises(OSError, match=f"none of ports {first}-{first} of"):

@@ -46,3 +46,23 @@ def test_mistakes_are_usage_errors(arguments: list[str], capsys: pytest.CaptureF
         read_settings([*REQUIRED, *arguments])
     assert end.value.code == 2
     assert arguments[1] in capsys.readouterr().err
+
+
+def test_a_taint_that_is_given_twice_alike_counts_once() -> None:
+    assert read_settings([*REQUIRED, "--taint", "new", "--taint", "new"]).taints == {"new": ""}
+
+
+@pytest.mark.parametrize("option", ["--label", "--taint"])
+def test_a_key_that_is_given_twice_with_different_values_is_a_usage_error(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read_settings([*REQUIRED, option, "zone=near", option, "zone=far"])
+    assert f"argument {option}: 'zone' is given twice, as 'near' and 'far'" in capsys.readouterr().err
+
+
+def test_a_value_that_no_job_could_ask_for_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read_settings([*REQUIRED, "--label", "zone=a\nb"])
+    assert read_settings([*REQUIRED, "--label", f"zone={'x' * 253}"]).labels == {"zone": "x" * 253}
+    with pytest.raises(SystemExit):
+        read_settings([*REQUIRED, "--label", f"zone={'x' * 254}"])
+    assert "has 254 characters; a value has at most 253" in capsys.readouterr().err

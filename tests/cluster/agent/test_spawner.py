@@ -21,7 +21,7 @@ from paceline.cluster.agent.spawner_link import (
     Terminate,
     key_of,
 )
-from paceline.cluster.agent.supervisor import start_spawner
+from paceline.cluster.agent.supervisor import SpawnerOptions, start_spawner
 from paceline.training.rank_folder import RankFolder
 from tests.cluster.agent.conftest import FAKE_TRAINER
 from tests.cluster.agent.spawners import TIMEOUT_SECONDS, Agent, Node
@@ -71,7 +71,7 @@ def test_a_rank_leads_a_session_of_its_own_and_inherits_no_descriptor(node: Node
     pid = node.agent.until(lambda ranks: key in ranks)[key]
     wait_until(lambda: "step" in node.output(spawn), "a step", seconds=TIMEOUT_SECONDS)
     rank = psutil.Process(pid)
-    assert rank.ppid() == node.agent.process_list.spawner_pid
+    assert [parent.pid for parent in rank.parents()[1:2]] == [node.agent.process_list.spawner_pid]  # between them is its shim
     assert {file.path for file in rank.open_files()} == {f"{spawn.order.folder}/output.log", f"{spawn.order.folder}/metrics.spool"}
     assert rank.net_connections("unix") == []
 
@@ -195,7 +195,7 @@ def ignores_sigterm(pid: int) -> bool:
 
 
 def test_a_second_spawner_leaves_the_first_alone(node: Node) -> None:
-    second = start_spawner(node.folder, FAKE_TRAINER, TIMEOUT_SECONDS)
+    second = start_spawner(node.folder, SpawnerOptions("node", FAKE_TRAINER, TIMEOUT_SECONDS))
     assert second.wait(TIMEOUT_SECONDS) == 0
     assert "another spawner" in node.folder.spawner_log.read_text()
     assert node.process.poll() is None
@@ -245,7 +245,7 @@ def test_forking_a_rank_is_quick(node: Node, capsys: pytest.CaptureFixture[str])
 def test_a_trainer_that_cannot_be_loaded_ends_the_spawner_with_an_error(tmp_path: Path) -> None:
     folder = AgentFolder(tmp_path)
     folder.create()
-    process = start_spawner(folder, "no.such.module", TIMEOUT_SECONDS)
+    process = start_spawner(folder, SpawnerOptions("node", "no.such.module", TIMEOUT_SECONDS))
     assert process.wait(TIMEOUT_SECONDS) == 1
     assert "No module named" in folder.spawner_log.read_text()
 

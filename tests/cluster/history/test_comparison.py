@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from paceline.cluster.history.comparison import (
     ABSENT,
     ComparedRun,
@@ -54,6 +56,16 @@ def test_the_same_so_far_while_one_of_them_runs() -> None:
     assert sentence(DONE, running, tallies, None).startswith("same run so far, to the last bit: 137 of 137 steps equal")
 
 
+@pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
+def test_a_run_that_has_ended_earlier_is_not_the_same(state: JobState) -> None:
+    shorter = replace(DONE, state=state, last_step=137)
+    tallies = losses(curve(137), curve(137))
+    for runs in ((DONE, shorter), (shorter, DONE)):
+        assert verdict(*runs, tallies, None) == "diverged"
+        assert sentence(*runs, tallies, None) == "equal until step 137, where one of them ended; the other ended at step 500, on 2 ranks"
+    assert sentence(DONE, shorter, tallies, Parameters(100, equal=False)).endswith("but the parameters at step 100 differ, on 2 ranks")
+
+
 def test_one_bit_makes_another_run() -> None:
     other = curve(s137=math.nextafter(curve()[137], 1.0))
     tallies = losses(curve(), other)
@@ -94,7 +106,7 @@ def test_other_parameters_behind_the_same_losses() -> None:
 def test_a_step_that_only_one_of_them_tells_of_is_no_proof() -> None:
     tallies = losses({**curve(), 137: 0.1} | {}, {step: loss for step, loss in curve().items() if step != 137})
     assert verdict(DONE, DONE, tallies, None) == "diverged"
-    assert "499 of 499 steps equal, but 1 steps are known of one of them only" in sentence(DONE, DONE, tallies, None)
+    assert "499 of 499 steps equal, but 1 step is known of one of them only" in sentence(DONE, DONE, tallies, None)
 
 
 def test_nothing_in_common() -> None:

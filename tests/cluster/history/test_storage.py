@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
+from paceline.cluster.history.node_readings import KeepReadings
 from paceline.cluster.history.storage import CURVES, KeepPolicy, Removal, StorageKind, StoredData, eviction_order, excess, loss
 
 DAY = timedelta(days=1)
+READINGS = KeepReadings(raw=DAY / 4, fine=3 * DAY, coarse=365 * DAY)
 POLICY = KeepPolicy(
-    points=30 * DAY, curves=365 * DAY, lines=30 * DAY, events=365 * DAY, artifacts=90 * DAY, ranks=30 * DAY, bytes=1_000, recent=DAY
+    points=30 * DAY,
+    curves=365 * DAY,
+    lines=30 * DAY,
+    events=365 * DAY,
+    artifacts=90 * DAY,
+    ranks=30 * DAY,
+    readings=READINGS,
+    bytes=1_000,
+    recent=DAY,
 )
 
 
@@ -62,8 +73,7 @@ def test_what_has_gone_already_is_not_asked_for() -> None:
 def test_below_the_limit_or_without_one_nothing_has_to_go() -> None:
     assert excess(1_000, POLICY) == 0
     assert excess(1_100, POLICY) == 120
-    unlimited = KeepPolicy(**{**dict.fromkeys(("points", "curves", "lines", "events", "artifacts", "ranks", "recent"), DAY), "bytes": 0})
-    assert excess(10**15, unlimited) == 0
+    assert excess(10**15, replace(POLICY, bytes=0)) == 0
 
 
 def test_the_history_says_what_went_and_why() -> None:

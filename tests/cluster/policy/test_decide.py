@@ -230,6 +230,11 @@ CASES: dict[str, tuple[JobView, tuple[JobState, EndReason | None] | None]] = {
         stopping(EndReason.PAUSED, RUNNING, state_since=NOW - timedelta(seconds=PAUSE_SECONDS), restarts=3, **PAUSE),
         (JobState.STOPPING, EndReason.STOP_TIMEOUT),
     ),
+    "paused by its own spec": (job(JobState.RUNNING, paused(0), paused(1), own_pause=30), (JobState.STOPPING, EndReason.PAUSED)),
+    "cancelled when its spec pauses it": (
+        job(JobState.RUNNING, paused(0), own_pause=30, **CANCEL),
+        (JobState.STOPPING, EndReason.CANCELLED),
+    ),
     "cancelled while saving": (stopping(EndReason.PAUSED, RUNNING, **CANCEL), (JobState.STOPPING, EndReason.CANCELLED)),
     "paused stays": (job(JobState.PAUSED, **PAUSE), None),
     "resumed": (job(JobState.PAUSED), (JobState.QUEUED, None)),
@@ -258,6 +263,14 @@ def test_every_decision_is_a_legal_transition(case: str) -> None:
     assert decision is None or decision.to is view.state or decision.to in JOB_TRANSITIONS[view.state]
 
 
+def test_a_pause_that_its_spec_asks_for_waits_for_its_user() -> None:
+    own, asked = (decide(job(JobState.RUNNING, paused(0), paused(1), own_pause=step), NOW) for step in (30, None))
+    assert isinstance(own, Stop)
+    assert isinstance(asked, Stop)
+    assert (own.waits_for_user, asked.waits_for_user) == (True, False), "a user's pause has an intent already, or was taken back"
+    assert own.why == "all 2 ranks have saved and exited after step 30, as training.pause_at_steps says"
+
+
 def test_a_crash_counts_once_until_the_new_generation_crashes() -> None:
     first = decide(job(JobState.RUNNING, crashed(0)), NOW)
     assert isinstance(first, Restart)
@@ -267,6 +280,11 @@ def test_a_crash_counts_once_until_the_new_generation_crashes() -> None:
     again = decide(job(JobState.RECOVERING, crashed(0), restarts=1), NOW)
     assert isinstance(again, Restart)
     assert again.counts_as_restart
+
+
+def test_one_rank_is_spoken_of_as_one() -> None:
+    one, two = (decide(job(JobState.RUNNING, *map(completed, range(ranks))), NOW) for ranks in (1, 2))
+    assert (getattr(one, "why", None), getattr(two, "why", None)) == ("its only rank has completed", "all 2 ranks have completed")
 
 
 def test_why_is_one_line_whatever_a_rank_has_said() -> None:

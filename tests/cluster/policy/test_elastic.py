@@ -46,8 +46,8 @@ def cold(number: int) -> SlotAssignment:
 
 
 def gang(*members: SlotAssignment, parked: tuple[SlotAssignment, ...] = (), target: int = 2, **known: Any) -> RunningGang:
-    facts = {"least": 1, "most": target, "ceiling": 8} | known
-    return RunningGang("job", "cpu", 1, members, parked, target=target, **facts)
+    facts = {"most_per_node": 1, "least": 1, "most": target, "ceiling": 8} | known
+    return RunningGang("job", "cpu", members=members, parked=parked, target=target, **facts)
 
 
 def change(gang: RunningGang, coming: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]] | str | None:

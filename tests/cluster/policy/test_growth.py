@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from paceline.cluster.policy.decisions import ResizeGang
 from paceline.cluster.policy.elastic import MOST_FAILURES, JoinFailure, RunningGang, SlotAssignment
-from paceline.cluster.policy.extension import Extension, extend
+from paceline.cluster.policy.extension import extend
 from paceline.cluster.policy.growth import Step, gangs_to_shrink, next_steps
 from paceline.cluster.policy.placement import NodeView, Placement, Request, Room, place
 from tests.cluster.policy.test_elastic import NOW, cold, gang, member, warm
+from tests.cluster.policy.test_extension import wanted
 from tests.cluster.policy.test_placement import NODES, QUEUES, node, request
 
 
@@ -30,23 +31,17 @@ def one(known: RunningGang, nodes: list[NodeView], *queue: Request) -> Step:
     return step
 
 
-def wanted(slots: int, per_node: int = 2, **held: int) -> Extension:
-    return Extension("job", slots, per_node, "cpu", held)
-
-
-def test_nodes_of_the_gang_are_refilled_before_others_are_opened() -> None:
-    nodes = [node("a", 2, free=1), node("b", 2, free=1), node("c", 4)]
-    assert [share.node_id for share in extend(wanted(3, a=1, b=1), nodes, Room(nodes))] == ["a", "b", "c"]
-
-
-def test_no_node_gets_more_than_the_job_takes_of_one() -> None:
-    nodes = [node("a", 8), node("b", 8)]
-    assert [share.node_id for share in extend(wanted(9, a=1), nodes, Room(nodes))] == ["a", "b", "b"]
-
-
-def test_ranks_of_a_gang_are_on_one_kind_of_device() -> None:
-    nodes = [node("a", 2, device="cuda"), node("b", 2, schedulable=False)]
-    assert extend(wanted(1), nodes, Room(nodes)) == ()
+def test_the_ranks_of_a_lost_node_join_on_one_node_and_a_spare_on_any() -> None:
+    left = gang(member(0, "a"), member(1, "a"), target=4, spares=1, most_per_node=None, block=2)
+    nodes = [node("a", 2, free=0), node("b", 1), node("c", 3)]
+    assert new_slots(one(left, nodes)) == ["c", "c", "c"]
+    narrow = [node("a", 2, free=0), node("b", 1), node("c", 1)]
+    step = one(left, narrow)
+    assert new_slots(step) == ["b", "c"]  # half of the block, and the spare
+    assert step.lacks is not None
+    assert step.lacks.text == (
+        "runs with 2 of 4 ranks; 1 more slot wanted; the free ones are on other nodes than the rest of their 2 (resources.slots_per_node)"
+    )
 
 
 def test_what_is_set_aside_for_a_job_that_waits_is_not_for_growing() -> None:
@@ -71,7 +66,7 @@ def test_why_a_gang_is_smaller_than_it_should_be() -> None:
     assert full.lacks.text == "runs with 1 of 2 ranks; 1 more slot wanted; none is free"
     (narrow,) = next_steps([gang(member(0, "a"))], [], [node("a", 2, free=1)], NOW)
     assert narrow.lacks is not None
-    assert narrow.lacks.text == "runs with 1 of 2 ranks; 1 more slot wanted; a has 1 of its ranks already (resources.slots_per_node)"
+    assert narrow.lacks.text == "runs with 1 of 2 ranks; 1 more slot wanted; a has 1 of its ranks already (resources.spread)"
     (bare,) = next_steps([gang(member(0, "a"), target=1, spares=1)], [], [node("a", 1, free=0)], NOW)
     assert bare.lacks is not None
     assert bare.lacks.text == "has 0 of 1 spares; 1 more slot wanted; none is free"

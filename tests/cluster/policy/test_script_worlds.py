@@ -23,17 +23,17 @@ ELASTIC = SCRIPT | {"saves": True, "is_elastic": True}
 
 
 def wants(nodes: int, least: int = 1, most: int | None = None, *, slots: int = 1, **known: Any) -> Request:
-    return replace(request("job", nodes, slots, age=100), min_nodes=least, most_nodes=most, **known)
+    return replace(request("job", nodes, slots, age=100), min_blocks=least, most_blocks=most, spread=True, **known)
 
 
 def script(request: Request, *names: str, job_id: str = "job", rests: float = 0.0) -> RunningGang:
     seats = [
         SlotAssignment(number, name, slot)
-        for number, (name, slot) in enumerate((n, s) for n in names for s in range(request.slots_per_node))
+        for number, (name, slot) in enumerate((n, s) for n in names for s in range(request.slots_per_block))
     ]
-    ranks = request.nodes * request.slots_per_node
+    ranks = request.blocks * request.slots_per_block
     facts: dict[str, Any] = {"least": 1, "target": ranks, "most": ranks, "ceiling": ranks, "rests_until": NOW + timedelta(seconds=rests)}
-    return RunningGang(job_id, "cpu", request.slots_per_node, tuple(seats), (), request=replace(request, job_id=job_id), **facts)
+    return RunningGang(job_id, "cpu", request.slots_per_block, tuple(seats), (), request=replace(request, job_id=job_id), **facts)
 
 
 def world(known: RunningGang, nodes: list[NodeView], *waiting: Request) -> NextWorld:

@@ -1,26 +1,40 @@
-/* A libnvidia-ml.so.1 small enough to read: what it answers stands in the file named by FAKE_NVML_STATE, read anew at each
- * call, one "key value" a line. "gpus N" counts the cards; "<index>.<field> value" answers for one of them; a field that is
+/* A libnvidia-ml.so.1 small enough to read: what it answers stands in the file named by FAKE_NVML_STATE, read anew when it
+ * has changed, one "key value" a line. "gpus N" counts the cards; "<index>.<field> value" answers for one of them; a field that is
  * missing is NVML_ERROR_NOT_SUPPORTED; "<index>.lost 1" makes every call on that card NVML_ERROR_GPU_IS_LOST. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
 typedef struct { int index; } Device;
 static Device devices[16];
 
-static int lookup(const char *key, char *value, size_t size) {
-    FILE *file = fopen(getenv("FAKE_NVML_STATE"), "r");
-    char line[256], name[128];
-    int found = 0, consumed;
-    while (file && !found && fgets(line, sizeof line, file))
-        if (sscanf(line, "%127s %n", name, &consumed) == 1 && !strcmp(name, key)) {
-            line[strcspn(line, "\n")] = 0;
-            snprintf(value, size, "%s", line + consumed);
-            found = 1;
-        }
+static char state[1 << 16];
+
+/* Reads the state again where the file has changed: a driver answers from memory. */
+static void refresh(void) {
+    static struct stat before;
+    struct stat now;
+    const char *path = getenv("FAKE_NVML_STATE");
+    FILE *file;
+    if (stat(path, &now) || (now.st_size == before.st_size && now.st_mtim.tv_sec == before.st_mtim.tv_sec && now.st_mtim.tv_nsec == before.st_mtim.tv_nsec && now.st_ino == before.st_ino))
+        return;
+    before = now;
+    file = fopen(path, "r");
+    state[file ? fread(state, 1, sizeof state - 1, file) : 0] = 0;
     if (file) fclose(file);
-    return found;
+}
+
+static int lookup(const char *key, char *value, size_t size) {
+    size_t length = strlen(key);
+    refresh();
+    for (const char *line = state; line && *line; line = strchr(line, '\n'), line += line != NULL)
+        if (!strncmp(line, key, length) && line[length] == ' ') {
+            snprintf(value, size, "%.*s", (int)strcspn(line + length + 1, "\n"), line + length + 1);
+            return 1;
+        }
+    return 0;
 }
 
 static int field(const Device *device, const char *name, char *value, size_t size) {
@@ -103,6 +117,12 @@ int nvmlDeviceGetMemoryInfo(Device *device, unsigned long long out[3]) { /* tota
     return status;
 }
 
+int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
+    int status = small(device, "mig", current);
+    *pending = *current;
+    return status;
+}
+
 int nvmlDeviceGetUtilizationRates(Device *device, unsigned out[2]) {
     out[1] = 0;
     return small(device, "utilization", &out[0]);
@@ -113,7 +133,25 @@ int nvmlDeviceGetPowerUsage(Device *device, unsigned *out) { return small(device
 int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *out) { return small(device, "power_limit_milliwatts", out); }
 int nvmlDeviceGetClockInfo(Device *device, int clock, unsigned *out) { return small(device, clock == 1 ? "sm_clock" : "memory_clock", out); }
 int nvmlDeviceGetTotalEccErrors(Device *device, int kind, int counter, unsigned long long *out) {
-    return kind == 1 && counter == 0 ? number(device, "ecc_uncorrected", out) : NOT_SUPPORTED;
+    return counter == 0 ? number(device, kind == 1 ? "ecc_uncorrected" : "ecc_corrected", out) : NOT_SUPPORTED;
+}
+
+/* Counters of traffic: PCIe in bytes, NVLink in KiB over all links. */
+typedef struct { unsigned field, scope; long time, latency; unsigned kind, status; unsigned long long value; } Field;
+int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
+    char value[128], lost[32];
+    snprintf(lost, sizeof lost, "%d.lost", device->index);
+    if (lookup(lost, value, sizeof value)) return GPU_IS_LOST;
+    for (int each = 0; each < count; each++) {
+        unsigned id = fields[each].field;
+        const char *name = id == 197 ? "pcie_tx_bytes" : id == 198 ? "pcie_rx_bytes" : id == 138 ? "nvlink_tx_kib" : "nvlink_rx_kib";
+        fields[each].kind = 3;
+        fields[each].status = (unsigned)number(device, name, &fields[each].value);
+    }
+    return SUCCESS;
+}
+int nvmlDeviceGetPcieThroughput(Device *device, int counter, unsigned *out) {
+    return small(device, counter == 0 ? "pcie_tx_kbps" : "pcie_rx_kbps", out);
 }
 int nvmlDeviceGetCurrentClocksEventReasons(Device *device, unsigned long long *out) { return number(device, "throttle", out); }
 

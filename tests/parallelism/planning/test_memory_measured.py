@@ -23,6 +23,7 @@ GPT = {"kind": "gpt", "layers": 2, "dim": 96, "heads": 4, "context": 64}
 LARGE_VOCABULARY = GPT | {"dim": 48, "context": 32, "vocab_size": 2000}
 MLP = {"kind": "mlp", "hidden": [96, 160]}
 RESNET = {"kind": "resnet", "depth": 8, "width": 8}
+IMAGENET = {"kind": "resnet", "width": 16}
 SINGLE = {"strategy": "single"}
 LLAMA = {
     "model_type": "llama",
@@ -67,6 +68,8 @@ def unfolds_convolutions(precision: str) -> bool:
         (MLP | {"dropout": 0.1}, 12, 2, True),
         (RESNET, 16, 16, False),
         (RESNET | {"depth": 14, "width": 12}, 12, 4, True),
+        (IMAGENET | {"num_layers": 18}, 32, 32, False),
+        (IMAGENET | {"num_layers": 50}, 32, 16, True),
     ],
 )
 def test_one_process(model: dict[str, Any], batch: int, micro_batch: int, reproducible: bool, precision: str) -> None:
@@ -76,6 +79,13 @@ def test_one_process(model: dict[str, Any], batch: int, micro_batch: int, reprod
     spec = spec_of(model, batch, micro_batch, precision=precision, reproducible=reproducible, optimizer=optimizer)
     measured = peak_bytes(lambda: train(spec, SoloGroup()))
     assert estimated(spec) == pytest.approx(measured, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "nadam", "rmsprop", "adafactor"])
+def test_the_state_of_each_optimizer(kind: str) -> None:
+    """Of a model that is mostly parameters."""
+    spec = spec_of(MLP | {"hidden": [256, 256]}, 32, 32, optimizer={"kind": kind})
+    assert estimated(spec) == pytest.approx(peak_bytes(lambda: train(spec, SoloGroup())), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

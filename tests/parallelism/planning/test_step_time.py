@@ -9,7 +9,7 @@ import pytest
 from paceline.parallelism.model_shape import ModelShape
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.memory import Setup
-from paceline.parallelism.planning.step_time import Link, Machines, loads_of, step_time
+from paceline.parallelism.planning.step_time import ACTIVATION_PASSES, Link, Machines, loads_of, step_time
 from tests.parallelism.planning.shapes import decoder
 
 MACHINES = Machines(2, 1, 10**6, flops_per_second=1e6, within=Link(1e12, 0.0), between=Link(1e12, 0.0), layer_overhead_seconds=0.0)
@@ -52,3 +52,54 @@ def test_sharding_copies_parameters_in_each_micro_batch() -> None:
     assert shards[1] - alone[1] == pytest.approx(4 * (shards[0] - alone[0]))
     replicas, sharded = (step_time(shape, Setup(degrees, micro_batches=2), slow) for degrees in (Degrees(replicate=2), Degrees(shard=2)))
     assert replicas.total < sharded.total
+
+
+def test_communication_is_told_by_axis() -> None:
+    setup = Setup(Degrees(replicate=2, shard=2, tensor=2), micro_batches=8)
+    machines = replace(MACHINES, nodes=8, memory_bytes_per_second=1e6, between=Link(1e6, 1e-3), overlaps=False)
+    time = step_time(decoder(), setup, machines)
+    assert set(time.by_axis) == {"replicate", "shard", "tensor"}
+    assert sum(time.by_axis.values()) == pytest.approx(time.communication)
+    assert step_time(decoder(), Setup(Degrees(context=2)), replace(machines, nodes=2)).by_axis.keys() == {
+        "context"
+    }  # its ranks sum gradients too
+
+
+def test_stages_of_an_interleaved_pipeline_make_one_rank_and_a_smaller_bubble() -> None:
+    shape, plain = decoder(blocks=8), Setup(Degrees(pipeline=2), micro_batches=4)
+    interleaved = replace(plain, pipeline_schedule="interleaved_1f1b", stages_per_rank=2)
+    one, several = step_time(shape, plain, MACHINES), step_time(shape, interleaved, MACHINES)
+    assert sum(load.flops for load in loads_of(shape, interleaved)) == shape.flops
+    assert several.bubble < 0.6 * one.bubble
+    assert several.compute == pytest.approx(one.compute, rel=0.2)
+
+
+def test_only_units_are_gathered_twice() -> None:
+    shape, machines = decoder(), replace(MACHINES, overlaps=False, within=Link(1e6, 0.0), between=Link(1e6, 0.0))
+    small, units = (Setup(Degrees(shard=2), micro_batches=2, least_in_unit=least) for least in (10**6, 100))
+    once, twice = (step_time(shape, each, machines).by_axis["shard"] for each in (small, units))
+    assert once == pytest.approx(step_time(shape, replace(units, reshard_after_forward=False), machines).by_axis["shard"])
+    assert twice == pytest.approx(once * (3 * 400 + 2 * 40) / (2 * 440))
+
+
+def test_activations_take_the_time_that_they_are_written_and_read_in() -> None:
+    shape, setup = decoder(), Setup(Degrees(), micro_batches=1, micro_batch_size=3)
+    slow = replace(MACHINES, nodes=1, activation_bytes_per_second=1e6)
+    saved = sum(layer.saved for layer in shape.layers)
+    assert step_time(shape, setup, slow).memory == pytest.approx(ACTIVATION_PASSES * 3 * saved / 1e6)
+    again = replace(setup, activation_checkpointing="full")
+    assert step_time(shape, again, slow).memory > step_time(shape, setup, slow).memory
+
+
+def test_ranks_of_one_machine_slow_each_other_down() -> None:
+    shape, setup = decoder(), Setup(Degrees(replicate=2), micro_batches=2)
+    shared = replace(MACHINES, nodes=1, slots_per_node=2, slowdown_beside_others=1.5)
+    apart = replace(MACHINES, slowdown_beside_others=1.5)
+    assert step_time(shape, setup, shared).compute == pytest.approx(1.5 * step_time(shape, setup, apart).compute)
+
+
+def test_messages_of_a_tensor_axis_have_a_sequence_once() -> None:
+    """Whether a rank keeps all of a block's input or its own part of it, the axis moves the whole sequence."""
+    shape, setup = decoder(), Setup(Degrees(tensor=2))
+    whole = replace(shape, layers=tuple(replace(layer, whole_input=layer.is_block) for layer in shape.layers))
+    assert loads_of(shape, setup)[0].block_messages == loads_of(whole, setup)[0].block_messages == 4 * 20

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +13,13 @@ import pytest
 import torch
 
 from paceline.training.data import cifar10
+from paceline.training.data.fetched import Remote
 from paceline.training.errors import InvalidInputError
 from paceline.training.schema.data import Cifar10
 from tests.training.specs import PER_BATCH, write_batches
+
+#: For what is in a folder already, nothing is put there.
+CACHE = Path("/nonexistent")
 
 
 @pytest.fixture
@@ -23,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_all_batches_are_read(folder: Path) -> None:
-    train, test = cifar10.load(Cifar10(path=str(folder)))
+    train, test = cifar10.load(Cifar10(path=str(folder)), CACHE)
     assert (len(train), len(test)) == (5 * PER_BATCH, PER_BATCH)
     images, labels = test.batch(torch.arange(PER_BATCH), None)
     assert (images.shape, images.dtype, labels.dtype) == ((PER_BATCH, 3, 32, 32), torch.float32, torch.int64)
@@ -34,7 +40,7 @@ def test_all_batches_are_read(folder: Path) -> None:
 
 
 def test_augmentation_depends_on_the_generator_alone(folder: Path) -> None:
-    train, _ = cifar10.load(Cifar10(path=str(folder)))
+    train, _ = cifar10.load(Cifar10(path=str(folder)), CACHE)
     chosen = torch.arange(8)
     first, again, other = (train.batch(chosen, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -52,7 +58,7 @@ def test_augmented_images_are_shifted_and_mirrored_originals() -> None:
 
 def test_a_missing_folder_says_what_to_do() -> None:
     with pytest.raises(InvalidInputError, match=r"data_batch_1.*unpack cifar-10-python.tar.gz"):
-        cifar10.load(Cifar10(path="/nonexistent"))
+        cifar10.load(Cifar10(path="/nonexistent"), CACHE)
 
 
 class Evil:
@@ -64,18 +70,18 @@ class Evil:
 def test_whatever_is_no_batch_is_refused_and_runs_nothing(folder: Path, content: bytes) -> None:
     (folder / "data_batch_3").write_bytes(content)
     with pytest.raises(InvalidInputError):
-        cifar10.load(Cifar10(path=str(folder)))
+        cifar10.load(Cifar10(path=str(folder)), CACHE)
     assert not Path("/tmp/paceline-unpickled").exists()
 
 
-def test_without_the_datasets_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_datasets_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(InvalidInputError, match="pip install 'datasets>=4'"):
-        cifar10.load(Cifar10(dataset="uoft-cs/cifar10"))
+    with pytest.raises(InvalidInputError, match=r"pip install 'paceline.hf.'"):
+        cifar10.load(Cifar10(dataset="uoft-cs/cifar10"), tmp_path)
 
 
 @pytest.mark.parametrize(("takes_it", "given"), [(True, {"trust_remote_code": False}), (False, {})])
-def test_no_script_of_a_data_set_is_run(monkeypatch: pytest.MonkeyPatch, takes_it: bool, given: dict[str, bool]) -> None:
+def test_no_script_of_a_data_set_is_run(monkeypatch: pytest.MonkeyPatch, takes_it: bool, given: dict[str, bool], tmp_path: Path) -> None:
     asked: list[dict[str, bool]] = []
 
     def old(name: str, trust_remote_code: bool | None = None) -> None:
@@ -88,5 +94,23 @@ def test_no_script_of_a_data_set_is_run(monkeypatch: pytest.MonkeyPatch, takes_i
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=old if takes_it else new))
     with pytest.raises(InvalidInputError, match="no network here"):
-        cifar10.load(Cifar10(dataset="uoft-cs/cifar10"))
+        cifar10.load(Cifar10(dataset="uoft-cs/cifar10"), tmp_path)
     assert asked == [given]
+
+
+def test_the_published_archive_is_fetched_and_unpacked_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "server" / "cifar-10-python.tar.gz"
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:gz") as packed:
+        for name in (*cifar10.TRAIN_FILES, *cifar10.TEST_FILES):
+            packed.add(folder / name, f"{cifar10.ARCHIVE_FOLDER}/{name}")
+    published = Remote(archive.as_uri(), hashlib.md5(archive.read_bytes()).hexdigest())
+    monkeypatch.setattr(cifar10, "ARCHIVE", published)
+    cache = tmp_path / "cache"
+    train, _ = cifar10.load(Cifar10(), cache)
+    archive.unlink()
+    again, _ = cifar10.load(Cifar10(), cache)
+    assert torch.equal(train.images, again.images)
+    monkeypatch.setattr(cifar10, "ARCHIVE", Remote("http://127.0.0.1:9/cifar-10-python.tar.gz", ""))
+    with pytest.raises(InvalidInputError, match=r"cannot be fetched .*; set data.path to a folder"):
+        cifar10.load(Cifar10(), tmp_path / "empty")

@@ -16,6 +16,7 @@ from paceline.distributed.errors import LaunchError
 from paceline.monitoring.points import STEP_PARTS, MetricRecord
 from paceline.monitoring.spool import SpoolReader
 from paceline.training.errors import InvalidInputError
+from paceline.training.own_loop.options import read_precision
 from paceline.training.own_loop.trainer import Trainer
 from paceline.training.rank_folder import RankFolder
 from tests.event_files import read_scalars
@@ -52,6 +53,18 @@ def test_tensorboard_reads_the_curve(tmp_path: Path) -> None:
     assert [point.step for point in points["loss"]] == [1, 2, 3]
     assert [point.value for point in points["loss"]] == pytest.approx(losses)
     assert "step_seconds" in points
+
+
+def test_every_rank_has_event_files_of_its_own(tmp_path: Path) -> None:
+    losses = run_launched(train, 2, {"log_dir": tmp_path}, 3)[0].losses
+    assert [point.value for point in read_scalars(tmp_path)["loss"]] == pytest.approx(losses)
+    assert [point.step for point in read_scalars(tmp_path / "rank-1")["step_seconds"]] == [1, 2, 3]
+    assert "loss" not in read_scalars(tmp_path / "rank-1"), "it is the job's, not a rank's"
+
+
+@pytest.mark.parametrize(("given", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_mixed_precision_may_be_a_yes_or_no(given: bool, precision: str) -> None:
+    assert read_precision(given) == precision
 
 
 def test_in_a_job_every_rank_fills_its_own_spool(tmp_path: Path) -> None:
@@ -176,7 +189,7 @@ def test_a_world_that_nobody_says_how_to_meet_is_refused(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"strategy": "horovod"}, "strategy='horovod' .* use single, ddp or fsdp"),
+        ({"strategy": "horovod"}, "strategy='horovod' .* use single, ddp, fsdp or auto"),
         ({"strategy": {"strategy": "fsdp", "tensor": 2}}, "tensor=2 needs to know the model's insides"),
         ({"strategy": {"strategy": "fsdp", "replicas": 2}}, "`replicas` is not a field of parallelism; did you mean `replicate`"),
         ({"strategy": "ddp", "cpu_offload": True}, "cpu_offload=true is for strategy fsdp, not ddp"),

@@ -14,7 +14,7 @@ from paceline.cluster.agent.ranks.rank_link import LINE_LIMIT_BYTES
 from paceline.distributed.errors import StoreRefusedError
 from paceline.training.link import Broken, FailureReport
 from paceline.training.reporting.failure_kinds import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS
-from paceline.training.reporting.failures import describe, kind_of
+from paceline.training.reporting.failures import describe, describe_script, kind_of
 from tests.gangs import RankEnd
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
@@ -179,6 +179,17 @@ def test_an_exception_group_names_its_members_and_the_line_of_the_first() -> Non
     report = describe(ExceptionGroup("many", members), rank=0, step=0)
     assert report.message == "many (2 sub-exceptions): ValueError: a; TypeError: b"
     assert report.where.startswith("load in test_failures.py:")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("report", [describe_script(Unspeakable(), rank=2), describe(Unspeakable(), rank=2, step=7)])
+def test_an_error_whose_text_raises_is_reported_as_itself(report: FailureReport) -> None:
+    assert (report.kind, report.exception) == ("exception", f"{__name__}.Unspeakable")
+    assert report.message == "<exception str() failed>"
 
 
 def test_an_error_without_words_is_named() -> None:

@@ -50,7 +50,7 @@ def test_an_axis_under_both_of_its_names_is_refused(alias: str, name: str) -> No
         ({"tp": "two"}, "parallelism.tensor takes a whole number, without quotes and without leading zeros; got 'two'"),
         ({"strategy": "fsdp", "dp_shard": -1}, "parallelism.shard must be 1 or more; got -1"),
         ({"dp_shard": 2}, "parallelism: parallelism.shard=2 is for strategy fsdp, not ddp; leave it out, or use fsdp"),
-        ([["tp", 2]], "parallelism takes the fields strategy, replicate, shard, tensor, pipeline, context, "),
+        ([["tp", 2]], "parallelism takes the fields strategy, servers, replicate, shard, tensor, pipeline, context, "),
     ],
 )
 def test_what_is_wrong_is_told_under_the_standing_name(given: Any, said: str) -> None:

@@ -46,6 +46,8 @@ def refusals(spec: dict[str, Any]) -> list[tuple[str, str]]:
         ({"parallelism": {"strategy": "single"}, "resources": {"nodes": 2}}, "strategy single is one process"),
         ({"resources": {"nodes": 8}}, "in micro-batches of 2 makes 4, fewer than 8 ranks; use micro_batch_size=1"),
         ({"resources": {"nodes": 9}}, "fewer than 9 ranks; use global_batch_size=9 or more"),
+        ({"training": {"steps": 9, "pause_at_steps": [3, 9]}}, "pause_at_steps ends with 9, but training ends after steps=9"),
+        ({"training": {"steps": 9, "pause_at_steps": [3, 2, 3]}}, "must rise from each step to the next; use [2, 3]"),
         ({"training": {"steps": 1, "global_batch_size": 4, "micro_batch_size": 5}}, "larger than global_batch_size=4; use 4 or less"),
         (SCRIPT | {"reproducible": True}, "reproducible=true needs Paceline's trainer"),
         (SCRIPT | {"initial_weights": "/weights"}, "initial_weights=/weights needs Paceline's trainer: leave it out for script"),
@@ -180,6 +182,11 @@ def test_a_reproducible_jobs_micro_batches_do_not_depend_on_its_resources(batch:
 def test_a_fast_jobs_micro_batch_is_a_ranks_share() -> None:
     spec = JobSpec.model_validate(tiny_gpt(3, global_batch_size=10, micro_batch_size=None) | {"reproducible": False})
     assert (derived.micro_batch_size(spec), derived.micro_batches(spec)) == (4, 3)
+
+
+def test_nodes_of_the_version_before_see_no_pauses_where_there_are_none() -> None:
+    plain, paused = (JobSpec.model_validate(tiny_gpt(**given)).model_dump(mode="json") for given in ({}, {"pause_at_steps": [3]}))
+    assert ("pause_at_steps" in plain["training"], paused["training"]["pause_at_steps"]) == (False, [3])
 
 
 def test_a_script_is_not_said_to_be_reproducible() -> None:
@@ -328,7 +335,10 @@ def test_a_micro_batch_that_is_to_be_found_has_the_default_s_size_until_then() -
             STAGED | {"parallelism": {"pipeline": 2, "pipeline_schedule": "zero_bubble_v"}},
             "2 stages on each rank makes 4 stages, but this model can be cut into 3 .*; use ddp or fsdp without",
         ),
-        (STAGED | {"model": {"kind": "hf", "config": {"model_type": "gpt2"}}}, "a model of transformers does not say where it may be cut"),
+        (
+            STAGED | {"model": {"kind": "hf", "config": {"model_type": "bloom"}}},
+            "does not know where a model of family bloom may be cut into stages",
+        ),
         (
             STAGED | {"resources": {"nodes": 2, "max_nodes": 3}},
             "resources.max_nodes=3: pipeline=2 does not divide world size 3; use 2 or 4",

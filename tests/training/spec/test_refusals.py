@@ -34,7 +34,7 @@ def findings(document: Any) -> list[dict[str, Any]]:
             "`enviroment` is not a field of a job spec; did you mean `environment`? It takes: version, name, project, ",
         ),
         (JOB | {"steps": 3}, "`steps` is not a field of a job spec; did you mean `training.steps`? It takes: version, "),
-        (JOB | {"gpus": 4}, "`gpus` is not a field of a job spec; did you mean `resources.slots_per_node`? It takes: version, "),
+        (JOB | {"gpus": 4}, "`gpus` is not a field of a job spec; did you mean `resources.slots`? It takes: version, "),
         (JOB | {"env": {}}, "`env` is not a field of a job spec; did you mean `environment`? It takes: version, "),
         (JOB | {"xyz": {}}, "`xyz` is not a field of a job spec. It takes: version, "),
         (
@@ -60,12 +60,18 @@ def findings(document: Any) -> list[dict[str, Any]]:
         (JOB | {"model": {}}, "model.kind is required: gpt, mlp, resnet or hf"),
         (JOB | {"model": {"kind": "gtp"}}, "model.kind takes gpt, mlp, resnet or hf; got 'gtp'; did you mean `gpt`?"),
         (JOB | {"model": "gpt"}, "model takes fields, of which kind is gpt, mlp, resnet or hf; got 'gpt'"),
-        (JOB | {"data": {"kind": "token"}}, "data.kind takes stdlib_text, tokens, digits or cifar10; got 'token'; did you mean `tokens`?"),
-        (JOB | {"optimizer": {"kind": "adam"}}, "optimizer.kind takes adamw or sgd; got 'adam'; did you mean `adamw`?"),
-        (JOB | {"schedule": {"kind": "x"}}, "schedule.kind takes constant or cosine; got 'x'"),
+        (
+            JOB | {"data": {"kind": "token"}},
+            "data.kind takes stdlib_text, tokens, digits, mnist or cifar10; got 'token'; did you mean `tokens`?",
+        ),
+        (
+            JOB | {"optimizer": {"kind": "adam"}},
+            "optimizer.kind takes adamw, sgd, nadam, rmsprop or adafactor; got 'adam'; did you mean `adamw`?",
+        ),
+        (JOB | {"schedule": {"kind": "x"}}, "schedule.kind takes constant, cosine, step or warm_restarts; got 'x'"),
         (
             JOB | {"parallelism": {"strategy": "dpd"}},
-            "parallelism.strategy takes single, ddp, fsdp or auto; got 'dpd'; did you mean `ddp`?",
+            "parallelism.strategy takes single, ddp, fsdp, parameter_server or auto; got 'dpd'; did you mean `ddp`?",
         ),
         (JOB | {"precision": 16}, "precision takes fp32, bf16 or fp16; got 16"),
         (SCRIPT | {"script": {"path": "a", "args": "x"}}, "script.args takes a list, such as [--lr, 0.1]; got 'x'"),
@@ -103,6 +109,13 @@ def test_each_refusal_names_the_field_and_what_it_takes(document: Any, message: 
     assert said.startswith(message)
 
 
+@pytest.mark.parametrize("part", [0.5, 1.5])
+def test_parts_of_a_slot_are_refused_with_the_reason(part: float) -> None:
+    (found,) = findings(JOB | {"resources": {"slots_per_node": part}})
+    assert found["loc"] == ("resources", "slots_per_node")
+    assert found["msg"].startswith(f"{part} is no whole number of slots: a slot is a whole GPU, since ")
+
+
 def parts(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[BaseModel], str | None]]:
     """Every part of a spec with its path, and the variants of its unions with their tags."""
     for name, field in model.model_fields.items():
@@ -130,9 +143,13 @@ def test_the_table_below_has_every_part() -> None:
         "stdlib_text",
         "tokens",
         "digits",
+        "mnist",
         "cifar10",
         "adamw",
         "sgd",
+        "nadam",
+        "rmsprop",
+        "adafactor",
     }
     named = {name for name, field in JobSpec.model_fields.items() if fields_of(field.annotation)}
     assert {path[0] for path, _, _ in PARTS} == named

@@ -5,12 +5,14 @@ configuration alone tells why, and on the ranks, which know all of its values, i
 from __future__ import annotations
 
 from paceline.parallelism.tensor_context.division import explain_indivisible
-from paceline.training.models.hf.sizes import Config, llama_like
+from paceline.training.models.hf.sizes import LLAMA_LIKE, Config, llama_like
 
 #: Families that transformers 5.23 has no plan over the tensor axis for; a test asks the package.
 WITHOUT_PLAN = frozenset({"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "mamba", "mamba2", "mpt", "opt"})
 #: Dropout between the cut matrices, by the names that families have for it.
 INNER_DROPOUTS = ("attention_dropout", "attn_pdrop", "activation_dropout")
+#: Families whose layers a pipeline can run one by one (`stages.py`).
+IN_STAGES = frozenset({"gpt2", *LLAMA_LIKE})
 CUT_SIZES = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")
 
 
@@ -34,6 +36,11 @@ def without_plan(family: str, tensor: int) -> str:
     return (
         f"tensor={tensor} goes by the model's own plan, and transformers has none for {family}; leave tensor at 1, or use fsdp for its size"
     )
+
+
+def without_stages(family: str) -> str:
+    known = ", ".join(sorted(IN_STAGES))
+    return f"Paceline does not know where a model of family {family} may be cut into stages (it does for {known}); use ddp or fsdp without a pipeline"
 
 
 def divided_by_tensor(config: Config) -> dict[str, int]:

@@ -17,9 +17,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.torch_private import own_parameters
+from paceline.parallelism.pipelines.chain import has_parameters
 from paceline.parallelism.tensor_context.plain_parameters import VocabularyParallel, WholeParameters
 from paceline.parallelism.tensor_context.shard_model import CannotShardError, ModelSharding
-from paceline.parallelism.tensor_context.tensor_parallel import apply_tensor_parallel, full_tensor
+from paceline.parallelism.tensor_context.tensor_parallel import apply_tensor_parallel, gather_logits
 from paceline.training.models.hf.limits import why_not_cut, without_plan
 
 #: What the package's words for a module stand for.
@@ -48,8 +49,9 @@ def shard(model: nn.Module, *, tensor: DeviceMesh | None = None, context: AxisGr
     config: Any = model.config
     if reason := why_not_cut(config.get_text_config().to_dict(), tensor.size()):
         raise CannotShardError(reason)
-    apply_tensor_parallel(model, tensor, tensor_plan(model, tensor.size()))
-    model.register_forward_hook(whole_logits)
+    plan = tensor_plan(model, tensor.size())
+    apply_tensor_parallel(model, tensor, {name: style for name, style in plan.items() if has_parameters(model.get_submodule(name))})
+    model.get_output_embeddings().register_forward_hook(gather_logits)  # type: ignore[operator]
     return ModelSharding()
 
 
@@ -96,8 +98,3 @@ def unfit(model: nn.Module, words: Mapping[str, str], tensor: int) -> Iterator[s
     for name, module in modules.items():
         if own_parameters(module) and name not in words and name.startswith(inside):
             yield f"its plan says nothing of {name}, which stands between cut matrices"
-
-
-def whole_logits(model: nn.Module, inputs: Any, output: Any) -> None:
-    if not model.training:
-        output.logits = full_tensor(output.logits)

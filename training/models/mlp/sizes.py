@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 #: (input features, classes) of the classification data sets, as an MLP sees them.
-CLASSIFICATION_SHAPES = {"digits": (64, 10), "cifar10": (3 * 32 * 32, 10)}
+CLASSIFICATION_SHAPES = {"digits": (64, 10), "mnist": (28 * 28, 10), "cifar10": (3 * 32 * 32, 10)}
 
 
 def mlp_parameters(hidden: Sequence[int], inputs: int, classes: int) -> int:

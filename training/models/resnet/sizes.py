@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from paceline.training.models.resnet import imagenet
 from paceline.training.models.resnet.config import ResnetModel
 
 
 def resnet_parameters(model: ResnetModel) -> int:
+    if model.form == "imagenet":
+        inside = (each.parameters for block in imagenet.blocks(model.depth, model.width) for each in block.all)
+        return imagenet.stem(model.width).parameters + sum(inside) + (imagenet.features(model.depth, model.width) + 1) * 10
     blocks = (model.depth - 2) // 6
     widths = (model.width, 2 * model.width, 4 * model.width)
     total = convolution(3, model.width) + widths[-1] * 10 + 10

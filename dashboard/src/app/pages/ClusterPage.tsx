@@ -2,25 +2,38 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { meQuery } from "@/features/auth/api/session";
+import { nodesQuery } from "@/features/cluster/api/cluster";
 import { NodesPanel } from "@/features/cluster/components/NodesPanel";
 import { SummaryTiles } from "@/features/cluster/components/SummaryTiles";
+import { IdleCards } from "@/features/metrics/components/IdleCards";
+import { NodeHistory } from "@/features/metrics/components/NodeHistory";
 
 const route = getRouteApi("/shell/cluster");
 
 export function ClusterPage() {
-  const { add = false } = route.useSearch();
+  const { add = false, ...view } = route.useSearch();
   const navigate = route.useNavigate();
   const { data: me } = useQuery(meQuery);
+  const { data: nodes } = useQuery(nodesQuery);
+  const shown = nodes?.filter((node) => node.state !== "gone") ?? [];
   return (
     <>
       <PageHeader title="Cluster" />
       <div className="stack">
         <SummaryTiles />
+        <IdleCards />
         <NodesPanel
           adding={add}
           canChange={me?.role === "admin"}
-          onAdding={(adding) => void navigate({ search: { add: adding || undefined } })}
+          onAdding={(adding) => void navigate({ search: { ...view, add: adding || undefined } })}
         />
+        {shown.length > 0 && (
+          <NodeHistory
+            nodes={shown}
+            view={view}
+            onView={(chosen) => void navigate({ search: { ...chosen, add: add || undefined }, replace: true })}
+          />
+        )}
       </div>
     </>
   );

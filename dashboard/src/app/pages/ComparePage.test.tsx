@@ -138,10 +138,14 @@ describe("picking jobs to compare", () => {
     expect(router.state.location.search).toEqual({ jobs: ["job1", "job2"] });
   });
 
-  it("starts from a job's own page too", async () => {
+  it("starts from a job's own page too, beside the link to vary it", async () => {
     mockApi();
     const { router } = renderApp("/jobs/job1?tab=spec");
-    await userEvent.click(await screen.findByRole("link", { name: "Compare with…" }));
+    expect(await screen.findByRole("link", { name: "Vary this" })).toHaveAttribute(
+      "href",
+      "/experiments/new?from=job1",
+    );
+    await userEvent.click(screen.getByRole("link", { name: "Compare with…" }));
     await waitFor(() => expect(router.state.location.search).toEqual({ jobs: ["job1"] }));
   });
 });

@@ -11,7 +11,9 @@ import { SpecView } from "@/features/jobs/components/SpecView";
 import type { LogFilter } from "@/features/logs/api/logs";
 import { LogPanel } from "@/features/logs/components/LogPanel";
 import { lossUnitOf } from "@/features/metrics/catalog";
+import { CardPanel } from "@/features/metrics/components/CardPanel";
 import { Charts } from "@/features/metrics/components/Charts";
+import { HeatmapPanel } from "@/features/metrics/components/HeatmapPanel";
 import type { MetricsFeed } from "@/features/metrics/useMetricsFeed";
 import { PerformancePanel } from "@/features/performance/components/PerformancePanel";
 import { SamplesPanel } from "@/features/samples/components/SamplesPanel";
@@ -56,6 +58,13 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
       return (
         <div className="stack">
           <PerformancePanel job={job} />
+          <CardPanel
+            jobId={job.id}
+            world={job.world_size}
+            live={live}
+            metric={search.card}
+            onMetric={(card) => change({ card })}
+          />
           <ArtifactsPanel job={job} />
         </div>
       );
@@ -83,6 +92,15 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
           <Panel title="Ranks" flush>
             <RanksTable ranks={job.ranks ?? []} live={live} script={job.spec?.script != null} />
           </Panel>
+          {job.world_size > 1 && (
+            <HeatmapPanel
+              job={job}
+              names={feed.query.data?.names ?? []}
+              live={live}
+              range={feed.query.data?.range ?? null}
+              onZoom={(range) => change({ from: range?.from, to: range?.to })}
+            />
+          )}
           <StacksPanel job={job} />
           <Panel title="Generations" flush>
             <GenerationsTable generations={job.generations ?? []} live={live} />

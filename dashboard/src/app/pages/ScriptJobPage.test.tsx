@@ -4,7 +4,7 @@ import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import { MISSING } from "@/lib/format";
 import type { Job } from "@/lib/types";
-import { hang, job, metrics } from "@/testing/fixtures";
+import { hang, job, metrics, rank } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -13,7 +13,7 @@ const SPEC = {
   model: null,
   data: null,
   training: null,
-  script: { path: "train.py", args: [], grace_seconds: 30, saves_on_sigterm: false },
+  script: { path: "train.py", args: [], grace_seconds: 30, virtual_local_rank: false, saves_on_sigterm: false },
 };
 
 describe("the page of a script", () => {
@@ -43,7 +43,13 @@ describe("the page of a script", () => {
           model: null,
           data: null,
           training: null,
-          script: { path: "train.py", args: [], grace_seconds: 30, saves_on_sigterm: can_pause },
+          script: {
+            path: "train.py",
+            args: [],
+            grace_seconds: 30,
+            virtual_local_rank: false,
+            saves_on_sigterm: can_pause,
+          },
         },
         progress: { ...job().progress, step: 0, total_steps: null, loss: null },
       });
@@ -91,8 +97,9 @@ describe("the page of a script", () => {
     });
     renderApp("/jobs/job1?tab=checkpoints");
     const notice = await screen.findByRole("region", { name: "Loss not finite" });
+    expect(notice).toHaveTextContent("The loss was not finite at step 41");
     expect(notice).toHaveTextContent(
-      "The script may have its own checkpoint from before that step. Paceline keeps none for scripts.",
+      "Unless the script left out that update, the weights after it are unusable. The script may have its own checkpoint from before that step. Paceline keeps none for scripts.",
     );
     expect(notice).not.toHaveTextContent(/can (be )?restore/);
     expect(
@@ -103,26 +110,21 @@ describe("the page of a script", () => {
     expect(screen.queryByText(/every few steps/)).toBeNull();
   });
 
+  it("says that the loss is not finite where it still is, not where it was once", async () => {
+    const progress = { ...job().progress, loss: "NaN" as const, not_finite_step: 41 };
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(job({ strategy: "script", spec: SPEC, progress })) });
+    renderApp("/jobs/job1");
+    const notice = await screen.findByRole("region", { name: "Loss not finite" });
+    expect(notice).toHaveTextContent("The loss is not finite since step 41");
+    expect(notice).toHaveTextContent("The weights after that step are unusable.");
+  });
+
   it("leaves out the throughput that a script does not tell, and the step of ranks that tell none", async () => {
-    const rank = {
-      rank: 0,
-      generation: 1,
-      node_id: "n1",
-      node_name: "node-a",
-      slot: 0,
-      state: "running",
-      pid: 7,
-      step: 0,
-      heartbeat_age_seconds: null,
-      exit_code: null,
-      signal: null,
-      parked: false,
-      place: {},
-    } as const;
+    const silent = rank({ pid: 7, step: 0, heartbeat_age_seconds: null });
     const progress = { ...job().progress, tokens_per_second: null, samples_per_second: null };
     mockApi({
       "GET /api/v1/training/jobs/job1": () =>
-        ok(job({ strategy: "script", spec: SPEC, progress, ranks: [rank, { ...rank, rank: 1, step: 133 }] })),
+        ok(job({ strategy: "script", spec: SPEC, progress, ranks: [silent, { ...silent, rank: 1, step: 133 }] })),
     });
     renderApp("/jobs/job1?tab=ranks");
     const table = await screen.findByRole("table", { name: "Ranks" });

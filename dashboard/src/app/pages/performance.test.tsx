@@ -37,6 +37,19 @@ describe("the performance of a job", () => {
     expect(await within(panel).findByText("41.2%")).toBeVisible();
     expect(panel).toHaveTextContent("Model FLOPs: 6N per sample, N=1,000. Peak: NVIDIA H100 datasheet, SXM5.");
   });
+
+  it("folds the peak memory of many ranks to the fullest and the emptiest", async () => {
+    const peaks = Array.from({ length: 128 }, (_, rank) => ({ rank, bytes: ((rank * 37) % 128) * 2 ** 20 }));
+    mockApi({ [`GET ${ONE}/performance`]: () => ok(performance({ peak_memory: peaks })) });
+    renderApp("/jobs/job1?tab=performance");
+    const table = await screen.findByRole("table", { name: "Peak memory by rank" });
+    const rows = () => within(table).getAllByRole("row").slice(1);
+    expect(rows()).toHaveLength(8);
+    expect(rows()[0]).toHaveTextContent("127.0 MiB");
+    expect(rows()[7]).toHaveTextContent("0 B");
+    await userEvent.click(screen.getByRole("button", { name: "Show 120 more ranks" }));
+    expect(rows()).toHaveLength(128);
+  });
 });
 
 describe("the bubble of a pipeline", () => {

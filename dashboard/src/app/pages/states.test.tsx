@@ -165,6 +165,7 @@ const CASES: Case[] = [
             platform: "",
             versions: {},
             labels: {},
+            taints: {},
             clock_skew_seconds: null,
             heartbeat_age_seconds: 1,
             backlog_records: 0,

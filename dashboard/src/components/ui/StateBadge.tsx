@@ -30,6 +30,10 @@ const TONES: Record<string, Tone> = {
   damaged: "bad",
   deleting: "warn",
   deleted: "neutral",
+  stopped: "warn",
+  waiting: "neutral",
+  refused: "warn",
+  pruned: "neutral",
 };
 const MOVING = new Set(["starting", "running", "recovering", "resizing", "stopping", "joining", "draining"]);
 

@@ -22,6 +22,7 @@ export function staleAfter(event: Event): QueryKey[] {
     );
   if (event.job_id && event.type.startsWith("checkpoint")) stale.push(keys.checkpoints(event.job_id));
   if (event.node_id || event.type.startsWith("node") || event.type === "job.state") stale.push(keys.cluster);
+  if (event.type.startsWith("experiment") || event.type === "job.state") stale.push(keys.experiments);
   if (event.type.startsWith("cluster.disk") || event.type.startsWith("job.data")) stale.push(keys.storage);
   return stale;
 }

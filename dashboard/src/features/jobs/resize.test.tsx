@@ -49,7 +49,7 @@ describe("what resizing does", () => {
       script: { path: "train.py" },
       resources: { nodes: 4, slots_per_node: 1, min_nodes: 2, max_nodes: null },
     } as unknown as Job["spec"];
-    expect(sizesOf(elastic({ spec, world_size: 4 }))).toEqual({ now: 4, least: 2, most: 4, slots: 1 });
+    expect(sizesOf(elastic({ spec, world_size: 4 }))).toEqual({ unit: "nodes", now: 4, least: 2, most: 4, slots: 1 });
     expect(whatResizingDoes(elastic({ spec, world_size: 4 }), 3)).toBe(
       "The ranks get SIGTERM and time to save. The job restarts with 3 ranks as soon as there are slots.",
     );
@@ -58,13 +58,19 @@ describe("what resizing does", () => {
   it("counts in nodes, each with its slots", () => {
     const spec = {
       ...job().spec,
-      resources: { nodes: 2, slots_per_node: 4, min_nodes: null, max_nodes: null },
+      resources: { nodes: 2, slots_per_node: 4, spread: false, tolerations: [] },
       fault_tolerance: elastic().spec?.fault_tolerance ?? job().spec.fault_tolerance,
     };
     expect(sizesOf(elastic({ spec, world_size: 8 }))).toMatchObject({ now: 2, least: 1, slots: 4 });
     expect(whatResizingDoes(elastic({ spec, world_size: 8, actual_world_size: 8 }), 3)).toContain("4 ranks warm up");
   });
 });
+
+/** A job that asks for slots. */
+function anywhere(): Job {
+  const spec = { ...elastic().spec, resources: { slots: 6, min_slots: 2, max_slots: 8 } } as Job["spec"];
+  return elastic({ spec, world_size: 6, actual_world_size: 6 });
+}
 
 async function openDialog() {
   renderApp("/jobs/job1?tab=spec");
@@ -87,12 +93,25 @@ describe("the resize control", () => {
   it("says what will happen, then asks for it with the revision that it saw", async () => {
     const seen = withResize(() => ok(elastic({ world_size: 4 })));
     const dialog = await openDialog();
-    expect(dialog).toHaveTextContent("1 to 4, with 1 rank on each");
+    expect(dialog).toHaveTextContent("1 to 4, with 1 rank each");
     expect(within(dialog).getByRole("button", { name: "Resize to 2 nodes" })).toBeDisabled();
     await ask(dialog, 4);
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
     const put = seen.find(({ method }) => method === "PUT")!;
     expect([put.body, put.headers.get("If-Match")]).toEqual([{ nodes: 4 }, '"7"']);
+  });
+
+  it("counts in slots where the job does", async () => {
+    expect(sizesOf(anywhere())).toEqual({ unit: "slots", now: 6, least: 2, most: 8, slots: 1 });
+    expect(whatResizingDoes(anywhere(), 4)).toContain("2 ranks leave");
+    const seen = withResize(() => ok(anywhere()), anywhere);
+    const dialog = await openDialog();
+    expect(dialog).toHaveTextContent("2 to 8, a rank for each");
+    const field = within(dialog).getByRole("textbox", { name: "Slots" });
+    await userEvent.clear(field);
+    await userEvent.type(field, "4");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Resize to 4 slots" }));
+    await waitFor(() => expect(seen.find(({ method }) => method === "PUT")?.body).toEqual({ slots: 4 }));
   });
 
   it("asks again with the fresh revision when only progress had moved it", async () => {

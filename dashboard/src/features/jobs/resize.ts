@@ -2,28 +2,51 @@
 import { plural } from "@/lib/format";
 import type { Job } from "@/lib/types";
 
-/** The API's own limit. */
-export const MOST_NODES = 4096;
+/** The API's own limits. */
+export const MOST = { nodes: 4096, slots: 4096 * 64 } as const;
 
-/** In nodes: what the job should have now, and what it may be given. */
-export function sizesOf({ spec, world_size: world }: Job): { now: number; least: number; most: number; slots: number } {
-  const { nodes = 1, slots_per_node: slots = 1, min_nodes: least, max_nodes: most } = spec?.resources ?? {};
-  const [fewest, highest] = spec?.script == null ? [1, MOST_NODES] : [nodes, nodes];
-  return { now: Math.round(world / slots), least: least ?? fewest, most: most ?? highest, slots };
+export interface Sizes {
+  /** What the job's spec counts in: it asks for `slots`, or for `nodes` with `slots` ranks each. */
+  unit: keyof typeof MOST;
+  now: number;
+  least: number;
+  most: number;
+  slots: number;
+}
+
+/** In the job's unit: what it should have now, and what it may be given. */
+export function sizesOf({ spec, world_size: world }: Job): Sizes {
+  const { unit, size, least, most, slots } = askedFor(spec);
+  const [fewest, highest] = spec?.script == null ? [1, MOST[unit]] : [size, size];
+  return { unit, now: Math.round(world / slots), least: least ?? fewest, most: most ?? highest, slots };
+}
+
+function askedFor(spec: Job["spec"]) {
+  const resources: Partial<NonNullable<Job["spec"]>["resources"]> = spec?.resources ?? {};
+  if (resources.slots != null)
+    return {
+      unit: "slots",
+      size: resources.slots,
+      least: resources.min_slots,
+      most: resources.max_slots,
+      slots: 1,
+    } as const;
+  const { nodes: size = 1, slots_per_node: slots = 1, min_nodes: least, max_nodes: most } = resources;
+  return { unit: "nodes", size, least, most, slots } as const;
 }
 
 /** What will happen, in words; null where nothing changes. */
-export function whatResizingDoes(job: Job, nodes: number): string | null {
+export function whatResizingDoes(job: Job, size: number): string | null {
   const { now, slots } = sizesOf(job);
-  if (nodes === now) return null;
-  const ranks = plural(nodes * slots, "rank");
+  if (size === now) return null;
+  const ranks = plural(size * slots, "rank");
   if (job.state === "queued" || job.state === "paused" || job.desired === "pause")
     return `The job starts with ${ranks} when it runs next.`;
   if (job.spec?.script != null)
     return `The ranks get SIGTERM and time to save. The job restarts with ${ranks} as soon as there are slots.`;
   if (job.spec?.fault_tolerance?.recovery !== "close_up")
     return `The job saves a checkpoint and stops. It continues with ${ranks} as soon as there are slots.`;
-  return `${inPassing(nodes * slots - (job.actual_world_size ?? job.world_size))}${alsoGrows(job, nodes)}`;
+  return `${inPassing(size * slots - (job.actual_world_size ?? job.world_size))}${alsoGrows(job, size)}`;
 }
 
 /** A gang that closes up changes its size while it runs. */
@@ -35,10 +58,9 @@ function inPassing(change: number): string {
 }
 
 /** Only at the size that its spec names does a job grow into spare slots: slots that no other job waits for. */
-function alsoGrows({ spec }: Job, nodes: number): string {
-  const resources = spec?.resources;
-  const most = resources?.max_nodes;
-  return most != null && most > nodes && nodes === (resources?.nodes ?? 1)
-    ? ` It may grow up to ${plural(most, "node")} while slots are spare.`
+function alsoGrows({ spec }: Job, size: number): string {
+  const { unit, size: asked, most } = askedFor(spec);
+  return most != null && most > size && size === asked
+    ? ` It may grow up to ${plural(most, unit === "nodes" ? "node" : "slot")} while slots are spare.`
     : "";
 }

@@ -58,12 +58,17 @@ export function chartsFor(reported: readonly string[], lossUnit: Unit): ChartSpe
   const known = KNOWN.filter((chart) => chart.names.some((name) => has.has(name))).filter(
     (chart) => chart.id !== "samples" || !has.has("tokens_per_second"),
   );
-  const covered = new Set(KNOWN.flatMap((chart) => chart.names));
-  const own = reported.filter((name) => !covered.has(name) && !ELSEWHERE.has(name));
+  const own = ownNames(reported);
   return [
     ...known.map((chart) => (chart.unit === "nats" ? { ...chart, unit: lossUnit } : chart)),
     ...own.map((name) => ({ id: name, title: name, names: [name], unit: "" as const })),
   ];
+}
+
+/** The metrics that a user's code named. */
+export function ownNames(reported: readonly string[]): string[] {
+  const covered = new Set(KNOWN.flatMap((chart) => chart.names));
+  return reported.filter((name) => !covered.has(name) && !ELSEWHERE.has(name));
 }
 
 /** The unit of one metric; a user's own has none. */

@@ -2,24 +2,33 @@
 import type uPlot from "uplot";
 import { bytes, byteTicks, measured, percent, shortTime, tickLabels, timeTicks } from "@/lib/format";
 
-export type Unit = "" | "nats" | "tokens/s" | "samples/s" | "s" | "B" | "share";
+export type Unit = "" | "nats" | "tokens/s" | "samples/s" | "s" | "B" | "B/s" | "share" | ReadingUnit;
+
+const READING_UNITS = ["%", "W", "°C", "MHz"] as const;
+type ReadingUnit = (typeof READING_UNITS)[number];
+
+/** The unit of a reading, as the coordinator spells it. */
+export function readingUnit(unit: string): Unit {
+  return unit === "B" || unit === "B/s" ? unit : (READING_UNITS.find((known) => known === unit) ?? "");
+}
 
 type Ticks = readonly (number | null)[];
 
 /** Sizes and times have theirs on the axis. */
 export function besideTitle(unit: Unit): string {
-  return unit === "share" ? "%" : unit === "B" || unit === "s" ? "" : unit;
+  return unit === "share" ? "%" : unit === "B" || unit === "B/s" || unit === "s" ? "" : unit;
 }
 
 /** Sizes, times and shares are nothing without theirs. */
 export function withoutUnit(value: number, unit: Unit): string {
-  if (unit === "B") return bytes(value);
+  if (unit === "B") return bytes(Math.round(value));
+  if (unit === "B/s") return `${bytes(Math.round(value))}/s`;
   if (unit === "s") return shortTime(value);
   return unit === "share" ? percent(value, 1) : measured(value);
 }
 
 export function withUnit(value: number, unit: Unit): string {
-  const has = unit === "" || unit === "B" || unit === "s" || unit === "share";
+  const has = unit === "" || unit === "B" || unit === "B/s" || unit === "s" || unit === "share";
   return has ? withoutUnit(value, unit) : `${measured(value)} ${unit}`;
 }
 
@@ -30,6 +39,7 @@ const POWERS_OF_TWO = Array.from({ length: 60 }, (_, power) => 2 ** power);
 export function axisOf(unit: Unit): Pick<uPlot.Axis, "values" | "incrs"> {
   switch (unit) {
     case "B":
+    case "B/s":
       return { values: (_, ticks) => byteTicks(ticks as Ticks), incrs: POWERS_OF_TWO };
     case "s":
       return { values: (_, ticks) => timeTicks(ticks as Ticks) };

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "@/lib/errors";
+import { placeAt, suggest } from "@/lib/spec/completion";
+import { parse, rangeOf, setField } from "@/lib/spec/document";
+import { serverIssues } from "@/lib/spec/issues";
+import { validate } from "@/lib/spec/schema";
 import { specSchema } from "@/testing/specSchema";
-import { placeAt, suggest } from "./completion";
-import { parse, rangeOf, setField } from "./document";
-import { serverIssues } from "./issues";
-import { validate } from "./schema";
 import { TEMPLATES } from "./templates";
 
 const TEXT = `# why this job exists
@@ -93,7 +93,7 @@ describe("validation against the published schema", () => {
   it("offers the field that may have been meant, in the coordinator's words", () => {
     expect(issuesOf(`${TEXT}enviroment: {}\n`)).toEqual([
       expect.stringMatching(
-        /^\/enviroment `enviroment` is not a field of a job spec; did you mean `environment`\? It takes: checkpoint, compile, /,
+        /^\/enviroment `enviroment` is not a field of a job spec; did you mean `environment`\? It takes: checkpoint, communication, compile, /,
       ),
     ]);
     expect(issuesOf(`${TEXT}env: {}\n`)[0]).toContain("did you mean `environment`?");
@@ -141,7 +141,13 @@ describe("completion", () => {
       "fp16",
     ]);
     const optimizer = `${TEXT}optimizer:\n  kind: `;
-    expect(suggest(specSchema, optimizer, optimizer.length).map(({ label }) => label)).toEqual(["adamw", "sgd"]);
+    expect(suggest(specSchema, optimizer, optimizer.length).map(({ label }) => label)).toEqual([
+      "adafactor",
+      "adamw",
+      "nadam",
+      "rmsprop",
+      "sgd",
+    ]);
   });
 });
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { parse, setField, type Part } from "@/lib/spec/document";
+import { schemaAt, validate } from "@/lib/spec/schema";
 import { specSchema } from "@/testing/specSchema";
-import { parse, setField, type Part } from "./document";
-import { schemaAt, validate } from "./schema";
 import { TEMPLATES, templateNamed } from "./templates";
 import { WITHOUT, withWorkload, workloadOf, type Workload } from "./workload";
 

@@ -1,6 +1,6 @@
 /** The kinds of workload: which parts of a spec each goes without, and the document taken from one kind to another. Pure. */
-import { parse, putIn, takeOut, type Part } from "./document";
-import { isRecord, pointerOf, type Path } from "./schema";
+import { parse, putIn, takeOut, type Part } from "@/lib/spec/document";
+import { isRecord, pointerOf, type Path } from "@/lib/spec/schema";
 import { TEMPLATES } from "./templates";
 
 export type Workload = "model" | "entrypoint" | "script";

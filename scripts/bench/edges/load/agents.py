@@ -1,6 +1,7 @@
 """Many agents without processes, in one process of their own, over the real protocol: what a coordinator with that many nodes hears.
 
-They send what real agents send, as often: a heartbeat with the readings of eight GPUs, an observation at each change and every few
+What a machine tells of itself is that of `paceline.cluster.simulation`; whose ranks, gangs and records are left out here, so that a thousand agents
+fit into one process. They send what real agents send, as often: a heartbeat with the readings of eight GPUs, an observation at each change and every few
 seconds without one. A rank runs at once and ends well after `--lifetime` seconds.
 
     python -m scripts.bench.edges.load.agents URL CREDENTIALS.json [--lifetime S]     prints one line of JSON a second: Told
@@ -30,22 +31,19 @@ from paceline.cluster.protocol import (
     ConnectionRefused,
     Desired,
     FromAgent,
-    Gpu,
-    GpuSample,
     Heartbeat,
-    HostSample,
-    Inventory,
     Observed,
     ObservedAssignment,
     ObservedRank,
     Welcome,
     decode_to_agent,
 )
+from paceline.cluster.simulation.machines import SimulatedMachine
+from paceline.cluster.simulation.readings import SlotLoad, gpu_samples, host_sample
 from paceline.cluster.states import RankState
 from paceline.db.base import new_id
 
 SLOTS = 8
-GPU_BYTES = 80 << 30
 SECONDS_BETWEEN_CONNECTIONS, OPEN_SECONDS = 0.01, 60.0
 Place = tuple[str, int, int]
 
@@ -125,10 +123,7 @@ class Agent:
                 self.told.connected -= 1
 
     def _hello(self) -> AgentHello:
-        gpus = tuple(Gpu(index=n, uuid=f"GPU-{self.name}-{n}", name="NVIDIA H200", memory_bytes=GPU_BYTES) for n in range(SLOTS))
-        inventory = Inventory(
-            slots=SLOTS, device="cuda", gpus=gpus, cpu_count=64, memory_bytes=1 << 40, hostname=self.name, platform="simulated"
-        )
+        inventory = SimulatedMachine(self.name, SLOTS).inventory("0")
         return AgentHello(
             protocol=PROTOCOL_VERSION, agent_version="0", boot_id=self.boot_id, inventory=inventory, address="127.0.0.1", store_port=29500
         )
@@ -186,29 +181,10 @@ class Agent:
 
 
 def heartbeat(name: str) -> Heartbeat:
-    host = HostSample(
-        cpu_percent=random.uniform(0, 100),
-        memory_used_bytes=1 << 30,
-        memory_total_bytes=1 << 40,
-        disk_used_bytes=1 << 30,
-        disk_total_bytes=1 << 40,
-        network_sent_bytes_per_second=0.0,
-        network_received_bytes_per_second=0.0,
-        load_1m=0.5,
-    )
-    gpus = tuple(
-        GpuSample(
-            index=n,
-            uuid=f"GPU-{name}-{n}",
-            utilization_percent=float(random.randrange(100)),
-            memory_used_bytes=random.randrange(GPU_BYTES),
-            memory_total_bytes=GPU_BYTES,
-            temperature_celsius=40.0,
-            power_watts=300.0,
-        )
-        for n in range(SLOTS)
-    )
-    return Heartbeat(time=time.time(), host=host, gpus=gpus)
+    """The readings of a machine whose cards are all at work."""
+    machine, drawn = SimulatedMachine(name, SLOTS), random.Random(name)
+    loads = {slot: SlotLoad(drawn.random(), drawn.randrange(machine.card.memory_bytes)) for slot in range(SLOTS)}
+    return Heartbeat(time=time.time(), host=host_sample(machine, loads, drawn), gpus=gpu_samples(machine, loads, drawn))
 
 
 async def _send(socket: ClientConnection, message: FromAgent) -> None:

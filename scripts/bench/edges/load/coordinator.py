@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -66,13 +66,17 @@ async def seed(data: Path, database_url: str | None, nodes: int) -> tuple[str, t
 
 
 @asynccontextmanager
-async def coordinator(nodes: int, *, port: int | None = None, database_url: str | None = None) -> AsyncIterator[Coordinator]:
+async def coordinator(
+    nodes: int, *, port: int | None = None, database_url: str | None = None, prepare: Callable[[Path], Awaitable[None]] | None = None
+) -> AsyncIterator[Coordinator]:
+    """Run a coordinator. `prepare` gets its data folder, with migrated databases, before it starts."""
     with tempfile.TemporaryDirectory() as folder:
         key, credentials = await seed(Path(folder), database_url, nodes)
-        port, log = port or _free_port(), Path(folder) / "coordinator.log"
+        if prepare is not None:
+            await prepare(Path(folder))
+        port, log = port or free_port(), Path(folder) / "coordinator.log"
         environment = {**os.environ, "PACELINE_DATA": folder, "DATABASE_URL": database_url or "", "REDIS_URL": ""}
-        command = [sys.executable, "-m", "uvicorn", "paceline.api.main:app", "--port", str(port), "--log-level", "warning"]
-        command += ["--no-access-log", "--ws-per-message-deflate", "false"]  # as `paceline up` starts it
+        command = [sys.executable, "-m", "paceline.api.serve", "--port", str(port)]  # as `paceline up` starts it
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
         try:
@@ -87,12 +91,14 @@ async def coordinator(nodes: int, *, port: int | None = None, database_url: str 
 
 def report(log: str) -> None:
     """Print the coordinator's complaints, most frequent first. Numbers and ids are left out so that equal complaints count as one."""
-    complaints = Counter(re.sub(r"[0-9A-Z]{20,}|[0-9]+", "#", line)[:160] for line in log.splitlines() if line[:1].strip())
+    lines = [line for line in log.splitlines() if line[:1].strip() and not line.startswith("INFO:")]
+    complaints = Counter(re.sub(r"[0-9A-Z]{20,}|[0-9]+", "#", line)[:160] for line in lines)
     for complaint, count in complaints.most_common(8):
         print(f"the coordinator said {count} times: {complaint}", file=sys.stderr)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

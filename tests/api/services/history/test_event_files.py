@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from paceline.api.core.context import Services
 from paceline.api.services.history import event_files
+from paceline.api.services.history.event_files import CardHistory
 from paceline.cluster.states import JobState
 from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.monitoring.points import MetricRecord, RankBatch
@@ -49,9 +50,9 @@ class Exporter:
     async def tell(self, job: JobRow, generation: int, rank: int, told: list[MetricRecord]) -> None:
         await self.app.state.writer.store([RankBatch(job_id=job.id, generation=generation, rank=rank, metrics=told)])
 
-    async def download(self, job: JobRow) -> dict[str, dict[str, list[Point]]]:
+    async def download(self, job: JobRow, **params: int) -> dict[str, dict[str, list[Point]]]:
         """Scalars by run, as TensorBoard shows them."""
-        answer = await self.client.get(f"/api/v1/training/jobs/{job.id}/tensorboard")
+        answer = await self.client.get(f"/api/v1/training/jobs/{job.id}/tensorboard", params=params)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-disposition"] == f'attachment; filename="{job.name}-tensorboard.zip"'
         with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
@@ -108,6 +109,31 @@ async def test_a_second_download_takes_the_place_of_the_first(exporter: Exporter
     assert [point.step for point in (await exporter.download(job))["job"]["loss"]] == [1, 2, 3]
 
 
+async def test_a_download_from_a_step_on_leaves_out_those_before_it(exporter: Exporter) -> None:
+    """Also where the step lies before the one from which a later generation went on."""
+    job = await exporter.job(0, 3)
+    for rank in (0, 1):
+        await exporter.tell(job, 1, rank, records(1, 5, 1.0))
+        await exporter.tell(job, 2, rank, records(4, 6, 2.0))
+    found = await exporter.download(job, first_step=3)
+    assert [(point.step, point.value) for point in found["job"]["loss"]] == [(3, 1.0), (4, 2.0), (5, 2.0), (6, 2.0)]
+    assert [point.step for point in found["rank1"]["step_seconds"]] == [3, 4, 5, 6]
+
+
+async def test_a_download_from_a_step_that_was_not_reached_has_every_run_without_points(exporter: Exporter) -> None:
+    job = await exporter.job(0)
+    await exporter.tell(job, 1, 0, records(1, 2, 1.0))
+    assert await exporter.download(job, first_step=3) == {"job": {}, "rank0": {}}
+
+
+@pytest.mark.parametrize("first_step", [-1, 1 << 53])
+async def test_a_download_from_what_is_no_step_is_refused(exporter: Exporter, first_step: int) -> None:
+    path = f"/api/v1/training/jobs/{(await exporter.job(0)).id}/tensorboard"
+    answer = await exporter.client.get(path, params={"first_step": first_step})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_parameter")
+    assert "first_step" in answer.text
+
+
 async def test_a_long_run_comes_in_pieces(exporter: Exporter, services: Services) -> None:
     job = await exporter.job(0)
     steps = 2 * event_files.BATCH_STEPS + 1
@@ -115,7 +141,7 @@ async def test_a_long_run_comes_in_pieces(exporter: Exporter, services: Services
     for start in range(0, steps, 4_000):
         await exporter.tell(job, 1, 0, told[start : start + 4_000])
     async with services.metrics.read() as points:
-        pieces = [piece async for piece in event_files.stream(points, job, [])]
+        pieces = [piece async for piece in event_files.stream(points, job, [], CardHistory((), T0, services.settings.keep.readings))]
     assert len(pieces) > 3
     assert len((await exporter.download(job))["job"]["loss"]) == steps
 

@@ -21,3 +21,8 @@ def test_what_a_rank_raised_is_one_line_that_says_where_it_ends(message: str, to
         kind="exception", exception="builtins.ValueError", rank=1, node_name="b", generation=1, message=message, where="loss in train.py:22"
     )
     assert what_happened(failure) == told
+
+
+def test_a_lost_connection_is_told_once() -> None:
+    failure = Failure(kind="peer_lost", rank=0, node_name="a", generation=1, message="lost the connection to another rank: reset by peer")
+    assert what_happened(failure) == "rank 0 on a lost the connection to another rank: reset by peer"

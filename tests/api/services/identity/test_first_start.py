@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from paceline.api.core.context import Services
 from paceline.api.services.identity import first_start
 from tests.conftest import Connect
+
+NOON = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 
 
 async def test_the_first_start_prints_a_link_that_signs_the_admin_in(
@@ -56,3 +59,19 @@ async def test_a_coordinator_whose_output_goes_to_a_log_prints_no_login_link(
     assert capsys.readouterr().err == ""
     await first_start.welcome(services)
     assert "token=" in capsys.readouterr().err  # nothing was made in silence that would keep a later start from saying it
+
+
+@pytest.mark.parametrize(
+    ("public_url", "is_built", "base"),
+    [
+        ("", True, "http://127.0.0.1:8000"),
+        ("", False, "http://localhost:3000"),
+        ("https://paceline.example", False, "https://paceline.example"),
+    ],
+)
+def test_the_link_names_an_address_where_a_dashboard_is_served(public_url: str, is_built: bool, base: str) -> None:
+    """Where none was built, it led to a page that said so."""
+    lines = first_start.greeting(public_url, "http://127.0.0.1:8000", "lt_x", NOON, is_built=is_built)
+    (link,) = (line for line in lines if "lt_x" in line)
+    assert link.endswith(f": {base}/login?token=lt_x")
+    assert ("npm run dev" in "\n".join(lines)) is (base == first_start.DEV_SERVER)

@@ -108,7 +108,7 @@ async def test_a_plan_warns_of_the_very_nodes_that_it_would_take(client: httpx.A
 async def test_it_is_refused_where_it_is_submitted_and_where_it_is_planned(client: httpx.AsyncClient, services: Services) -> None:
     async with services.write() as session:
         for name in ("a", "b"):
-            await factories.create_node(session, name=name, inventory={"checkpoint_disk": name})
+            await factories.create_node(session, name=name, slots=1, inventory={"checkpoint_disk": name})
     body = job().model_dump(mode="json")
     for path in ("/api/v1/training/jobs", "/api/v1/training/plan"):
         answer = await client.post(path, json=body)

@@ -54,3 +54,17 @@ async def test_the_same_report_twice_changes_nothing_the_second_time(services: S
     first = [(rank.state, rank.updated_at) for rank in await report(services, node_id, job, told)]
     assert [state for state, _ in first] == told
     assert [(rank.state, rank.updated_at) for rank in await report(services, node_id, job, told)] == first
+
+
+async def test_a_rank_holds_the_card_that_its_agent_offered_when_it_took_the_rank_up(services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session, device="cuda", inventory={"gpus": [{"index": 3}, {"index": 5}]})
+        job = await factories.create_running_job(session, node, world_size=2)
+        for rank in (await job_rows.ranks(session, [(job.id, 1)]))[job.id, 1]:
+            rank.state, rank.card = RankState.ASSIGNED, None
+    found = await report(services, node.id, job, [RankState.STARTING, RankState.ASSIGNED])
+    assert [rank.card for rank in found] == [3, None]
+    async with services.write() as session:  # the agent was started again with --gpus 7
+        (await session.get_one(NodeRow, node.id)).inventory = {"gpus": [{"index": 7}]}
+    found = await report(services, node.id, job, [RankState.RUNNING, RankState.EXITED])
+    assert [rank.card for rank in found] == [3, None]

@@ -66,6 +66,8 @@ function HowToSignIn({ error, onRetry }: { error: unknown; onRetry?: () => void 
         Links are single-use. On the machine that runs the coordinator, print one and open it here:
       </p>
       <CopyBox value="paceline login-link" />
+      <p className={classes.small}>Where that command is not installed, in the checkout:</p>
+      <CopyBox value={`python -m paceline.api.admin login-link --base-url ${window.location.origin}`} />
       <p className={classes.small}>No access to that machine? An administrator can create a link for you.</p>
     </>
   );

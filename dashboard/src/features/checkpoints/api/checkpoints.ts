@@ -1,9 +1,11 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, newIdempotencyKey, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
 import type { Checkpoint } from "@/lib/types";
 
 const PAGE = 200;
+const PAGE_OF_ALL = 50;
+const REFETCH_MS = 10_000;
 
 export function checkpointsQuery(jobId: string) {
   return queryOptions({
@@ -18,13 +20,29 @@ export function checkpointsQuery(jobId: string) {
   });
 }
 
-function useChange<Input>(jobId: string, mutationFn: (input: Input) => Promise<unknown>) {
-  const client = useQueryClient();
-  return useMutation({ mutationFn, onSettled: () => client.invalidateQueries({ queryKey: keys.checkpoints(jobId) }) });
+/** What the list over all jobs shows. */
+export interface CheckpointFilter {
+  q?: string;
+  cursor?: string;
 }
 
-export function usePin(jobId: string) {
-  return useChange(jobId, ({ id, pinned }: Checkpoint) => {
+export function allCheckpointsQuery({ q, cursor }: CheckpointFilter) {
+  const query = { limit: PAGE_OF_ALL, q: q || undefined, cursor };
+  return queryOptions({
+    queryKey: keys.allCheckpoints(query),
+    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/checkpoints", { params: { query }, signal })),
+    placeholderData: keepPreviousData,
+    refetchInterval: REFETCH_MS,
+  });
+}
+
+function useChange<Input>(mutationFn: (input: Input) => Promise<unknown>) {
+  const client = useQueryClient();
+  return useMutation({ mutationFn, onSettled: () => client.invalidateQueries({ queryKey: keys.everyCheckpoint }) });
+}
+
+export function usePin() {
+  return useChange(({ id, pinned }: Checkpoint) => {
     const params = { path: { checkpoint_id: id } };
     return pinned
       ? unwrap(api.PUT("/api/v1/checkpoints/{checkpoint_id}/unpin", { params }))
@@ -33,8 +51,8 @@ export function usePin(jobId: string) {
 }
 
 /** Deletes; `confirm` says that the user has seen what depends on it: the coordinator asks for it in these three cases. */
-export function useDelete(jobId: string) {
-  return useChange(jobId, ({ id, used_by, pinned, latest }: Checkpoint) =>
+export function useDelete() {
+  return useChange(({ id, used_by, pinned, latest }: Checkpoint) =>
     unwrap(
       api.DELETE("/api/v1/checkpoints/{checkpoint_id}", {
         params: { path: { checkpoint_id: id }, query: { confirm: pinned || latest || used_by.length > 0 } },
@@ -47,18 +65,21 @@ export interface Restore {
   checkpointId: string;
   name: string;
   steps: number | null;
+  /** Set the checkpoint's own job back to it, in place of a new job. */
+  inPlace: boolean;
 }
 
 export function useRestore() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: ({ checkpointId, name, steps }: Restore) =>
+    mutationFn: ({ checkpointId, name, steps, inPlace }: Restore) =>
       unwrap(
         api.POST("/api/v1/checkpoints/{checkpoint_id}/restore", {
           params: { path: { checkpoint_id: checkpointId }, header: { "Idempotency-Key": newIdempotencyKey() } },
-          body: { name: name || null, steps },
+          body: { name: inPlace ? null : name || null, steps, in_place: inPlace },
         }),
       ),
-    onSettled: () => client.invalidateQueries({ queryKey: keys.jobs }),
+    onSettled: () =>
+      Promise.all([keys.jobs, keys.everyCheckpoint].map((queryKey) => client.invalidateQueries({ queryKey }))),
   });
 }

@@ -1,7 +1,7 @@
 import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
-import { checkpoint, page } from "@/testing/fixtures";
+import { checkpoint, job, page } from "@/testing/fixtures";
 import { mockApi, ok } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -54,5 +54,35 @@ describe("the checkpoints of a job", () => {
     await waitFor(() =>
       expect(seen.find(({ method }) => method === "DELETE")?.url.searchParams.get("confirm")).toBe("true"),
     );
+  });
+
+  it("sets an ended job itself back to a checkpoint, and says why one at work cannot be", async () => {
+    const answers = {
+      "GET /api/v1/training/jobs/job1": () => ok(job({ state: "failed" })),
+      "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint()])),
+      "POST /api/v1/checkpoints/c1/restore": () => ok(job({ state: "queued" })),
+    };
+    const seen = mockApi(answers);
+    renderApp("/jobs/job1?tab=checkpoints");
+    await userEvent.click(await screen.findByRole("button", { name: "Restore from step 100" }));
+    const dialog = await screen.findByRole("dialog");
+    await userEvent.click(within(dialog).getByRole("radio", { name: "gpt-stdlib" }));
+    expect(dialog).toHaveTextContent("Its newer checkpoints no longer count");
+    await userEvent.click(within(dialog).getByRole("button", { name: "Set gpt-stdlib back" }));
+    await waitFor(() =>
+      expect(seen.find(({ method }) => method === "POST")?.body).toEqual({ name: null, steps: null, in_place: true }),
+    );
+  });
+
+  it("offers only a new job while the job is at work", async () => {
+    mockApi({
+      "GET /api/v1/training/jobs/job1": () => ok(job({ state: "running" })),
+      "GET /api/v1/checkpoints/jobs/job1": () => ok(page([checkpoint()])),
+    });
+    renderApp("/jobs/job1?tab=checkpoints");
+    await userEvent.click(await screen.findByRole("button", { name: "Restore from step 100" }));
+    const dialog = await screen.findByRole("dialog");
+    expect(within(dialog).getByRole("radio", { name: "gpt-stdlib" })).toBeDisabled();
+    expect(dialog).toHaveTextContent("gpt-stdlib is running: pause it first.");
   });
 });

@@ -1,4 +1,4 @@
-import { Button, Group, Modal, Text, TextInput } from "@mantine/core";
+import { Button, Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
 import { useState, type FormEvent } from "react";
 import { NumberField } from "@/components/ui/NumberField";
 import { asApiError } from "@/lib/errors";
@@ -10,12 +10,15 @@ import { useRestore } from "../api/checkpoints";
 interface Props {
   checkpoint: Checkpoint;
   jobName: string;
+  /** Why this user may not set the job itself back, or why it cannot be now; null if it can. */
+  notInPlace: string | null;
   onClose(): void;
   onRestored(jobId: string): void;
 }
 
-export function RestoreDialog({ checkpoint, jobName, onClose, onRestored }: Props) {
+export function RestoreDialog({ checkpoint, jobName, notInPlace, onClose, onRestored }: Props) {
   const [name, setName] = useState(`${jobName}-restored`);
+  const [inPlace, setInPlace] = useState(false);
   const [steps, setSteps] = useState<number | string>();
   const problem = wholeNumberProblem(steps, checkpoint.step + 1);
   const restore = useRestore();
@@ -23,7 +26,7 @@ export function RestoreDialog({ checkpoint, jobName, onClose, onRestored }: Prop
     event.preventDefault();
     if (problem) return;
     restore.mutate(
-      { checkpointId: checkpoint.id, name, steps: steps === undefined ? null : Number(steps) },
+      { checkpointId: checkpoint.id, name, inPlace, steps: steps === undefined ? null : Number(steps) },
       { onSuccess: (job) => onRestored(job.id) },
     );
   };
@@ -36,13 +39,32 @@ export function RestoreDialog({ checkpoint, jobName, onClose, onRestored }: Prop
       closeButtonProps={{ "aria-label": "Close" }}
     >
       <form onSubmit={submit} className="stack">
-        <Text size="sm">A new job continues from this checkpoint. {jobName} itself is not changed.</Text>
-        <TextInput
-          label="Name of the new job"
-          value={name}
-          onChange={(event) => setName(event.currentTarget.value)}
-          data-autofocus
-        />
+        <Radio.Group
+          label="What continues from this checkpoint"
+          value={inPlace ? "same" : "new"}
+          onChange={(chosen) => setInPlace(chosen === "same")}
+        >
+          <Stack gap="xs" mt="xs">
+            <Radio value="new" label="A new job" description={`${jobName} itself is not changed.`} />
+            <Radio
+              value="same"
+              label={jobName}
+              disabled={notInPlace !== null}
+              description={
+                notInPlace ??
+                "It is queued again and does the later steps anew. Its newer checkpoints no longer count, and go as retention says."
+              }
+            />
+          </Stack>
+        </Radio.Group>
+        {!inPlace && (
+          <TextInput
+            label="Name of the new job"
+            value={name}
+            onChange={(event) => setName(event.currentTarget.value)}
+            data-autofocus
+          />
+        )}
         <NumberField
           label="Stop at step"
           description="Leave blank to use the spec's value"
@@ -60,7 +82,7 @@ export function RestoreDialog({ checkpoint, jobName, onClose, onRestored }: Prop
             Cancel
           </Button>
           <Button type="submit" loading={restore.isPending} disabled={problem !== null}>
-            Start job
+            {inPlace ? `Set ${jobName} back` : "Start job"}
           </Button>
         </Group>
       </form>

@@ -16,6 +16,7 @@ export function NodeCard({ node, canChange }: { node: Node; canChange: boolean }
       <header className={classes.cardHeader}>
         <h3 className={classes.cardName}>{node.name}</h3>
         <StateBadge state={node.state} />
+        {node.platform === "simulated" && <span className={classes.simulated}>simulated</span>}
         {canChange && (
           <span className={classes.cardActions}>
             <NodeActions node={node} />
@@ -33,6 +34,8 @@ export function NodeCard({ node, canChange }: { node: Node; canChange: boolean }
         </p>
       )}
       <Slots node={node} />
+      <Marks name="Labels" marks={node.labels} />
+      <Marks name="Taints" marks={node.taints} />
       {node.host ? (
         <HostGauges host={node.host} cpus={node.cpu_count} />
       ) : (
@@ -42,6 +45,16 @@ export function NodeCard({ node, canChange }: { node: Node; canChange: boolean }
       <footer className={classes.cardFooter}>{footer(node)}</footer>
     </article>
   );
+}
+
+/** Labels or taints, as jobs ask for them. */
+function Marks({ name, marks }: { name: string; marks: Record<string, string> }) {
+  const shown = Object.entries(marks).map(([key, value]) => (value ? `${key}=${value}` : key));
+  return shown.length > 0 ? (
+    <p className={classes.note}>
+      {name} {shown.sort().join(", ")}
+    </p>
+  ) : null;
 }
 
 function nameOf(node: Node, jobId: string): string {

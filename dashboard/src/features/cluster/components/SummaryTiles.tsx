@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Facts } from "@/components/ui/Facts";
 import { Panel, PanelStates } from "@/components/ui/Panel";
-import { bytes, MISSING, percent, plural, si } from "@/lib/format";
+import { bytes, MISSING, percent, plural, si, siWithUnit } from "@/lib/format";
 import type { ClusterSummary } from "@/lib/types";
 import { summaryQuery } from "../api/cluster";
 
@@ -36,6 +36,7 @@ function factsOf(summary: ClusterSummary) {
       value: summary.gpus === 0 ? "no GPU" : summary.gpus,
       hint: summary.gpus === 0 ? plural(summary.slots_total, "CPU slot") : undefined,
     },
+    ...(summary.gpus === 0 ? [] : cardsOf(summary)),
     {
       name: "CPU",
       value: summary.cpu_percent === null ? MISSING : percent(summary.cpu_percent / 100),
@@ -43,5 +44,26 @@ function factsOf(summary: ClusterSummary) {
     },
     { name: "Memory", value: bytes(summary.memory_used_bytes), hint: `of ${bytes(summary.memory_total_bytes)}` },
     { name: "Throughput", value: si(summary.tokens_per_second), hint: "tokens/s, all jobs" },
+  ];
+}
+
+function cardsOf({
+  gpu_percent: used,
+  gpu_memory_used_bytes: memory,
+  gpu_memory_total_bytes: total,
+  gpu_power_watts: power,
+}: ClusterSummary) {
+  return [
+    {
+      name: "GPU utilization",
+      value: used === null ? MISSING : percent(used / 100),
+      hint: "mean of the cards that were read",
+    },
+    { name: "GPU memory", value: bytes(memory), hint: `of ${bytes(total)}` },
+    {
+      name: "GPU power",
+      value: power === null ? "unknown" : siWithUnit(power, "W"),
+      hint: "of the cards that tell theirs",
+    },
   ];
 }

@@ -1,6 +1,6 @@
 import { Button } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
-import { IconArrowsDiff } from "@tabler/icons-react";
+import { IconArrowsDiff, IconVersions } from "@tabler/icons-react";
 import type { ReactNode } from "react";
 import { Facts, type Fact } from "@/components/ui/Facts";
 import { PageHeader } from "@/components/ui/PageHeader";
@@ -36,6 +36,7 @@ export function JobHeader({ job, progress, notices }: { job: Job; progress: JobP
         actions={
           <>
             <CompareLink jobId={job.id} />
+            <VaryLink jobId={job.id} />
             <JobActions job={job} />
           </>
         }
@@ -65,6 +66,20 @@ function CompareLink({ jobId }: { jobId: string }) {
       leftSection={<IconArrowsDiff size={14} />}
     >
       Compare with…
+    </Button>
+  );
+}
+
+function VaryLink({ jobId }: { jobId: string }) {
+  return (
+    <Button
+      component={Link}
+      to="/experiments/new"
+      search={{ from: jobId } as never}
+      variant="default"
+      leftSection={<IconVersions size={14} />}
+    >
+      Vary this
     </Button>
   );
 }

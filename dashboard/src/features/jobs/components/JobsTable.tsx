@@ -125,7 +125,7 @@ function JobRow({ job, now, picked, full, onPick }: RowProps) {
         <ProgressCell job={job} />
       </td>
       <td data-numeric data-wide="3">
-        <LossCell progress={job.progress} />
+        <LossCell progress={job.progress} script={job.strategy === "script"} />
       </td>
       <td data-numeric data-wide="3">
         {isIdle(job) ? MISSING : throughput(job)}
@@ -166,13 +166,16 @@ function ProgressCell({ job }: { job: JobSummary }) {
   );
 }
 
-/** NaN stands in place of the loss, which may look well again; what was held back, or is only a spike, stands below it. */
+/** NaN stands in place of the loss, which may look well again; what was held back, or is only a spike, stands below it. A script whose loss is
+ * well again may have left out the update of that step. */
 function LossCell({
   progress: { loss, not_finite_step: spoilt, bad_loss: bad },
+  script,
 }: {
   progress: JobSummary["progress"];
+  script: boolean;
 }) {
-  if (spoilt != null)
+  if (spoilt != null && !(script && typeof loss === "number"))
     return (
       <span className={classes.bad} title={`The loss is not finite since step ${spoilt}`}>
         NaN

@@ -14,10 +14,19 @@ const RANK: Column<Rank> = {
   width: 80,
 };
 
-const factsOf = (script: boolean): readonly Column<Rank>[] => [
+const CARD: Column<Rank> = {
+  id: "card",
+  header: "Card",
+  cell: (rank) => rank.card ?? MISSING,
+  value: (rank) => rank.card ?? -1,
+  numeric: true,
+};
+
+const factsOf = (script: boolean, cards: boolean): readonly Column<Rank>[] => [
   { id: "state", header: "State", cell: (rank) => <StateBadge state={rank.state} />, value: (rank) => rank.state },
   { id: "node", header: "Node", cell: (rank) => rank.node_name, value: (rank) => rank.node_name },
   { id: "slot", header: "Slot", cell: (rank) => rank.slot, value: (rank) => rank.slot, numeric: true },
+  ...(cards ? [CARD] : []),
   { id: "pid", header: "PID", cell: (rank) => rank.pid ?? MISSING, numeric: true },
   {
     id: "step",
@@ -71,7 +80,14 @@ export function RanksTable({ ranks, live, script }: { ranks: readonly Rank[]; li
     <DataTable
       label="Ranks"
       rows={ranks}
-      columns={[RANK, ...meshColumns(ranks), ...factsOf(script)]}
+      columns={[
+        RANK,
+        ...meshColumns(ranks),
+        ...factsOf(
+          script,
+          ranks.some(({ card }) => card !== null),
+        ),
+      ]}
       rowId={(rank) => String(rank.rank)}
       rowProps={(rank) => ({ "data-muted": rank.state === "exited" })}
     />

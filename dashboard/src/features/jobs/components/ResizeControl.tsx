@@ -5,9 +5,9 @@ import { asApiError } from "@/lib/errors";
 import { plural } from "@/lib/format";
 import type { Job } from "@/lib/types";
 import { useResize } from "../api/resize";
-import { MOST_NODES, sizesOf, whatResizingDoes } from "../resize";
+import { MOST, sizesOf, whatResizingDoes, type Sizes } from "../resize";
 
-/** Gives a job another number of nodes; says first what that does. */
+/** Gives a job another size; says first what that does. */
 export function ResizeControl({ job }: { job: Job }) {
   const [opened, setOpened] = useState(false);
   return (
@@ -30,21 +30,22 @@ export function ResizeControl({ job }: { job: Job }) {
 }
 
 function ResizeForm({ job, onDone }: { job: Job; onDone(): void }) {
-  const { now, least, most, slots } = sizesOf(job);
-  const [nodes, setNodes] = useState(now);
+  const sizes = sizesOf(job);
+  const { unit, now, least, most, slots } = sizes;
+  const [size, setSize] = useState(now);
   const resize = useResize(job);
-  const effect = whatResizingDoes(job, nodes);
+  const effect = whatResizingDoes(job, size);
   return (
     <form
       onSubmit={(event) => {
         event.preventDefault();
-        resize.mutate(nodes, { onSuccess: onDone });
+        resize.mutate({ [unit]: size }, { onSuccess: onDone });
       }}
     >
       <NumberInput
-        label="Nodes"
-        description={limits(least, most, slots)}
-        value={nodes}
+        label={unit === "nodes" ? "Nodes" : "Slots"}
+        description={limits(sizes)}
+        value={size}
         min={least}
         max={most}
         clampBehavior="strict"
@@ -52,7 +53,7 @@ function ResizeForm({ job, onDone }: { job: Job; onDone(): void }) {
         allowNegative={false}
         w={220}
         data-autofocus
-        onChange={(value) => typeof value === "number" && setNodes(value)}
+        onChange={(value) => typeof value === "number" && setSize(value)}
       />
       <Text size="sm" mt="md" role="status">
         {effect ?? `The job has ${plural(now * slots, "rank")} now.`}
@@ -67,14 +68,14 @@ function ResizeForm({ job, onDone }: { job: Job; onDone(): void }) {
           Cancel
         </Button>
         <Button type="submit" disabled={effect === null} loading={resize.isPending}>
-          Resize to {plural(nodes, "node")}
+          Resize to {plural(size, unit === "nodes" ? "node" : "slot")}
         </Button>
       </Group>
     </form>
   );
 }
 
-function limits(least: number, most: number, slots: number): string {
-  const range = most === MOST_NODES ? `${least} or more` : `${least} to ${most}`;
-  return `${range}, with ${plural(slots, "rank")} on each`;
+function limits({ unit, least, most, slots }: Sizes): string {
+  const range = most === MOST[unit] ? `${least} or more` : `${least} to ${most}`;
+  return unit === "slots" ? `${range}, a rank for each` : `${range}, with ${plural(slots, "rank")} each`;
 }

@@ -2,6 +2,7 @@ import type uPlot from "uplot";
 import { useComputedColorScheme } from "@mantine/core";
 import { useMemo, useRef, useState } from "react";
 import { Panel } from "@/components/ui/Panel";
+import { TableToggle } from "@/components/ui/TableToggle";
 import { count } from "@/lib/format";
 import type { ChartSpec } from "../catalog";
 import { smooth, type Series } from "../curves";
@@ -13,7 +14,6 @@ import { useStoreVersion } from "../useStoreVersion";
 import classes from "./Metrics.module.css";
 import { CurveTable } from "./CurveTable";
 import { Plot, type Marking } from "./Plot";
-import { TableToggle } from "./TableToggle";
 
 interface Props {
   chart: ChartSpec;

@@ -5,6 +5,7 @@ import { useState } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { Keyed } from "@/components/ui/StackedBar";
+import { TableToggle } from "@/components/ui/TableToggle";
 import { count, measured, MISSING, title } from "@/lib/format";
 import type { JobMetrics } from "@/lib/types";
 import { overlayQuery } from "../api/overlay";
@@ -15,7 +16,6 @@ import { baseOptions, readPalette } from "../plot";
 import { besideTitle, type Unit } from "../units";
 import classes from "./Metrics.module.css";
 import { Plot } from "./Plot";
-import { TableToggle } from "./TableToggle";
 
 interface Props {
   jobs: readonly { id: string; name: string; live: boolean; lossUnit: Unit }[];
@@ -120,9 +120,6 @@ function Legend({ runs }: { runs: readonly Run[] }) {
   );
 }
 
-/** What it shows is fetched anew, not streamed. */
-const STILL = { subscribe: () => () => {} };
-const UNMARKED = { marks: [], onOpen: () => {} };
 const HEIGHT = 300;
 
 function Overlay({ runs, metric, unit, drawn }: { runs: readonly Run[]; metric: string; unit: Unit; drawn: string }) {
@@ -141,12 +138,10 @@ function Overlay({ runs, metric, unit, drawn }: { runs: readonly Run[]; metric: 
   return (
     <>
       <Plot
-        store={STILL}
         structure={[metric, scheme, drawn].join("|")}
         height={HEIGHT}
         build={build}
         data={read}
-        marking={UNMARKED}
         onZoom={() => {}}
         title={title(metric)}
         sentence={sentence}

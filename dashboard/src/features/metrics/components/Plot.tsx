@@ -15,7 +15,8 @@ export interface Drawing {
 }
 
 interface Props {
-  store: Pick<MetricsStore, "subscribe">;
+  /** Where new points come from; without it the chart is built anew when `structure` changes. */
+  store?: Pick<MetricsStore, "subscribe">;
   /** Equal: updated in place. */
   structure: string;
   height: number;
@@ -25,8 +26,11 @@ interface Props {
   onCursor?(step: number | null): void;
   title: string;
   sentence: string;
-  marking: Marking;
+  marking?: Marking;
 }
+
+const STILL = { subscribe: () => () => {} };
+const UNMARKED: Marking = { marks: [], onOpen: () => {} };
 
 /** What happened to the run, and where more of it is told. */
 export interface Marking {
@@ -34,7 +38,18 @@ export interface Marking {
   onOpen(mark: Mark): void;
 }
 
-export function Plot({ store, structure, height, build, data, onZoom, onCursor, title, sentence, marking }: Props) {
+export function Plot({
+  store = STILL,
+  structure,
+  height,
+  build,
+  data,
+  onZoom,
+  onCursor,
+  title,
+  sentence,
+  marking = UNMARKED,
+}: Props) {
   const root = useRef<HTMLDivElement>(null);
   const drawn = useRef<uPlot>(null);
   const [placed, setPlaced] = useState<readonly Placed[]>([]);

@@ -3,6 +3,7 @@ import type uPlot from "uplot";
 import { useState } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Panel } from "@/components/ui/Panel";
+import { TableToggle } from "@/components/ui/TableToggle";
 import { duration, percent, title } from "@/lib/format";
 import { STEP_PARTS } from "../catalog";
 import { smooth, stack, type Series } from "../curves";
@@ -11,7 +12,6 @@ import type { MetricsStore, StepRange } from "../store";
 import { useStoreVersion } from "../useStoreVersion";
 import classes from "./Metrics.module.css";
 import { Plot, type Marking } from "./Plot";
-import { TableToggle } from "./TableToggle";
 
 interface Props {
   store: MetricsStore;

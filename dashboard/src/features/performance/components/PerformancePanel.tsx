@@ -6,15 +6,10 @@ import { MISSING, bytes, count, percent, plural, shortTime, si } from "@/lib/for
 import { isTerminal, soFar } from "@/lib/jobs";
 import type { Job, Performance } from "@/lib/types";
 import { performanceQuery } from "../api/performance";
+import { PeakMemoryTable } from "./PeakMemoryTable";
 import classes from "./Performance.module.css";
 
-type PeakMemory = Performance["peak_memory"][number];
 type AxisTraffic = Performance["traffic"][number];
-
-const COLUMNS: readonly Column<PeakMemory>[] = [
-  { id: "rank", header: "Rank", cell: ({ rank }) => rank, value: ({ rank }) => rank, numeric: true, width: 90 },
-  { id: "bytes", header: "Peak memory", cell: (row) => bytes(row.bytes), value: (row) => row.bytes, numeric: true },
-];
 
 const TRAFFIC: readonly Column<AxisTraffic>[] = [
   { id: "axis", header: "Mesh axis", cell: ({ axis }) => AXES[axis] ?? axis, width: 180 },
@@ -80,14 +75,7 @@ function Figures({ performance }: { performance: Performance }) {
             rowId={({ axis }) => axis}
           />
         )}
-        {performance.peak_memory.length > 0 && (
-          <DataTable
-            label="Peak memory by rank"
-            rows={performance.peak_memory}
-            columns={COLUMNS}
-            rowId={({ rank }) => String(rank)}
-          />
-        )}
+        {performance.peak_memory.length > 0 && <PeakMemoryTable peaks={performance.peak_memory} />}
       </div>
     </>
   );

@@ -11,12 +11,14 @@ const COLORS: Record<Storage["kinds"][number]["kind"], string> = {
   points: "--series-1",
   curves: "--series-2",
   lines: "--series-3",
+  readings: "--series-5",
   traces: "--series-4",
 };
 const NAMES: Record<Storage["kinds"][number]["kind"], string> = {
   points: "Raw points",
   curves: "Curves",
   lines: "Log lines",
+  readings: "Readings of nodes and cards",
   traces: "Traces",
 };
 

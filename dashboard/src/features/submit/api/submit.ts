@@ -1,9 +1,9 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import type { components } from "@/lib/api.generated";
 import { api, unwrap } from "@/lib/client";
 import { keys } from "@/lib/keys";
+import type { Schema } from "@/lib/spec/schema";
 import type { Job } from "@/lib/types";
-import type { components } from "@/lib/api.generated";
-import type { Schema } from "../schema";
 
 type SpecBody = components["schemas"]["JobSpec"];
 

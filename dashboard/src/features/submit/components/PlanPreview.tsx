@@ -110,6 +110,7 @@ function PlanFacts({ plan }: { plan: Plan }) {
         </div>
       ))}
       <Facts size="sm" facts={factsOf(plan)} />
+      {plan.network && <p className={classes.network}>Between nodes: {plan.network.text}.</p>}
       {plan.choice && <PlanChoice choice={plan.choice} />}
       {plan.stages.length > 0 && (
         <DataTable label="Stages" rows={stagesOf(plan)} columns={STAGES} rowId={({ stage }) => String(stage)} />

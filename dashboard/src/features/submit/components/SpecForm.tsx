@@ -1,18 +1,30 @@
 import { Select, SegmentedControl } from "@mantine/core";
 import type { ReactNode } from "react";
+import { SchemaField } from "@/components/ui/SchemaField";
 import { title } from "@/lib/format";
-import { issueAt, issuesWithin } from "../issues";
-import { concrete, isRecord, pointerOf, resolve, variantsOf, type Issue, type Path, type Schema } from "../schema";
+import { issueAt, issuesWithin } from "@/lib/spec/issues";
+import {
+  concrete,
+  isRecord,
+  pointerOf,
+  resolve,
+  variantsOf,
+  type Issue,
+  type Path,
+  type Schema,
+} from "@/lib/spec/schema";
 import { has, workloadOf, type Workload } from "../workload";
 import classes from "./Submit.module.css";
-import { SchemaField } from "./SchemaField";
 
 interface Props {
   schema: Schema;
   value: unknown;
   issues: readonly Issue[];
   onChange(path: Path, value: unknown): void;
-  onWorkload(workload: Workload): void;
+  /** Fields of the job itself that are not shown. */
+  without?: readonly string[];
+  /** Without it, the kind of workload stays what it is. */
+  onWorkload?(workload: Workload): void;
 }
 
 const JOB_FIELDS = [
@@ -23,6 +35,7 @@ const JOB_FIELDS = [
   "precision",
   "compile",
   "reproducible",
+  "initial_weights",
   "description",
   "labels",
 ];
@@ -35,6 +48,7 @@ const SECTIONS = [
   "checkpoint",
   "fault_tolerance",
   "environment",
+  "profile",
 ];
 const OPEN = new Set(["resources", "training", "optimizer"]);
 const WORKLOADS = [
@@ -46,12 +60,15 @@ const WORKLOADS = [
 /** The spec as a form, laid out by hand, every field drawn from the schema. */
 export function SpecForm(props: Props) {
   const properties = props.schema.properties ?? {};
+  const own = JOB_FIELDS.filter((name) => !props.without?.includes(name));
   return (
     <div className={classes.form}>
-      <Section name="Job" open issues={JOB_FIELDS.flatMap((name) => issuesWithin(props.issues, `/${name}`))}>
-        {JOB_FIELDS.filter((name) => properties[name] && isShown(props, [name])).map((name) => (
-          <Field key={name} {...props} path={[name]} schemaOf={properties[name]!} />
-        ))}
+      <Section name="Job" open issues={own.flatMap((name) => issuesWithin(props.issues, `/${name}`))}>
+        {own
+          .filter((name) => properties[name] && isShown(props, [name]))
+          .map((name) => (
+            <Field key={name} {...props} path={[name]} schemaOf={properties[name]!} />
+          ))}
       </Section>
       <WorkloadSection {...props} />
       {SECTIONS.filter((name) => properties[name] && isShown(props, [name])).map((name) => (
@@ -81,13 +98,15 @@ function WorkloadSection(props: Props) {
   const within = ["/model", "/data", "/entrypoint", "/script"].flatMap((pointer) => issuesWithin(issues, pointer));
   return (
     <Section name="Workload" open issues={within} own={issueAt(issues, "")}>
-      <SegmentedControl
-        className={classes.wide}
-        aria-label="Kind of workload"
-        data={WORKLOADS}
-        value={chosen}
-        onChange={(next) => onWorkload(next as Workload)}
-      />
+      {onWorkload && (
+        <SegmentedControl
+          className={classes.wide}
+          aria-label="Kind of workload"
+          data={WORKLOADS}
+          value={chosen}
+          onChange={(next) => onWorkload(next as Workload)}
+        />
+      )}
       {chosen === "entrypoint" ? (
         <Field {...props} path={["entrypoint"]} schemaOf={props.schema.properties!.entrypoint!} />
       ) : (
@@ -137,7 +156,7 @@ function Field({
   value,
   issues,
   onChange,
-}: Omit<Props, "onWorkload"> & { path: Path; schemaOf: Schema }) {
+}: Omit<Props, "onWorkload" | "without"> & { path: Path; schemaOf: Schema }) {
   const here = at(value, path);
   return (
     <SchemaField

@@ -47,6 +47,29 @@ describe("the submit page", () => {
     await waitFor(() => expect(sent(seen)[0]?.body).toMatchObject({ reproducible: false }));
   });
 
+  it("sends the weights to start with and the steps to trace", async () => {
+    const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
+    fireEvent.change(screen.getByLabelText("Initial weights"), { target: { value: "/models/small" } });
+    fireEvent.change(screen.getByLabelText("First step"), { target: { value: "20" } });
+    const ranks = screen.getByLabelText("Ranks");
+    fireEvent.change(ranks, { target: { value: "0, 1" } });
+    fireEvent.blur(ranks);
+    await waitFor(() => expect(submit()).toBeEnabled());
+    await userEvent.click(submit());
+    await waitFor(() => expect(sent(seen)).toHaveLength(1));
+    expect(sent(seen)[0]!.body).toMatchObject({
+      initial_weights: "/models/small",
+      profile: { first_step: 20, ranks: [0, 1] },
+    });
+  });
+
+  it("marks a trace that cannot begin at its step", async () => {
+    const { submit } = await openForm();
+    fireEvent.change(screen.getByLabelText("First step"), { target: { value: "1" } });
+    await waitFor(() => expect(screen.getByLabelText("First step")).toHaveAccessibleDescription(/2/));
+    expect(submit()).toBeDisabled();
+  });
+
   it("marks a field that the schema refuses and cannot be submitted", async () => {
     const { submit } = await openForm();
     fireEvent.change(screen.getByLabelText("Name"), { target: { value: "No Good" } });
@@ -60,9 +83,11 @@ describe("the submit page", () => {
     expect(await screen.findByDisplayValue("train.py")).toBeVisible();
     for (const part of ["Training", "Optimizer", "Schedule", "Parallelism", "Checkpoint"])
       expect(screen.queryByText(part)).toBeNull();
-    for (const field of ["Precision", "Memory per slot", "Spares"]) expect(screen.queryByLabelText(field)).toBeNull();
+    for (const field of ["Precision", "Memory per slot", "Spares", "Initial weights", "First step"])
+      expect(screen.queryByLabelText(field)).toBeNull();
     fireEvent.click(screen.getByLabelText("Model"));
-    expect(await screen.findByLabelText("Steps")).toHaveValue("400");
+    const [ofTraining] = await screen.findAllByLabelText("Steps"); // the other is of the trace
+    expect(ofTraining).toHaveValue("400");
     fireEvent.click(screen.getByLabelText("Script"));
     await waitFor(() => expect(submit()).toBeEnabled());
     await userEvent.click(submit());

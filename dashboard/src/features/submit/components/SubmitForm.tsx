@@ -1,19 +1,19 @@
 import { Button, SegmentedControl, Select } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { useRef } from "react";
+import { LeaveGuard } from "@/components/ui/LeaveGuard";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { Panel } from "@/components/ui/Panel";
+import { YamlEditor } from "@/components/ui/YamlEditor";
 import { newIdempotencyKey } from "@/lib/client";
 import { asApiError } from "@/lib/errors";
+import type { Schema } from "@/lib/spec/schema";
 import { useSubmit } from "../api/submit";
-import type { Schema } from "../schema";
 import { TEMPLATES } from "../templates";
 import { useDraft } from "../useDraft";
-import { LeaveGuard } from "./LeaveGuard";
 import { PlanPreview } from "./PlanPreview";
 import { SpecForm } from "./SpecForm";
 import classes from "./Submit.module.css";
-import { YamlEditor } from "./YamlEditor";
 
 export type SubmitView = "form" | "yaml";
 

@@ -1,0 +1,52 @@
+"""The simulated nodes of MOCK_DB: a process of `paceline.cluster.simulation`, which ends when its standard input does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from paceline.api.core.context import Services
+from paceline.api.services.nodes import joining
+
+NODES, SLOTS, SPEEDUP = 64, 8, 10
+#: By the modelled hour over the whole cluster: enough to see each kind of fault within minutes.
+RATES = {"crashes": 8.0, "hangs": 1.5, "node-deaths": 1.0, "silences": 3.0}
+TOKEN_LIFETIME = timedelta(minutes=10)
+STOP_SECONDS = 5.0
+
+
+def command(url: str) -> list[str]:
+    """The command line of the simulation. `url`: of this coordinator."""
+    words = [sys.executable, "-m", "paceline.cluster.simulation.main", "--server", url, "--slots", str(SLOTS), "--speedup", str(SPEEDUP)]
+    return [*words, *(word for name, rate in RATES.items() for word in (f"--{name}", str(rate)))]
+
+
+@contextlib.asynccontextmanager
+async def simulated_nodes(services: Services, url: str) -> AsyncIterator[None]:
+    """A context in which simulated nodes join and work. `url` need not answer yet: they try until it does."""
+    tokens: dict[str, str] = {}
+    async with services.write() as session:
+        for number in range(1, NODES + 1):
+            token, _ = await joining.create_join_token(session, created_by="mock", now=services.now(), lifetime=TOKEN_LIFETIME)
+            tokens[f"sim-{number:03d}"] = token
+    process = await asyncio.create_subprocess_exec(*command(url), stdin=asyncio.subprocess.PIPE, start_new_session=True)
+    assert process.stdin is not None  # a pipe
+    try:
+        process.stdin.write(json.dumps(tokens).encode() + b"\n")
+        await process.stdin.drain()
+        yield
+    finally:
+        process.stdin.close()
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    try:
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()

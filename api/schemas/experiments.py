@@ -1,0 +1,112 @@
+"""Experiments as clients see them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from paceline.api.schemas.common import Actor, FieldError, Reason, Schema, Timestamp
+from paceline.cluster.experiments.facts import TrialState
+from paceline.cluster.experiments.findings import Analysis, Sentence
+from paceline.cluster.states import EndReason, JobState
+
+#: `stopped`: its budget is used up; trials that are left can go on with a larger one.
+ExperimentState = Literal["running", "paused", "completed", "stopped", "cancelled"]
+
+
+class TrialCounts(Schema):
+    total: int
+    refused: int = Field(description="configurations that the planner does not take; never run")
+    waiting: int
+    running: int
+    paused: int
+    completed: int
+    failed: int
+    cancelled: int
+    pruned: int = Field(description="stopped early by the halving")
+
+
+class TrialJob(Schema):
+    """The job of a trial, as a table of trials shows it."""
+
+    id: str
+    name: str
+    state: JobState
+    end_reason: EndReason | None
+    step: int
+    total_steps: int | None
+    loss: float | None
+    samples_per_second: float | None
+
+
+class Trial(Schema):
+    index: int
+    values: dict[str, Any] = Field(description="by path, with world_size where there are world sizes")
+    repeat: int
+    baseline: bool
+    state: TrialState
+    refusal: str | None = Field(description="why the planner does not take this configuration")
+    job: TrialJob | None
+    metric: float | None = Field(description="the experiment's metric, newest; null: none yet, or not finite")
+    best_metric: float | None
+    reused: bool = Field(description="its job ran for the same configuration before the experiment was posted again")
+
+
+class ExperimentSummary(Schema):
+    id: str
+    name: str
+    project: str
+    description: str
+    labels: dict[str, str]
+    state: ExperimentState
+    created_by: Actor
+    created_at: Timestamp
+    ended_at: Timestamp | None
+    axes: list[str] = Field(description="what varies: paths, and world_size")
+    trials: TrialCounts
+    seconds_left: float | None = Field(description="estimate from the trials that ended; null: none has, or it rests")
+    slot_hours: float = Field(description="used so far")
+    best_trial: int | None = Field(description="index of the trial with the best metric so far")
+    best_metric: float | None
+    revision: int
+
+
+class Experiment(ExperimentSummary):
+    spec: dict[str, Any]
+    waits_for: Reason | None = Field(description="why no trial runs")
+    headline: Sentence | None = Field(description="the recommendation of the newest analysis; null: not analyzed yet")
+    analyzed_at: Timestamp | None
+
+
+class ExperimentPlan(Schema):
+    """The trials that a spec comes to, none of which has run."""
+
+    trials: int
+    refused: int
+    axes: list[str]
+    configurations: list[PlannedConfiguration]
+    seconds: float | None = Field(description="estimate with the slots of today; null: no time of a step is known")
+    slot_hours: float | None
+    errors: list[FieldError] = Field([], description="what is wrong with the job spec that all begin with")
+
+
+class PlannedConfiguration(Schema):
+    values: dict[str, Any]
+    world_size: int
+    repeats: int
+    baseline: bool
+    refusal: str | None
+    step_seconds: float | None
+    memory_bytes: int | None = Field(description="estimate for the fullest rank")
+
+
+class ExperimentAnalysis(Schema):
+    experiment_id: str
+    made_at: Timestamp
+    complete: bool = Field(description="no trial can still change it")
+    seconds: float = Field(description="that the analysis took")
+    analysis: Analysis
+
+
+ExperimentPlan.model_rebuild()

@@ -1,0 +1,142 @@
+"""One turn of an experiment: look at its trials, decide, and carry the decision out in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import cast
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.core import bus
+from paceline.api.core.context import Services, nudge_after_commit
+from paceline.api.services.experiments import experiments, trial_jobs, trial_metrics
+from paceline.api.services.experiments.trial_jobs import Chosen
+from paceline.api.services.experiments.trial_states import known_trial
+from paceline.api.services.lifecycle import experiment_lifecycle
+from paceline.api.services.planning.plan_auto import ClusterChangedError
+from paceline.cluster.experiments.cells import Combination, cells_of
+from paceline.cluster.experiments.policies import policy_of
+from paceline.cluster.experiments.policy import KnownTrial
+from paceline.cluster.experiments.schedule import BUDGET, RUNG, WITH_EXPERIMENT, Decision, ExperimentState, TrialAction, Usage, decide
+from paceline.cluster.experiments.spec import ExperimentSpec
+from paceline.cluster.states import NodeState
+from paceline.db.models.experiments import ExperimentRow, TrialRow
+from paceline.db.repositories import experiments as rows
+from paceline.db.repositories import nodes as node_rows
+from paceline.db.repositories import slots as slot_rows
+
+#: Actions of one transaction; what is left comes in the next turn, at once.
+MOST_ACTIONS = 32
+
+
+@dataclass(frozen=True)
+class ExperimentLook:
+    """An experiment as it was read at one moment."""
+
+    row: ExperimentRow
+    spec: ExperimentSpec
+    trials: Sequence[KnownTrial]
+    usage: Usage
+
+    async def decide(self) -> Decision:
+        """Decide; of a search on a thread, since its sampler takes a while. Raises MissingOptunaError."""
+        arguments = self.spec, cast("ExperimentState", self.row.state), self.trials, self.usage, policy_of(self.spec)
+        return decide(*arguments) if self.spec.search is None else await asyncio.to_thread(decide, *arguments)
+
+
+async def advance(services: Services, experiment_id: str, now: datetime) -> bool:
+    """Take one turn. Returns whether something was done, so that another turn may find more."""
+    look = await _look(services, experiment_id, now)
+    if look is None:
+        return False
+    decision = await look.decide()
+    starting = [action.trial for action in decision.actions[:MOST_ACTIONS] if action.kind == "start"]
+    async with services.control.read() as session:
+        documents = await rows.trial_rows(session, experiment_id, starting)
+    chosen = await trial_jobs.resolved(services, documents)
+    actions = [each for each in decision.actions[:MOST_ACTIONS] if each.kind != "start" or each.trial in chosen]
+    if not (actions or decision.proposals or decision.new_rungs or decision.becomes or decision.is_settled):
+        return False
+    try:
+        async with services.write() as session:
+            return await _carry_out(session, look, decision, actions, chosen, now)
+    except ClusterChangedError:
+        return False  # nodes came or went: plans are chosen again in the next turn
+
+
+async def _look(services: Services, experiment_id: str, now: datetime) -> ExperimentLook | None:
+    """Read an experiment with its trials, whose metrics are stored first; None: nothing is to be done with it."""
+    async with services.control.read() as session:
+        row = await rows.get(session, experiment_id)
+        if row is None or row.settled:
+            return None
+        trials, free_slots = await rows.trials(session, experiment_id), await _free_slots(session)
+    if await trial_metrics.refresh(services, row, trials):
+        async with services.control.read() as session:
+            trials = await rows.trials(session, experiment_id)
+    spec = experiments.spec_of(row)
+    known = [known_trial(each, spec.job, now) for each in trials]
+    running = (now - row.state_since).total_seconds() if row.state == "running" else 0.0
+    used = row.former_slot_seconds + sum(each.slot_seconds for each in known)
+    return ExperimentLook(row, spec, known, Usage(free_slots, row.ran_seconds + max(0.0, running), used))
+
+
+async def _free_slots(session: AsyncSession) -> int:
+    ready = [node for node in await node_rows.present(session) if node.state is NodeState.READY]
+    held = await slot_rows.held_slots(session, [node.id for node in ready])
+    return sum(node.slots for node in ready) - len(held)
+
+
+async def _carry_out(
+    session: AsyncSession, look: ExperimentLook, decision: Decision, actions: Sequence[TrialAction], chosen: Chosen, now: datetime
+) -> bool:
+    """Do what was decided, if the experiment is still as it was looked at. Returns whether there may be more to do."""
+    row = await rows.get_locked(session, look.row.id)
+    if row is None or row.version != look.row.version:
+        return True
+    trials = await rows.trial_rows(session, row.id, {each.trial for each in actions} | set(decision.new_rungs))
+    for action in actions:
+        if action.kind == "start":
+            await trial_jobs.start(session, row, trials[action.trial], chosen[action.trial], now)
+        else:
+            await _ask(session, row, trials[action.trial], action, decision, now)
+    for index, rung in decision.new_rungs.items():
+        trials[index].rungs = [*trials[index].rungs, asdict(rung)]
+    if decision.proposals:
+        await _propose(session, row, look, decision)
+    is_all = len(actions) == len(decision.actions)
+    if decision.becomes is not None and is_all:
+        before = row.state
+        experiment_lifecycle.move(row, decision.becomes, decision.why, now)
+        message = f"{before} -> {decision.becomes}"
+        await experiments.record_event(session, row, "experiment.state", trial_jobs.actor_of(row), decision.why, message, now)
+    row.settled = decision.is_settled and is_all
+    nudge_after_commit(session, bus.EXPERIMENTS)
+    return not row.settled
+
+
+async def _ask(session: AsyncSession, row: ExperimentRow, trial: TrialRow, action: TrialAction, decision: Decision, now: datetime) -> None:
+    if action.rung is not None:
+        trial.rungs = [*trial.rungs, asdict(action.rung)]
+    stops = row.state == "stopped" or decision.becomes == "stopped"
+    paused_for = WITH_EXPERIMENT if row.state == "paused" else BUDGET if stops else RUNG
+    await trial_jobs.carry_out(session, row, trial, action, paused_for, now)
+
+
+async def _propose(session: AsyncSession, row: ExperimentRow, look: ExperimentLook, decision: Decision) -> None:
+    """Store what a search proposes as new trials. What is there already under other values does not run again, and is kept as a proposal,
+    since the next one is drawn by what was drawn before."""
+    known = await rows.keys(session, row.id)
+    next_index, next_configuration = await rows.next_numbers(session, row.id)
+    for values in decision.proposals:
+        cells, _ = cells_of(look.spec, Combination(values), next_configuration * look.spec.repeats)
+        if any(cell.key in known for cell in cells):
+            again = "its job would be that of another trial: its values make no difference"
+            cells = [replace(cell, key=f"{cell.key}-{next_configuration}", refusal=again) for cell in cells]
+        known |= {cell.key for cell in cells}
+        session.add_all([experiments.new_trial(row, next_index + cell.repeat, cell, look.spec) for cell in cells])
+        next_index, next_configuration = next_index + len(cells), next_configuration + 1
+    await session.flush()

@@ -1,0 +1,104 @@
+"""What an experiment would run, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.api.core.context import Services
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.experiments import ExperimentPlan, PlannedConfiguration
+from paceline.api.services.experiments.expansion import expand_apart, field_errors
+from paceline.api.services.planning import plan, plan_auto
+from paceline.cluster.experiments.errors import ExperimentRefusedError
+from paceline.cluster.experiments.facts import Cell
+from paceline.cluster.experiments.grid import TrialGrid, axes_of
+from paceline.cluster.experiments.spec import ExperimentSpec
+from paceline.cluster.experiments.time_left import TrialTime, seconds_left, slot_seconds_left
+from paceline.cluster.states import JobState, NodeState
+from paceline.db.repositories import experiments as rows
+from paceline.db.repositories import nodes as node_rows
+from paceline.training.spec.job import JobSpec
+
+#: Configurations that are planned as jobs are; of the others only what the schema refuses is told.
+MOST_PLANNED = 24
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The planner's answer about one configuration."""
+
+    refusal: str | None = None
+    memory_bytes: int | None = None
+
+
+async def plan_experiment(services: Services, spec: ExperimentSpec) -> ExperimentPlan:
+    try:
+        grid = await expand_apart(services, spec)
+    except ExperimentRefusedError as error:
+        return ExperimentPlan(
+            trials=0,
+            refused=0,
+            axes=list(axes_of(spec)),
+            configurations=[],
+            seconds=None,
+            slot_hours=None,
+            errors=field_errors(error.refusals),
+        )
+    return await _planned(services, spec, grid)
+
+
+async def _planned(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> ExperimentPlan:
+    first = grid.cells[:: spec.repeats]
+    times, side_by_side = await _times(services, spec, grid)
+    slot_seconds = slot_seconds_left(times)
+    configurations = [await _configuration(services, spec, cell, place < MOST_PLANNED) for place, cell in enumerate(first)]
+    return ExperimentPlan(
+        trials=len(grid.cells) if spec.search is None else spec.search.trials * spec.repeats,
+        refused=spec.repeats * _count_refused(configurations),
+        axes=list(grid.axes),
+        configurations=configurations,
+        seconds=seconds_left(times, side_by_side),
+        slot_hours=None if slot_seconds is None else slot_seconds / 3600,
+    )
+
+
+async def _times(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> tuple[list[TrialTime], int]:
+    """How long trials took that the experiment of this name has run, with those that it has not; and how many fit side by side."""
+    missing, times, now = {cell.key: cell for cell in grid.cells if cell.refusal is None}, list[TrialTime](), services.now()
+    async with services.control.read() as session:
+        row = await rows.by_name(session, spec.project, spec.name)
+        for known in await rows.trials(session, row.id) if row else []:
+            if known.job is not None and known.job.state is JobState.COMPLETED:
+                missing.pop(known.trial.key, None)
+                times.append(TrialTime(known.trial.world_size, 1, known.job.held_seconds(now), has_ended=True))
+        slots = sum(node.slots for node in await node_rows.present(session) if node.state is NodeState.READY)
+    times += [TrialTime(cell.world_size, 1, 0.0, has_ended=False) for cell in missing.values()]
+    largest = max((cell.world_size for cell in missing.values()), default=1)
+    return times, min(spec.at_once or slots, max(1, slots // largest))
+
+
+def _count_refused(configurations: Sequence[PlannedConfiguration]) -> int:
+    return sum(each.refusal is not None for each in configurations)
+
+
+async def _configuration(services: Services, spec: ExperimentSpec, cell: Cell, is_planned: bool) -> PlannedConfiguration:
+    outlook = await _outlook(services, cell) if is_planned and cell.refusal is None else Outlook(cell.refusal)
+    return PlannedConfiguration(
+        values=dict(cell.values),
+        world_size=cell.world_size,
+        repeats=spec.repeats,
+        baseline=cell.baseline,
+        refusal=outlook.refusal,
+        step_seconds=None,
+        memory_bytes=outlook.memory_bytes,
+    )
+
+
+async def _outlook(services: Services, cell: Cell) -> Outlook:
+    try:
+        resolved = await plan_auto.resolve(services, JobSpec.model_validate(cell.document))
+        told = await plan.plan(services, resolved, sees_folders=False)
+    except ProblemError as error:
+        return Outlook(refusal=error.detail)
+    return Outlook(memory_bytes=told.memory_per_rank.total if told.memory_per_rank else None)

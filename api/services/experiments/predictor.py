@@ -1,0 +1,40 @@
+"""The cost model for an experiment's analysis: fitted to its own trials, on the devices that they ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.cluster.experiments.cost_predictor import CostPredictor
+from paceline.cluster.experiments.facts import TrialFacts
+from paceline.cluster.experiments.spec import ExperimentSpec
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import trial_slots
+
+CPU = "cpu"
+
+
+async def predictor_of_trials(
+    control: AsyncSession, experiment_id: str, spec: ExperimentSpec, facts: Sequence[TrialFacts]
+) -> CostPredictor | None:
+    """The cost model. None: trials ran on several kinds of devices, of which one fit would be a mixture."""
+    devices = devices_of(await trial_slots.nodes_of_trials(control, experiment_id))
+    if len(devices) != 1:
+        return None
+    device = next(iter(devices))
+    return CostPredictor(
+        await trial_slots.documents_of_trials(control, experiment_id),
+        spec.scaling,
+        None if device == CPU else device,
+        {each.index: each.machines for each in facts if each.machines},
+    )
+
+
+def devices_of(nodes: Sequence[NodeRow]) -> set[str]:
+    """The names of all devices of these nodes, as their drivers give them; of CPU slots `cpu`."""
+    found: set[str] = set()
+    for node in nodes:
+        cards = (node.inventory or {}).get("gpus", [])
+        found |= {str(card["name"]) for card in cards} if node.device == "cuda" else {CPU}
+    return found

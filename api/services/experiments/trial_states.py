@@ -1,0 +1,89 @@
+"""The state of a trial, from its row and its job: nothing else stores it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from paceline.cluster.experiments.facts import Rung, TrialState
+from paceline.cluster.experiments.halving import HalvingTrial
+from paceline.cluster.experiments.policy import KnownTrial
+from paceline.cluster.states import TERMINAL_JOB_STATES, Intent, JobState
+from paceline.db.repositories.experiments import TrialJobColumns, TrialTally, TrialWithJob
+from paceline.training.spec.changes import field_at
+
+_AS_JOB: Mapping[JobState, TrialState] = {
+    JobState.COMPLETED: "completed",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "cancelled",
+    JobState.PAUSED: "paused",
+}
+#: Why a job waits that the nodes that are here would not hold if they were empty.
+NEVER_FITS = frozenset({"no_nodes", "cluster_too_small", "no_matching_node"})
+
+
+def _state(*, refused: bool, pruned: bool, cancelled: bool, job: JobState | None) -> TrialState:
+    if refused:
+        return "refused"
+    if pruned:
+        return "pruned"
+    if job is None:
+        return "cancelled" if cancelled else "waiting"
+    return _AS_JOB.get(job, "running")
+
+
+def state_of(known: TrialWithJob) -> TrialState:
+    trial, job = known
+    refused = trial.refusal is not None
+    return _state(refused=refused, pruned=trial.pruned, cancelled=trial.cancelled, job=job.state if job else None)
+
+
+def state_of_tally(tally: TrialTally) -> TrialState:
+    return _state(refused=tally.is_refused, pruned=tally.is_pruned, cancelled=tally.is_cancelled, job=tally.job_state)
+
+
+def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime) -> KnownTrial:
+    """A trial as its experiment's schedule sees it. `base`: the job that all trials begin with."""
+    trial, job = known
+    return KnownTrial(
+        index=trial.index,
+        configuration=trial.configuration,
+        repeat=trial.repeat,
+        values=trial.values,
+        world_size=trial.world_size,
+        state=state_of(known),
+        is_active=job is not None and _is_active(job),
+        is_queued=job is not None and _is_queued(job),
+        never_fits=job is not None and job.state is JobState.QUEUED and (job.pending or {}).get("code") in NEVER_FITS,
+        can_pause=_can_pause(base, trial.values),
+        paused_for=trial.paused_for,
+        is_pausing=job is not None and job.desired is Intent.PAUSE,
+        is_cancelling=job is not None and job.desired is Intent.CANCEL,
+        step=job.step if job else 0,
+        is_settled=job is not None and job.resting_step is not None and trial.metric_is_final and trial.metric_step == job.resting_step,
+        rungs=[Rung(**rung) for rung in trial.rungs],
+        metric=trial.metric,
+        best_metric=trial.best_metric,
+        slot_seconds=job.world_size * job.held_seconds(now) if job else 0.0,
+    )
+
+
+def halving_trial(known: TrialWithJob) -> HalvingTrial:
+    trial, job = known
+    return HalvingTrial(trial.index, state_of(known), job.step if job else 0, tuple(Rung(**rung) for rung in trial.rungs))
+
+
+def _is_active(job: TrialJobColumns) -> bool:
+    return job.state not in TERMINAL_JOB_STATES and (job.state is not JobState.PAUSED or job.desired is not Intent.PAUSE)
+
+
+def _is_queued(job: TrialJobColumns) -> bool:
+    """Whether the job waits for slots; one that is asked to leave its pause will, a moment later."""
+    return job.state is JobState.QUEUED or (job.state is JobState.PAUSED and job.desired is Intent.RUN)
+
+
+def _can_pause(base: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    if field_at(base, ("script",)) is None:
+        return True
+    return values.get("script.saves_on_sigterm", field_at(base, ("script", "saves_on_sigterm"))) is True

@@ -1,0 +1,174 @@
+"""Experiments and their trials as clients see them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.errors import ProblemError
+from paceline.api.schemas.common import Reason
+from paceline.api.schemas.experiments import Experiment, ExperimentSummary, Trial, TrialCounts, TrialJob
+from paceline.api.services.experiments.trial_jobs import owner_of
+from paceline.api.services.experiments.trial_states import state_of, state_of_tally
+from paceline.cluster.experiments.findings import Sentence
+from paceline.cluster.experiments.schedule import ExperimentState
+from paceline.cluster.experiments.time_left import TrialTime, seconds_left
+from paceline.cluster.states import JobState
+from paceline.db.models.experiments import ExperimentRow
+from paceline.db.repositories import experiment_analyses
+from paceline.db.repositories import experiments as rows
+from paceline.db.repositories.experiments import TrialJobColumns, TrialTally, TrialWithJob
+
+STATES: tuple[ExperimentState, ...] = ("running", "paused", "completed", "stopped", "cancelled")
+_LEFT = frozenset({"waiting", "running", "paused"})
+_Sentences = TypeAdapter(list[Sentence])
+
+
+@dataclass
+class TrialSums:
+    """The trials of one experiment, added up."""
+
+    tallies: list[TrialTally] = field(default_factory=list)
+    held: list[tuple[int, float]] = field(default_factory=list)  # (ranks, seconds) of what holds slots now
+
+    @property
+    def counts(self) -> TrialCounts:
+        found = Counter[str]()
+        for tally in self.tallies:
+            if tally.in_grid:
+                found[state_of_tally(tally)] += tally.trials
+        states = ("refused", "waiting", "running", "paused", "completed", "failed", "cancelled", "pruned")
+        return TrialCounts(total=found.total(), **{state: found[state] for state in states})
+
+    @property
+    def slot_seconds(self) -> float:
+        return sum(each.world_size * each.ran_seconds for each in self.tallies) + sum(ranks * seconds for ranks, seconds in self.held)
+
+    def seconds_left(self, at_once: int | None) -> float | None:
+        times = [
+            TrialTime(each.world_size, each.trials, each.ran_seconds, state == "completed")
+            for each in self.tallies
+            if each.in_grid and (state := state_of_tally(each)) in _LEFT | {"completed"}
+        ]
+        times += [TrialTime(ranks, 0, seconds, has_ended=False) for ranks, seconds in self.held]
+        return seconds_left(times, min(at_once or len(self.held), max(1, len(self.held))))
+
+
+async def sums_of(session: AsyncSession, experiments: Sequence[ExperimentRow], now: datetime) -> Mapping[str, TrialSums]:
+    ids = [row.id for row in experiments]
+    found: defaultdict[str, TrialSums] = defaultdict(TrialSums)
+    for tally in await rows.tallies(session, ids):
+        found[tally.experiment_id].tallies.append(tally)
+    for experiment_id, ranks, since in await rows.held_now(session, ids):
+        found[experiment_id].held.append((ranks, max(0.0, (now - since).total_seconds())))
+    return found
+
+
+def summarize(row: ExperimentRow, sums: TrialSums) -> ExperimentSummary:
+    return ExperimentSummary.model_validate(_summary(row, sums))
+
+
+def _summary(row: ExperimentRow, sums: TrialSums) -> dict[str, Any]:
+    at_once = row.spec.get("at_once")
+    return {
+        "id": row.id,
+        "name": row.name,
+        "project": row.project,
+        "description": row.spec.get("description", ""),
+        "labels": row.labels,
+        "state": row.state,
+        "created_by": owner_of(row),
+        "created_at": row.created_at,
+        "ended_at": row.ended_at,
+        "axes": row.axes,
+        "trials": sums.counts,
+        "seconds_left": sums.seconds_left(at_once) if row.state == "running" else None,
+        "slot_hours": (row.former_slot_seconds + sums.slot_seconds) / 3600,
+        "best_trial": row.best_trial,
+        "best_metric": row.best_metric,
+        "revision": row.version,
+    }
+
+
+async def describe(session: AsyncSession, row: ExperimentRow, now: datetime) -> Experiment:
+    sums = (await sums_of(session, [row], now))[row.id]
+    summary = await experiment_analyses.summary(session, row.id)
+    return Experiment(
+        **_summary(row, sums),
+        spec=row.spec,
+        waits_for=await _waits_for(session, row),
+        headline=_headline(summary.sentences) if summary else None,
+        analyzed_at=summary.made_at if summary else None,
+    )
+
+
+def _headline(sentences: Sequence[Any]) -> Sentence | None:
+    return next((each for each in _Sentences.validate_python(sentences) if each.kind == "recommendation"), None)
+
+
+async def _waits_for(session: AsyncSession, row: ExperimentRow) -> Reason | None:
+    if row.state == "stopped":
+        return Reason(code="budget", text=row.state_why, next_step="post it again with a larger budget")
+    if row.state != "running":
+        return None
+    trials = await rows.unended_trials(session, row.id)
+    jobs = [each.job for each in trials if each.job is not None]
+    if any(state_of(each) == "running" and each.job and each.job.state is not JobState.QUEUED for each in trials):
+        return None
+    queued = next((job for job in jobs if job.state is JobState.QUEUED and job.pending), None)
+    if queued is not None:
+        return Reason.model_validate(queued.pending)
+    by_hand = next((each for each in trials if state_of(each) == "paused" and each.trial.paused_for is None), None)
+    if by_hand is not None and by_hand.job is not None:
+        text = f"trial {by_hand.trial.index} was paused by hand"
+        return Reason(code="paused_by_hand", text=text, next_step=f"resume job {by_hand.job.name}, or cancel it")
+    return None
+
+
+def describe_trial(known: TrialWithJob) -> Trial:
+    trial, job = known
+    return Trial(
+        index=trial.index,
+        values=trial.values,
+        repeat=trial.repeat,
+        baseline=trial.baseline,
+        state=state_of(known),
+        refusal=trial.refusal,
+        job=_job(job) if job else None,
+        metric=trial.metric,
+        best_metric=trial.best_metric,
+        reused=trial.reused,
+    )
+
+
+def _job(job: TrialJobColumns) -> TrialJob:
+    progress = job.progress or {}
+    return TrialJob(
+        id=job.id,
+        name=job.name,
+        state=job.state,
+        end_reason=job.end_reason,
+        step=job.step,
+        total_steps=job.total_steps,
+        loss=_finite(progress.get("loss")),
+        samples_per_second=_finite(progress.get("samples_per_second")),
+    )
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def parse_states(status: str | None) -> tuple[str, ...]:
+    names = [name.strip() for name in (status or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in STATES]
+    if unknown:
+        raise ProblemError("invalid_parameter", f"status={unknown[0]} is no state of an experiment; use {', '.join(STATES)}")
+    return tuple(names)

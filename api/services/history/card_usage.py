@@ -1,0 +1,118 @@
+"""What a job used: slot-hours, energy, and cards that it holds and leaves idle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from paceline.api.schemas.readings import CardUse, JobUsage
+from paceline.api.services.history import card_holdings
+from paceline.api.services.history.card_holdings import CardHolding
+from paceline.api.services.nodes.node_metrics import TimeSpan, read_buckets
+from paceline.cluster.history.node_readings import KeepReadings, Resolution, resolution
+from paceline.db.models.jobs import JobRow
+from paceline.monitoring.packed import Buckets, Place, ReadingBucket
+from paceline.monitoring.readings import CARD_METRICS, card
+
+POWER, UTILIZATION = "power_watts", "utilization_percent"
+#: A card is idle when it was read for most of this time, and used for less than IDLE_PERCENT of it.
+IDLE_SECONDS, LEAST_READINGS, IDLE_PERCENT = 300, 60, 5.0
+#: Buckets over the time that a card was held: its energy does not depend on them, only the edges do.
+MOST_BUCKETS = 2_000
+#: The same, over the time of many jobs that are read at once.
+MOST_BUCKETS_OF_JOBS = 4_000
+
+
+async def of_job(control: AsyncSession, points: AsyncSession, job: JobRow, now: datetime, keep: KeepReadings) -> JobUsage:
+    holdings = await card_holdings.of_job(control, job, now)
+    power = await _readings(points, holdings, POWER, now, keep)
+    current = [each for each in holdings if each.now]
+    used = await recent(points, current, now)
+    cards = [use_of(each, power.get(each), used.get(each)) for each in sorted(holdings, key=lambda each: (each.rank, each.span.first))]
+    return JobUsage(
+        job_id=job.id,
+        slot_hours=sum(each.seconds for each in holdings) / 3600,
+        energy_joules=total_energy(cards),
+        cards=cards,
+    )
+
+
+async def energy_of_jobs(
+    points: AsyncSession, holdings: Mapping[str, Sequence[CardHolding]], now: datetime, keep: KeepReadings
+) -> dict[str, float]:
+    """The energy of each job by its id, with one read of each node; absent where the power of a card was never read."""
+    power = await _readings(points, [each for held in holdings.values() for each in held], POWER, now, keep, MOST_BUCKETS_OF_JOBS)
+    found: dict[str, float] = {}
+    for job_id, held in holdings.items():
+        energy = total_energy([use_of(each, power.get(each), None) for each in held])
+        if energy is not None:
+            found[job_id] = energy
+    return found
+
+
+def total_energy(cards: Sequence[CardUse]) -> float | None:
+    """The energy of all; None where the power of one was never read: a sum without it would look like the whole."""
+    told = [each.energy_joules for each in cards if each.held_seconds > 0]
+    known = [energy for energy in told if energy is not None]
+    return sum(known) if told and len(known) == len(told) else None
+
+
+async def _readings(
+    points: AsyncSession, holdings: Sequence[CardHolding], name: str, now: datetime, keep: KeepReadings, most: int = MOST_BUCKETS
+) -> dict[CardHolding, ReadingBucket]:
+    """All readings of one metric while each card was held."""
+    found: dict[CardHolding, ReadingBucket] = {}
+    for node_id, held in _by_node(holdings).items():
+        span = TimeSpan(min(each.span.first for each in held), max(each.span.last for each in held))
+        at = resolution(span.first, span.last, most, now.timestamp(), keep)
+        buckets = await read_buckets(points, node_id, span, at, lambda place: place.name == name)
+        found |= _of_holdings(buckets, held, name, at.seconds)
+    return found
+
+
+async def recent(points: AsyncSession, holdings: Sequence[CardHolding], now: datetime) -> dict[CardHolding, ReadingBucket]:
+    """The utilization of the last minutes, by the second."""
+    last = now.timestamp()
+    found: dict[CardHolding, ReadingBucket] = {}
+    for node_id, held in _by_node(holdings).items():
+        span = TimeSpan(max(last - IDLE_SECONDS, min(each.span.first for each in held)), last)
+        buckets = await read_buckets(points, node_id, span, Resolution(1, 1), lambda place: place.name == UTILIZATION)
+        found |= _of_holdings(buckets, held, UTILIZATION, 1)
+    return found
+
+
+def _by_node(holdings: Sequence[CardHolding]) -> dict[str, list[CardHolding]]:
+    nodes: defaultdict[str, list[CardHolding]] = defaultdict(list)
+    for each in holdings:
+        if each.card is not None:
+            nodes[each.node_id].append(each)
+    return nodes
+
+
+def _of_holdings(buckets: Buckets, holdings: Sequence[CardHolding], name: str, seconds: int) -> Mapping[CardHolding, ReadingBucket]:
+    found: dict[CardHolding, ReadingBucket] = {}
+    for holding in holdings:
+        assert holding.card is not None, "a CPU slot has no card"
+        for number, each in buckets.get(Place(card(holding.card), name), {}).items():
+            if holding.span.first // seconds <= number <= holding.span.last // seconds:
+                found.setdefault(holding, ReadingBucket(0, 0, each.minimum, each.maximum)).merge(each)
+    return found
+
+
+def use_of(holding: CardHolding, power: ReadingBucket | None, used: ReadingBucket | None) -> CardUse:
+    watts = None if power is None else power.sum / power.count * CARD_METRICS[POWER].step
+    percent = None if used is None else used.sum / used.count * CARD_METRICS[UTILIZATION].step
+    return CardUse(
+        rank=holding.rank,
+        node_id=holding.node_id,
+        node_name=holding.node_name,
+        card=holding.card,
+        held_seconds=holding.seconds,
+        measured_ratio=0.0 if power is None or not holding.seconds else min(1.0, power.count / holding.seconds),
+        energy_joules=None if watts is None else watts * holding.seconds,
+        utilization_percent=percent,
+        idle=used is not None and percent is not None and used.count >= LEAST_READINGS and percent < IDLE_PERCENT,
+    )

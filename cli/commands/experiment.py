@@ -1,0 +1,222 @@
+"""Experiments: one job spec varied over a grid, run as one, analyzed and exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.cli import exits
+from paceline.cli.answers import parsed
+from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Trial
+from paceline.cli.commands.submit import Changes
+from paceline.cli.completion import experiment_references
+from paceline.cli.experiment_exports import FORMATS, download_export, export_format
+from paceline.cli.experiment_tables import counts_text, details, list_table, plan_report, report, trials_table
+from paceline.cli.output import note
+from paceline.cli.session import Session, with_session
+
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient
+
+app = typer.Typer(help="Experiments: vary a job spec over a grid; run, compare, analyze.", no_args_is_help=True)
+
+Spec = Annotated[str, typer.Argument(metavar="FILE", help="experiment in YAML or JSON; '-' reads stdin", show_default=False)]
+Reference = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="id or name", show_default=False, autocompletion=experiment_references)
+]
+
+
+@app.command()
+@with_session
+def run(
+    session: Session,
+    file: Spec,
+    changes: Changes = None,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", "-f", help="tell of its trials until it ends, then what they say")] = True,
+) -> None:
+    """Run the experiment in FILE: its trials are ordinary jobs. A second time, only what is missing runs.
+
+    Ctrl-C stops following, not the experiment. Exit codes: 0 ended, 10 no trial completed and some failed, 11 cancelled.
+    """
+    with session.client() as client:
+        document = client.create("/experiments", _document(client, file, changes))
+        experiment = parsed(document, Experiment)
+        if not follow:
+            session.emit(document, lambda: details(experiment))
+            session.next_steps(f"paceline experiment show {experiment.name}", f"paceline experiment trials {experiment.name}")
+            return
+        counts = counts_text(experiment.trials) if experiment.trials else ""
+        note(f"{experiment.name} ({experiment.id}): {counts}; Ctrl-C stops following, not the experiment")
+        _follow_to_end(session, client, experiment)
+
+
+def _follow_to_end(session: Session, client: RestClient, experiment: Experiment) -> None:
+    from paceline.cli.experiment_progress import follow_experiment
+
+    try:
+        document = follow_experiment(client, experiment.id)
+    except KeyboardInterrupt:
+        note("", f"detached; the experiment goes on. next: paceline experiment show {experiment.name}")
+        raise typer.Exit(exits.ExitCode.INTERRUPTED) from None
+    ended = parsed(document, Experiment)
+    if ended.trials is not None and ended.trials.completed:
+        _analyze(session, client, ended)
+    else:
+        session.emit(document, lambda: details(ended))
+        session.next_steps(f"paceline experiment trials {ended.name}")
+    raise typer.Exit(exit_code(ended))
+
+
+def exit_code(experiment: Experiment) -> exits.ExitCode:
+    """Trials that fail are results too: an experiment has failed where nothing else came of it."""
+    if experiment.state == "cancelled":
+        return exits.ExitCode.JOB_CANCELLED
+    counts = experiment.trials
+    failed = counts is not None and counts.failed > 0 and counts.completed == 0
+    return exits.ExitCode.JOB_FAILED if failed else exits.ExitCode.DONE
+
+
+@app.command()
+@with_session
+def plan(session: Session, file: Spec, changes: Changes = None) -> None:
+    """Tell which trials the experiment in FILE would run, and which configurations are refused and why. Nothing is submitted."""
+    with session.client() as client:
+        spec = _document(client, file, changes)
+        document = client.create("/experiments/plan", spec)
+    planned = parsed(document, ExperimentPlan)
+    session.emit(document, lambda: plan_report(planned, spec))
+    if planned.errors:
+        raise typer.Exit(exits.ExitCode.USAGE)
+    session.next_steps(f"paceline experiment run {file}")
+
+
+@app.command("list")
+@with_session
+def list_experiments(
+    session: Session,
+    status: Annotated[str | None, typer.Option(help="only these states, e.g. running,paused")] = None,
+    project: Annotated[str | None, typer.Option(help="only this project")] = None,
+    search: Annotated[str | None, typer.Option("--search", "-q", help="text in the name")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="at most this many")] = 20,
+) -> None:
+    """List experiments, the newest first."""
+    from paceline.cli.examples import first_experiment
+
+    with session.client() as client:
+        documents = client.pages("/experiments", limit, status=status, project=project, q=search)
+    empty = f"no experiments; begin with 'paceline experiment run {first_experiment() or 'FILE'}'"
+    session.emit(documents, lambda: list_table([parsed(each, ExperimentSummary) for each in documents], empty))
+
+
+@app.command()
+@with_session
+def show(session: Session, experiment: Reference) -> None:
+    """Show one experiment: how far it is, what it waits for, and what its newest analysis says."""
+    with session.client() as client:
+        document = client.get(f"/experiments/{client.experiment_id(experiment)}")
+        session.emit(document, lambda: _page(client, document))
+    session.next_steps(f"paceline experiment trials {experiment}", f"paceline experiment analyze {experiment}")
+
+
+def _page(client: RestClient, document: Any) -> str:
+    """The head of an experiment, and below it the newest analysis, else the trials."""
+    experiment = parsed(document, Experiment)
+    if experiment.analyzed_at is None:
+        trials = [parsed(each, Trial) for each in client.pages(f"/experiments/{experiment.id}/trials")]
+        return f"{details(experiment)}\n\n{trials_table(trials)}"
+    found = parsed(client.get(f"/experiments/{experiment.id}/analysis"), ExperimentAnalysis)
+    return f"{details(experiment)}\n\n{report(found.analysis, _metric(experiment))}"
+
+
+@app.command()
+@with_session
+def trials(
+    session: Session,
+    experiment: Reference,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="at most this many; default: all")] = None,
+) -> None:
+    """List the trials of an experiment, each with its values, its job, its speed and its metric."""
+    with session.client() as client:
+        documents = client.pages(f"/experiments/{client.experiment_id(experiment)}/trials", limit)
+    session.emit(documents, lambda: trials_table([parsed(each, Trial) for each in documents]))
+
+
+@app.command()
+@with_session
+def pause(session: Session, experiment: Reference) -> None:
+    """Pause all running trials, and start no more."""
+    _change(session, experiment, "pause", f"paceline experiment resume {experiment}")
+
+
+@app.command()
+@with_session
+def resume(session: Session, experiment: Reference) -> None:
+    """Go on with a paused experiment."""
+    _change(session, experiment, "resume", f"paceline experiment show {experiment}")
+
+
+@app.command()
+@with_session
+def cancel(session: Session, experiment: Reference) -> None:
+    """Stop an experiment for good, with the trials that run; what they have measured stays."""
+    _change(session, experiment, "cancel", f"paceline experiment analyze {experiment}")
+
+
+def _change(session: Session, reference: str, verb: str, following: str) -> None:
+    with session.client() as client:
+        path = f"/experiments/{client.experiment_id(reference)}"
+        document = client.delete(path) if verb == "cancel" else client.put(f"{path}/{verb}")
+    experiment = parsed(document, Experiment)
+    session.emit(document, lambda: f"{experiment.name}: {verb} asked for; it is {experiment.state}")
+    session.next_steps(following)
+
+
+@app.command()
+@with_session
+def analyze(session: Session, experiment: Reference) -> None:
+    """Analyze what the trials have measured by now: a table of all configurations, and what follows from it in sentences."""
+    with session.client() as client:
+        _analyze(session, client, parsed(client.get(f"/experiments/{client.experiment_id(experiment)}"), Experiment))
+
+
+def _analyze(session: Session, client: RestClient, experiment: Experiment) -> None:
+    document = client.create(f"/experiments/{experiment.id}/analyze", None)
+    session.emit(document, lambda: report(parsed(document, ExperimentAnalysis).analysis, _metric(experiment)))
+    session.next_steps(f"paceline experiment export {experiment.name} report.html")
+
+
+def _metric(experiment: Experiment) -> str:
+    return str((experiment.spec.get("metric") or {}).get("name", "loss"))
+
+
+@app.command()
+@with_session
+def export(
+    session: Session,
+    experiment: Reference,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="default: EXPERIMENT.html", show_default=False)] = None,
+    form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; default: as FILE ends")] = None,
+    figure: Annotated[str | None, typer.Option(help="which figure, for svg and png")] = None,
+) -> None:
+    """Write the newest analysis to FILE: one HTML page with everything in it, Markdown, CSV, JSON, or one figure as SVG or PNG."""
+    target = file or Path(f"{experiment}.{form or 'html'}")
+    chosen = export_format(target, form, figure)
+    with session.client() as client:
+        size = download_export(client, client.experiment_id(experiment), target, chosen, figure)
+    session.emit({"file": str(target), "format": chosen, "bytes": size}, lambda: str(target))
+
+
+def _document(client: RestClient, file: str, changes: list[str] | None) -> dict[str, Any]:
+    """The experiment in the file at `file`, with the relative paths of its job found from the file's folder."""
+    from paceline.cli.documents import KEYED_BY_PATH, read_spec
+    from paceline.cli.job_folder import in_its_folder, require_files
+
+    document = read_spec(file, changes or [], KEYED_BY_PATH)
+    job = document.get("job")
+    if not isinstance(job, dict):
+        return document
+    job = in_its_folder(job, file)
+    require_files(client, {"name": document.get("name"), **job}, file)
+    return {**document, "job": job}

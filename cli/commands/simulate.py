@@ -1,0 +1,117 @@
+"""Simulated nodes for a coordinator: its real protocol, spoken by agents without machines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.cli.errors import CliError, UsageProblem
+from paceline.cli.interrupts import ignore_from_now_on, interruptible
+from paceline.cli.output import note
+from paceline.cli.session import Session, with_session
+from paceline.cli.settings import child_environment
+
+if TYPE_CHECKING:
+    from paceline.cli.client import RestClient
+
+#: As simulated nodes name their platform (`cluster.simulation.machines.PLATFORM`).
+PLATFORM = "simulated"
+MOST_NODES = 1000
+LEAVE_SECONDS = 15.0
+TOKEN_SECONDS = 600
+
+
+@with_session
+def simulate(
+    session: Session,
+    nodes: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="simulated nodes")] = 64,
+    slots: Annotated[int, typer.Option(min=1, max=64, help="cards of each node")] = 8,
+    speedup: Annotated[float, typer.Option(min=0.1, max=10_000, help="modelled seconds that pass in one of the clock's")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="of everything that is drawn: noise, stragglers, faults, losses")] = 0,
+    prefix: Annotated[str, typer.Option(help="of the nodes' names")] = "sim",
+    crashes: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="RATE", help="ranks that die, per modelled hour over the whole cluster; default: as published for so many cards"
+        ),
+    ] = None,
+    hangs: Annotated[float | None, typer.Option(min=0, metavar="RATE", help="ranks that hang, likewise")] = None,
+    node_deaths: Annotated[float | None, typer.Option(min=0, metavar="RATE", help="nodes that die, likewise")] = None,
+    silences: Annotated[float | None, typer.Option(min=0, metavar="RATE", help="nodes that fall silent for a minute, likewise")] = None,
+    beside_real_nodes: Annotated[
+        bool, typer.Option("--beside-real-nodes", help="where real nodes are too: jobs may be placed on both, and do not start then")
+    ] = False,
+) -> None:
+    """Add simulated nodes to a coordinator, until Ctrl-C: no rank runs, and every loss, reading and fault comes from a model.
+
+    Jobs are submitted, paused, resized and restored as on real nodes. A job asks for a fault by a variable of its spec's environment, such
+    as SIMULATED_FAULTS=exception@40,hang@90:3 (crash, exception, out_of_memory, hang or nan; the step; the rank).
+    """
+    arguments = ["--server", session.settings.url, "--slots", str(slots), "--speedup", str(speedup), "--seed", str(seed)]
+    for name, rate in (("crashes", crashes), ("hangs", hangs), ("node-deaths", node_deaths), ("silences", silences)):
+        arguments += [f"--{name}", str(rate)] if rate is not None else []
+    with session.client() as client, interruptible():
+        present = client.pages("/cluster/nodes")
+        if not beside_real_nodes:
+            refuse_real(present)
+        names = free_names(prefix, nodes, {str(node["name"]) for node in present})
+        tokens = {name: client.create("/cluster/nodes", {"expires_in_seconds": TOKEN_SECONDS})["token"] for name in names}
+        try:
+            note(f"{nodes} simulated nodes of {slots} cards join {session.settings.url}; Ctrl-C removes them")
+            _run(arguments, tokens)
+        finally:
+            ignore_from_now_on()
+            _remove(client, set(names))
+
+
+def free_names(prefix: str, number: int, taken: Iterable[str]) -> list[str]:
+    """So many names `prefix-001`, `prefix-002`, ..., without those that are taken."""
+    used, index = set(taken), 0
+    names: list[str] = []
+    while len(names) < number:
+        index += 1
+        if (name := f"{prefix}-{index:03d}") not in used:
+            names.append(name)
+    return names
+
+
+def refuse_real(present: list[dict[str, Any]]) -> None:
+    """Raise UsageProblem where there are real nodes. `present`: nodes as the coordinator tells of them."""
+    real = [str(node["name"]) for node in present if node["platform"] != PLATFORM and node["state"] not in ("lost", "gone")]
+    if real:
+        raise UsageProblem(
+            f"this coordinator has real nodes ({', '.join(sorted(real)[:3])}{', ...' if len(real) > 3 else ''}): a job that is placed on both "
+            "would never start",
+            "simulate for a coordinator without nodes (paceline up --agents 0), or add --beside-real-nodes",
+        )
+
+
+def _run(arguments: list[str], tokens: Mapping[str, str]) -> None:
+    """Run the simulation until a signal ends us. Raises CliError where it ends by itself."""
+    command = [sys.executable, "-m", "paceline.cluster.simulation.main", *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=child_environment(), start_new_session=True)
+    assert process.stdin is not None  # a pipe
+    try:
+        process.stdin.write(json.dumps(dict(tokens)).encode() + b"\n")
+        process.stdin.flush()
+        code = process.wait()
+    finally:
+        ignore_from_now_on()
+        process.stdin.close()
+        try:
+            process.wait(LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    if code != 0:
+        raise CliError(f"the simulation ended with {code}; its lines above say why")
+
+
+def _remove(client: RestClient, names: set[str]) -> None:
+    for node in client.pages("/cluster/nodes"):
+        if node["name"] in names and node["platform"] in (PLATFORM, ""):
+            client.delete(f"/cluster/nodes/{node['id']}", force=True)

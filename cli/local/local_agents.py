@@ -1,0 +1,87 @@
+"""The agents of a local stack: one where there are GPUs, which offers all of them, else two with a CPU slot each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.cli.errors import UsageProblem
+from paceline.cli.settings import shell_variables
+from paceline.monitoring.cards import VARIABLE, CardChoiceError, choose, left_out, listed, read_option, read_variable
+from paceline.monitoring.gpu import NoGpuError, open_gpus
+from paceline.monitoring.samples import NO_GPU, Gpu
+from paceline.monitoring.torch_build import TorchBuild, find_torch
+
+CPU_AGENTS, CPU_SLOTS = 2, 1
+
+
+@dataclass(frozen=True)
+class UsableCards:
+    cards: tuple[Gpu, ...]
+    note: str | None = None  # why a user may miss some
+
+
+@dataclass(frozen=True)
+class LocalAgents:
+    agents: int
+    slots_per_agent: int | None  # None: as many as there are GPUs
+    notes: tuple[str, ...] = ()
+
+
+def local_agents(agents: int | None, slots: int | None, gpus: str | None) -> LocalAgents:
+    """Decide how many agents this machine gets, and the slots of each, from what was typed; None: nothing was. Raises UsageProblem."""
+    if agents == 0:
+        return LocalAgents(0, slots)
+    usable = usable_cards(gpus)
+    return shape(agents, slots, usable.cards, (usable.note,) if usable.note else ())
+
+
+def shape(agents: int | None, slots: int | None, cards: Sequence[Gpu], notes: tuple[str, ...] = ()) -> LocalAgents:
+    """Share `cards` out. Raises UsageProblem where there are fewer than the agents would offer."""
+    if not cards:
+        return LocalAgents(CPU_AGENTS if agents is None else agents, slots or CPU_SLOTS, notes)
+    wanted = agents or 1
+    if wanted * (slots or 1) > len(cards):
+        each = f" with {slots} slots each" if slots else ""
+        raise UsageProblem(
+            f"{wanted} agent{'' if wanted == 1 else 's'}{each} would offer {wanted * (slots or 1)} GPUs, and there {_are(cards)}",
+            "one agent offers them all: leave out --agents and --slots-per-agent; for CPU slots: --gpus none",
+        )
+    return LocalAgents(wanted, slots if wanted == 1 else slots or len(cards) // wanted, notes)
+
+
+def usable_cards(gpus: str | None) -> UsableCards:
+    """The cards that agents here would offer if they were told `gpus`, as `paceline worker --gpus` takes it. Raises UsageProblem."""
+    here, broken = _cards_here()
+    try:
+        option, visible = None if gpus is None else read_option(gpus), read_variable(shell_variables().get(VARIABLE))
+        if not here and (option is None or not option.names):
+            return UsableCards((), broken)
+        cards, split = choose(here, option, visible), left_out(here, option, visible)
+    except CardChoiceError as error:
+        raise UsageProblem(str(error)) from None
+    torch = find_torch()
+    without_cuda = torch is not None and torch.cuda is None
+    return (
+        UsableCards((), _note(torch, cards))
+        if cards and torch and without_cuda
+        else UsableCards(cards, f"note: {split}" if split else None)
+    )
+
+
+def _cards_here() -> tuple[tuple[Gpu, ...], str | None]:
+    """The cards of this machine; why NVML does not tell, where it should."""
+    try:
+        sampler = open_gpus()
+    except NoGpuError as error:
+        return (), None if str(error) == NO_GPU else f"note: {error}; agents here offer CPU slots"
+    sampler.close()
+    return sampler.gpus, None
+
+
+def _note(torch: TorchBuild, cards: Sequence[Gpu]) -> str:
+    return f"note: {torch.description}, beside {listed(cards)}: agents here offer CPU slots; install a build that has it to train there"
+
+
+def _are(cards: Sequence[Gpu]) -> str:
+    return f"{'is' if len(cards) == 1 else 'are'} {len(cards)}: {listed(cards)}"

@@ -1,0 +1,217 @@
+"""What this node offers: GPUs, one a slot, or CPU slots; decided before it joins, and told in words where it is not what a user may expect.
+
+The slots of a data folder keep their meaning while ranks live: an agent that takes over ranks of the one before offers the same cards.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from paceline.cluster.agent.card_locks import CardLocks
+from paceline.cluster.agent.errors import OfferError, TorchMissingError
+from paceline.cluster.agent.folders import AgentFolder
+from paceline.cluster.agent.settings import AgentSettings
+from paceline.cluster.agent.spawner_link import ProcessList, Shutdown, decode_process_list, encode_to_spawner
+from paceline.monitoring import cards
+from paceline.monitoring.cards import CardChoice, CardChoiceError
+from paceline.monitoring.files import write_durably
+from paceline.monitoring.gpu import GpuSampler, NoGpuError, open_gpus
+from paceline.monitoring.lines import LineBuffer
+from paceline.monitoring.samples import NO_GPU, Gpu
+from paceline.monitoring.torch_build import TorchBuild, find_torch
+from paceline.monitoring.words import plural
+
+#: A spawner that is being started answers once it has imported torch.
+ASK_TIMEOUT_SECONDS = 60.0
+END_TIMEOUT_SECONDS = 15.0
+
+log = logging.getLogger(__name__)
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """The content of `AgentFolder.offered`: the card behind each slot, by UUID; CPU slots have none."""
+
+    cards: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CardsToOffer:
+    """The cards that may be offered, and how many of them."""
+
+    cards: tuple[Gpu, ...]
+    count: int
+    notice: str | None = None  # why they are not what a user may expect
+
+
+@dataclass(frozen=True)
+class NodeOffer:
+    cards: tuple[Gpu, ...]  # by slot; none: the slots are CPU slots
+    slots: int
+    locks: CardLocks
+    sampler: GpuSampler | None  # of the offered cards
+    gpu_error: str | None  # why there are no readings of GPUs
+    hides_cards: bool  # there are cards here that ranks on CPU slots must not see
+
+    @property
+    def device(self) -> Literal["cpu", "cuda"]:
+        return "cuda" if self.cards else "cpu"
+
+
+def settle_offer(settings: AgentSettings, folder: AgentFolder) -> NodeOffer:
+    """Decide what to offer, and lock the cards. For the agent that holds the folder's lock. Raises OfferError and TorchMissingError."""
+    torch = find_torch()
+    if torch is None:
+        raise TorchMissingError(
+            f"an agent needs torch, and {sys.executable} has none, so no rank could run here; pip install 'paceline[worker]', then start it again"
+        )
+    sampler, error = _open_gpus()
+    here = sampler.gpus if sampler else ()
+    spawner = _ask_spawner(folder)
+    kept = _kept(folder) if spawner else None
+    try:
+        choice = choose(here, error or NO_GPU, settings.gpus, settings.visible, settings.slots, torch, kept)
+    except CardChoiceError as refused:
+        raise OfferError(str(refused)) from None
+    locks = CardLocks(folder.path)
+    held = locks.hold(choice.cards, choice.count)
+    _require_same_slots(folder, spawner, kept, held, here)
+    locks.renew()
+    write_durably(folder.offered, msgspec.json.encode(Offered(tuple(card.uuid for card in held))))
+    if sampler is not None:
+        sampler.restrict(held)
+    if choice.notice is not None:
+        log.warning("%s", choice.notice)
+    slots = len(held) or settings.slots or len(os.sched_getaffinity(0))
+    log.info("offering %s", cards.listed(held) if held else f"{slots} CPU slots")
+    gpu_error = None if held else choice.notice or error or f"no GPU is offered: {_why_none(settings)}"
+    return NodeOffer(held, slots, locks, sampler if held else None, gpu_error, hides_cards=bool(here))
+
+
+def choose(
+    here: Sequence[Gpu],
+    without: str,
+    option: CardChoice | None,
+    visible: CardChoice,
+    slots: int | None,
+    torch: TorchBuild,
+    kept: Sequence[str] | None = None,
+) -> CardsToOffer:
+    """Choose what to offer. `here`: the cards of this machine; `without`: why there are none, if there are none. `kept`: UUIDs of the
+    cards that ranks of the agent before may use. Raises CardChoiceError."""
+    broken = None if here or without == NO_GPU else f"{without}; this node offers CPU slots: look at nvidia-smi"
+    if not here and (option is None or option.names is None):
+        return CardsToOffer((), 0, broken)  # CUDA_VISIBLE_DEVICES may come with a login that is the same on all machines
+    found = cards.choose(here, option, visible)
+    split = cards.left_out(here, option, visible)
+    if found and torch.cuda is None:
+        if option is not None and option.names:
+            raise CardChoiceError(
+                f"{option}: {torch.description}, so no rank could use {cards.listed(found)}; install one that has it (pip install torch), or "
+                "offer CPU slots with --gpus none"
+            )
+        notice = f"{torch.description}, beside {cards.listed(found)}: this node offers CPU slots only; install a build that has it to train there"
+        return CardsToOffer((), 0, notice)
+    if not found:
+        return CardsToOffer((), 0, broken or split)
+    if kept and option is None and {card.uuid for card in found} >= set(kept):
+        found = tuple(sorted(found, key=lambda card: kept.index(card.uuid) if card.uuid in kept else len(kept)))
+    return CardsToOffer(found, cards.limited(found, slots), split)
+
+
+def _why_none(settings: AgentSettings) -> CardChoice:
+    return settings.gpus if settings.gpus is not None and settings.gpus.names == () else settings.visible
+
+
+def _open_gpus() -> tuple[GpuSampler | None, str | None]:
+    try:
+        return open_gpus(), None
+    except NoGpuError as error:
+        return None, str(error)
+
+
+# -- the agent before
+
+
+@dataclass(frozen=True)
+class LivingSpawner:
+    """The spawner that an earlier agent has left running, and whether ranks live below it."""
+
+    connection: socket.socket
+    process_list: ProcessList
+
+    def end(self) -> None:
+        """End a spawner without ranks. Raises OfferError where it stays."""
+        self.connection.settimeout(END_TIMEOUT_SECONDS)
+        try:
+            self.connection.sendall(encode_to_spawner(Shutdown(grace_seconds=0.0)))
+            while self.connection.recv(1 << 16):
+                pass
+        except TimeoutError:
+            pid = self.process_list.spawner_pid
+            raise OfferError(f"the spawner of the agent before does not end within {END_TIMEOUT_SECONDS:g} s: kill {pid}") from None
+        except ConnectionError:
+            pass  # it has ended
+
+
+def _ask_spawner(folder: AgentFolder) -> LivingSpawner | None:
+    """Ask the folder's spawner which ranks live; None: there is no spawner."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(ASK_TIMEOUT_SECONDS)
+    lines = LineBuffer()
+    try:
+        connection.connect(str(folder.spawner_socket))
+        while received := connection.recv(1 << 16):
+            for line in lines.take(received):
+                return LivingSpawner(connection, decode_process_list(line))
+    except (FileNotFoundError, ConnectionError):
+        pass
+    except TimeoutError:
+        connection.close()
+        raise OfferError(
+            f"the spawner of the agent before does not answer within {ASK_TIMEOUT_SECONDS:g} s; see {folder.spawner_log}"
+        ) from None
+    connection.close()
+    return None
+
+
+def _kept(folder: AgentFolder) -> tuple[str, ...] | None:
+    """The cards behind the slots of the agent before; None: it was of a version that did not write them down."""
+    try:
+        return msgspec.json.decode(folder.offered.read_bytes(), type=Offered).cards
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise OfferError(f"{folder.offered} is damaged ({error}): remove it once no ranks run here") from error
+
+
+def _require_same_slots(
+    folder: AgentFolder, spawner: LivingSpawner | None, kept: Sequence[str] | None, held: Sequence[Gpu], here: Sequence[Gpu]
+) -> None:
+    """Where ranks of the agent before live, their slots must still be the same cards. A spawner without ranks is ended instead: it
+    holds the locks of cards that are offered no more. Raises OfferError."""
+    if spawner is None:
+        return
+    try:
+        if kept is not None and tuple(card.uuid for card in held) == tuple(kept):
+            return
+        if not spawner.process_list.ranks:
+            spawner.end()
+        elif kept is not None:
+            before = [card for uuid in kept for card in here if card.uuid == uuid]
+            option = f"--gpus {','.join(str(card.index) for card in before)}" if kept else "--gpus none"
+            gone = "" if len(before) == len(kept) else f" ({len(kept) - len(before)} of its cards are gone)"
+            raise OfferError(
+                f"{plural(len(spawner.process_list.ranks), 'rank')} of the agent before still {'runs' if len(spawner.process_list.ranks) == 1 else 'run'} in {folder.path}, which offered "
+                f"{cards.listed(before) if before else 'CPU slots'}{gone}: start it with {option} until they have ended, or end them first "
+                f"(kill {spawner.process_list.spawner_pid})"
+            )
+    finally:
+        spawner.connection.close()

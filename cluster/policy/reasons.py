@@ -1,0 +1,180 @@
+"""Why jobs that are not placed wait, in words: a pure function of the nodes and of the room that is left when the question is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.cluster.policy.requirements import Requirements
+from paceline.cluster.policy.room import NodeView, Pool, Room
+
+#: Of nodes that a job cannot use; the others are counted.
+MOST_NAMED = 3
+_MATCH = "ask for other resources.labels, tolerations or device, or change what nodes have (paceline worker --label, paceline nodes taint)"
+
+
+@dataclass(frozen=True)
+class PlacementReason:
+    code: str
+    text: str
+    missing: str | None = None
+    nearest_fit: str | None = None
+    next_step: str | None = None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The least that a gang needs: so many blocks of so many slots; spread: each on a node of its own."""
+
+    blocks: int
+    size: int
+    spread: bool = False
+
+    def spoken(self, free: str = "") -> str:
+        """The shape for a sentence. `free`: the word before slots."""
+        if self._in_nodes:
+            return f"{count_of(self.blocks, 'node')} with {count_of(self.size, f'{free}slot')}{' each' if self.blocks > 1 else ''}"
+        return self._spoken(self.blocks, "", free)
+
+    def missing(self, blocks: int, free: str = "") -> str:
+        """Say what is missing if so many more blocks are needed."""
+        if self._in_nodes:
+            return f"{count_of(blocks, 'more node')} with {count_of(self.size, f'{free}slot')}"
+        return self._spoken(blocks, "more ", free)
+
+    def capacity(self, blocks: int) -> str:
+        """Say how much nodes with room for so many blocks have."""
+        if self._in_nodes:
+            return count_of(blocks, "such node")
+        return count_of(blocks, "slot") if self.size == 1 else f"room for {count_of(blocks, 'such block')}"
+
+    @property
+    def counted(self) -> str:
+        """How many blocks these are, as the job's user counts them."""
+        return count_of(self.blocks, "node" if self.spread else "slot" if self.size == 1 else "block")
+
+    @property
+    def _in_nodes(self) -> bool:
+        return self.spread or self.blocks == 1
+
+    def _spoken(self, blocks: int, more: str, free: str) -> str:
+        if self.size == 1:
+            return count_of(blocks, f"{more}{free}slot")
+        return f"{count_of(blocks, f'{more}block')} of {count_of(self.size, f'{free}slot')}"
+
+
+class Explanations:
+    """Why jobs that are not placed wait. What does not change during a pass is found out once."""
+
+    def __init__(self, nodes: Sequence[NodeView], room: Room) -> None:
+        self._nodes, self._room = nodes, room
+        self._hindered: dict[Requirements, tuple[str, tuple[Pool, ...]]] = {}
+        self._largest: dict[Requirements, NodeView | None] = {}
+        self._away: dict[tuple[Requirements, int], list[NodeView]] = {}
+
+    def of(self, blocks: int, size: int, requirements: Requirements, spread: bool) -> PlacementReason:
+        """The reason for a job that starts with no fewer blocks of so many slots than this."""
+        shape = Shape(blocks, size, spread)
+        if not self._nodes:
+            needs = shape.spoken()
+            return PlacementReason("no_nodes", f"needs {needs}; no node has joined", needs, None, "add a node: paceline worker")
+        wide = self._most(shape, requirements, _slots)
+        if wide < blocks:
+            return self._too_small(shape, requirements, wide)
+        needs = shape.spoken("free ")
+        if self._most(shape, requirements, _free) >= blocks:
+            text = f"needs {needs}; the free ones are kept for a job that was here first or has a higher priority"
+            return PlacementReason("reserved", text, shape.spoken(), None, "wait, or raise the priority")
+        nearest = self._largest_free(requirements)
+        missing = shape.missing(blocks - self._most(shape, requirements, _available), "free ")
+        others, pools = self._hindered_by(requirements)
+        others = others if any(free >= size for pool in pools for free, count in pool.available.items() if count) else ""
+        return PlacementReason("slots_taken", f"needs {needs}; {nearest}{others}", missing, nearest, "wait for a job to end, or add a node")
+
+    def _most(self, shape: Shape, requirements: Requirements, counted: Callable[[Pool], Mapping[int, int]]) -> int:
+        """The number of blocks that fit, on the kind of device that has room for the most."""
+        selections = self._room.selections(requirements)
+        return max((each.blocks(counted, shape.size, spread=shape.spread) for each in selections), default=0)
+
+    def _too_small(self, shape: Shape, requirements: Requirements, wide: int) -> PlacementReason:
+        away = self._away_with(requirements, shape.size)
+        largest = self._largest_of(requirements)
+        others, pools = self._hindered_by(requirements)
+        nobody = None if others else "no node is ready"
+        nearest = f"the largest has {count_of(largest.slots, 'slot')} ({largest.name})" if largest else nobody
+        needs, lacking = shape.spoken(), shape.blocks - wide
+        if away and wide + _blocks((node.slots for node in away), shape) >= shape.blocks:
+            names = ", ".join(sorted(node.name for node in away))
+            text = f"needs {needs}; {shape.capacity(wide)} ready; no new jobs go to {names}"
+            missing = shape.missing(lacking).partition(" with ")[0]
+            return PlacementReason("nodes_unavailable", text, missing, nearest, f"bring back or uncordon {names}")
+        has = f"the cluster has {shape.capacity(wide)}"
+        if wide + sum(_blocks((room.node.slots for room in pool.rooms), shape) for pool in pools) >= shape.blocks:
+            return PlacementReason("no_matching_node", f"needs {needs}; {has} for it{others}", shape.missing(lacking), nearest, _MATCH)
+        text = f"needs {needs}; {has}{f': {nearest}' if nearest else ' for it'}{others}"
+        way_out = f"add nodes, or {self._smaller(shape, requirements) if nearest else _MATCH}"
+        return PlacementReason("cluster_too_small", text, shape.missing(lacking), nearest, way_out)
+
+    def _smaller(self, shape: Shape, requirements: Requirements) -> str:
+        """Say what else to ask for, so that the cluster can hold the gang."""
+        if shape.spread and self._most(replace(shape, spread=False), requirements, _slots) >= shape.blocks:
+            return "leave out resources.spread"
+        return "ask for fewer nodes or slots_per_node" if shape.size > 1 or shape.spread else "ask for fewer slots"
+
+    def _away_with(self, requirements: Requirements, size: int) -> list[NodeView]:
+        """The nodes with so many slots that the job could use, if new jobs went there."""
+        if (requirements, size) not in self._away:
+            self._away[requirements, size] = [
+                node for node in self._nodes if not node.schedulable and node.slots >= size and node.obstacle(requirements) is None
+            ]
+        return self._away[requirements, size]
+
+    def _largest_of(self, requirements: Requirements) -> NodeView | None:
+        if requirements not in self._largest:
+            usable = (room.node for each in self._room.selections(requirements) for pool in each.pools for room in pool.rooms)
+            self._largest[requirements] = max(usable, key=lambda node: (node.slots, node.name), default=None)
+        return self._largest[requirements]
+
+    def _largest_free(self, requirements: Requirements) -> str:
+        selections = self._room.selections(requirements)
+        largest = max((each.largest for each in selections), key=lambda room: (room.available, room.node.name))
+        return f"the largest free is {largest.available} (node {largest.node.name})"
+
+    def _hindered_by(self, requirements: Requirements) -> tuple[str, tuple[Pool, ...]]:
+        """(the ready nodes that the job cannot use, and why, for the end of a sentence; their pools)."""
+        if requirements not in self._hindered:
+            pools: dict[str, list[Pool]] = {}
+            for pool in self._room.pools:
+                if obstacle := requirements.obstacle(pool.device, pool.labels, pool.taints):
+                    pools.setdefault(obstacle, []).append(pool)
+            told = [f"{_named([room.node.name for pool in of for room in pool.rooms])} ({why})" for why, of in sorted(pools.items())]
+            text = f"; it cannot use {', '.join(told)}" if told else ""
+            self._hindered[requirements] = (text, tuple(pool for of in pools.values() for pool in of))
+        return self._hindered[requirements]
+
+
+def _slots(pool: Pool) -> Mapping[int, int]:
+    return pool.slots
+
+
+def _free(pool: Pool) -> Mapping[int, int]:
+    return pool.free
+
+
+def _available(pool: Pool) -> Mapping[int, int]:
+    return pool.available
+
+
+def _blocks(slots: Iterable[int], shape: Shape) -> int:
+    """How many blocks nodes with so many slots would hold."""
+    return sum(min(1, each // shape.size) if shape.spread else each // shape.size for each in slots)
+
+
+def _named(names: Sequence[str]) -> str:
+    named = ", ".join(sorted(names)[:MOST_NAMED])
+    return f"{named} and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else named
+
+
+def count_of(count: int, noun: str) -> str:
+    """As in "1 slot", "2 slots"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,63 @@
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import { experiment, experimentPlan, job, plan, planned } from "@/testing/fixtures";
+import { mockApi, ok } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+const PLAN = "POST /api/v1/experiments/plan";
+const readable = job({
+  spec: { ...plan().spec, model: { kind: "mlp" }, data: { kind: "digits" }, training: { steps: 10 } } as never,
+});
+
+describe("a new experiment", () => {
+  it("begins from a job, varies a field by its path, counts the trials and starts them", async () => {
+    const seen = mockApi({
+      "GET /api/v1/training/jobs/job1": () => ok(readable),
+      "POST /api/v1/experiments": () => ok(experiment(), 201),
+    });
+    const { router } = renderApp("/experiments/new?from=job1");
+    expect(await screen.findByText("Varies the spec of gpt-stdlib.")).toBeVisible();
+    fireEvent.change(screen.getByPlaceholderText("Path, such as optimizer.lr"), {
+      target: { value: "optimizer.lr" },
+    });
+    fireEvent.keyDown(screen.getByPlaceholderText("Path, such as optimizer.lr"), { key: "Enter" });
+    fireEvent.change(await screen.findByLabelText("optimizer.lr"), { target: { value: "1e-3, 1e-2" } });
+    fireEvent.blur(screen.getByLabelText("optimizer.lr"));
+    const varied = { "optimizer.lr": [0.001, 0.01] };
+    await waitFor(() =>
+      expect(seen.findLast(({ path }) => path.endsWith("/plan"))?.body).toMatchObject({ grid: varied }),
+    );
+    const panel = await screen.findByRole("region", { name: "Plan" });
+    expect(panel).toHaveTextContent("2 min 05 s");
+    await userEvent.click(await screen.findByRole("button", { name: "Start 4 trials" }));
+    await waitFor(() => expect(router.state.location.pathname).toBe("/experiments/exp1"));
+    const sent = seen.find(({ method, path }) => method === "POST" && path === "/api/v1/experiments")!;
+    expect(sent.body).toMatchObject({ name: "gpt-stdlib-varied", grid: varied, job: { model: { kind: "mlp" } } });
+    expect(sent.headers.get("Idempotency-Key")).toMatch(/^[0-9a-f]{32}$/);
+  });
+
+  it("lists refused configurations with their reasons", async () => {
+    const refusal = "tensor=3 does not divide 4 heads; use 1, 2 or 4";
+    const configurations = [planned(), planned({ values: { "optimizer.lr": 1 }, refusal })];
+    mockApi({ [PLAN]: () => ok(experimentPlan({ refused: 2, configurations })) });
+    renderApp("/experiments/new");
+    const panel = await screen.findByRole("region", { name: "Plan" });
+    expect(await within(panel).findByRole("note")).toHaveTextContent(
+      `1 of 2 configurations cannot run and will be listed with the reason:${refusal}`,
+    );
+    expect(await screen.findByRole("button", { name: "Start 2 trials" })).toBeEnabled();
+  });
+
+  it("shows what is wrong at its field, and starts nothing", async () => {
+    const errors = [
+      { pointer: "/grid/optimizer.lr", code: "unknown", message: "not a field of this job", hint: "use optimizer.eps" },
+    ];
+    mockApi({ [PLAN]: () => ok(experimentPlan({ errors })) });
+    renderApp("/experiments/new");
+    const list = await screen.findByRole("list", { name: "Problems" });
+    expect(list).toHaveTextContent("/grid/optimizer.lr not a field of this job; use optimizer.eps");
+    expect(screen.getByRole("button", { name: "Start" })).toBeDisabled();
+    expect(screen.getByLabelText("optimizer.lr")).toBeInvalid();
+  });
+});

@@ -1,0 +1,66 @@
+import { screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import { curve, heatmap, job, metrics, rank } from "@/testing/fixtures";
+import { mockApi, ok } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+const MAP = "GET /api/v1/metrics/jobs/job1/heatmap";
+const NAMES = ["loss", "step_seconds", "forward_seconds"];
+const ROUTES = {
+  "GET /api/v1/training/jobs/job1": () => ok(job({ world_size: 2 })),
+  "GET /api/v1/metrics/jobs/job1": () =>
+    ok(metrics({ names: NAMES, curves: NAMES.map((name) => ({ ...curve(), name })) })),
+};
+
+describe("the heat map of a job", () => {
+  it("names the slow rank, by its time without waiting, and lists all ranks as a table", async () => {
+    const seen = mockApi({ ...ROUTES, [MAP]: () => ok(heatmap([[0.1], [0.3]])) });
+    renderApp("/jobs/job1?tab=ranks");
+    const panel = await screen.findByRole("region", { name: "Heat map" });
+    expect(await within(panel).findByRole("img", { name: /^Heat map: Rank 1 .*0.3 s, 1.5 times/ })).toBeVisible();
+    const asked = seen.find(({ path }) => path.endsWith("/heatmap"))!.url.searchParams;
+    expect([asked.get("name"), asked.get("statistic")]).toEqual(["busy_seconds", "mean"]);
+    await userEvent.click(within(panel).getByRole("button", { name: "Heat map as a table" }));
+    const rows = within(within(panel).getByRole("table")).getAllByRole("row");
+    expect(rows[2]).toHaveTextContent("0.3 s1.50 ×0.3 s");
+  });
+
+  it("asks for the highest step of a metric that was measured", async () => {
+    const seen = mockApi({ ...ROUTES, [MAP]: () => ok(heatmap([[0.1], [0.3]])) });
+    renderApp("/jobs/job1?tab=ranks");
+    const panel = await screen.findByRole("region", { name: "Heat map" });
+    expect(within(panel).getByLabelText("Highest step")).toBeDisabled();
+    await userEvent.click(within(panel).getByRole("combobox", { name: "Metric of the heat map" }));
+    await userEvent.click(await screen.findByRole("option", { name: "Forward", hidden: true }));
+    await userEvent.click(within(panel).getByLabelText("Highest step"));
+    await within(panel).findByRole("img", { name: /Heat map/ });
+    const asked = seen.filter(({ path }) => path.endsWith("/heatmap")).at(-1)!.url.searchParams;
+    expect([asked.get("name"), asked.get("statistic")]).toEqual(["forward_seconds", "maximum"]);
+  });
+
+  it("shows a reading of each rank's own card, and names the rank with the slowest clock", async () => {
+    const ranks = [0, 1].map((number) => rank({ rank: number, card: number }));
+    const seen = mockApi({
+      ...ROUTES,
+      "GET /api/v1/training/jobs/job1": () => ok(job({ world_size: 2, ranks })),
+      [MAP]: ({ url }) => ok(heatmap([[1980], [1400]], { name: url.searchParams.get("name")!, unit: "MHz" })),
+    });
+    renderApp("/jobs/job1?tab=ranks");
+    const panel = await screen.findByRole("region", { name: "Heat map" });
+    await userEvent.click(within(panel).getByRole("combobox", { name: "Metric of the heat map" }));
+    await userEvent.click(await screen.findByRole("option", { name: "Card: SM clock", hidden: true }));
+    const picture = await within(panel).findByRole("img", {
+      name: /^Heat map: Rank 1 .*the lowest mean: .* MHz, 83% of the median/,
+    });
+    expect(picture).toBeVisible();
+    expect(seen.at(-1)!.url.searchParams.get("name")).toBe("card/sm_clock_mhz");
+  });
+
+  it("is not there for one rank, which has nothing to be compared with", async () => {
+    mockApi({ ...ROUTES, "GET /api/v1/training/jobs/job1": () => ok(job({ world_size: 1 })) });
+    renderApp("/jobs/job1?tab=ranks");
+    await screen.findByRole("region", { name: "Generations" });
+    expect(screen.queryByRole("region", { name: "Heat map" })).toBeNull();
+  });
+});

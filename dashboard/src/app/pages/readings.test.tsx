@@ -1,0 +1,62 @@
+import { screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import { cardCurve, idleCard, jobUsage, metrics, nodeMetrics } from "@/testing/fixtures";
+import { mockApi, ok } from "@/testing/mockApi";
+import { renderApp } from "@/testing/renderApp";
+
+describe("the past of a node on the cluster page", () => {
+  it("is a curve for each card, over the time that the URL says, and a table", async () => {
+    const seen = mockApi();
+    renderApp("/cluster?window=day");
+    const panel = await screen.findByRole("region", { name: "Readings over time" });
+    expect(await within(panel).findByRole("img", { name: /^Power: 620 W at/ })).toBeVisible();
+    const asked = seen.find(({ path }) => path.endsWith("/n1/metrics"))!;
+    expect(Date.now() - Date.parse(asked.url.searchParams.get("since")!)).toBeGreaterThan(86_300_000);
+    await userEvent.click(within(panel).getByRole("button", { name: "Readings as a table" }));
+    expect(within(panel).getByRole("table", { name: "Power as a table" })).toHaveTextContent("Card 1");
+  });
+
+  it("says so where nothing was read", async () => {
+    mockApi({ "GET /api/v1/cluster/nodes/n1/metrics": () => ok(nodeMetrics({ curves: [] })) });
+    renderApp("/cluster");
+    const panel = await screen.findByRole("region", { name: "Readings over time" });
+    expect(await within(panel).findByText("No readings in this time")).toBeVisible();
+  });
+});
+
+describe("idle cards on the cluster page", () => {
+  it("are named by job, with a link to it", async () => {
+    const cards = [
+      idleCard(),
+      idleCard({ rank: 2, card: 4 }),
+      idleCard({ job_id: "job2", job_name: "other", card: 0 }),
+    ];
+    mockApi({ "GET /api/v1/cluster/idle-cards": () => ok({ cards }) });
+    renderApp("/cluster");
+    const notice = await screen.findByRole("region", { name: "Idle cards" });
+    expect(notice).toHaveTextContent("2 jobs hold 3 idle cards");
+    expect(notice).toHaveTextContent("sleepy card 3 of node-a (rank 1), card 4 of node-a (rank 2); other card 0");
+    expect(within(notice).getByRole("link", { name: "sleepy" })).toHaveAttribute("href", "/jobs/job1?tab=performance");
+  });
+});
+
+describe("the cards of a job", () => {
+  const CARDS = { "GET /api/v1/metrics/jobs/job1": () => ok(metrics({ cards: [cardCurve()] })) };
+
+  it("show what they did at each step, energy, slot-hours, and name the idle one", async () => {
+    mockApi(CARDS);
+    renderApp("/jobs/job1?tab=performance&card=power_watts");
+    const panel = await screen.findByRole("region", { name: "Cards" });
+    expect(await within(panel).findByRole("img", { name: "Power: 310 W at step 2." })).toBeVisible();
+    expect(panel).toHaveTextContent("1 kWh");
+    expect(within(panel).getByRole("region", { name: "Idle cards" })).toHaveTextContent("card 1 of node-a (rank 1)");
+  });
+
+  it("say that the energy is unknown where no power was read", async () => {
+    mockApi({ ...CARDS, "GET /api/v1/training/jobs/job1/usage": () => ok(jobUsage({ energy_joules: null })) });
+    renderApp("/jobs/job1?tab=performance");
+    const panel = await screen.findByRole("region", { name: "Cards" });
+    expect(await within(panel).findByText("unknown")).toBeVisible();
+  });
+});

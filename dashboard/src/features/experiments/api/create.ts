@@ -1,0 +1,45 @@
+import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import type { components } from "@/lib/api.generated";
+import { api, unwrap } from "@/lib/client";
+import { keys } from "@/lib/keys";
+import type { Schema } from "@/lib/spec/schema";
+import type { Experiment } from "@/lib/types";
+
+type SpecBody = components["schemas"]["ExperimentSpec"];
+
+export const experimentSchemaQuery = queryOptions({
+  queryKey: keys.experimentSchema,
+  queryFn: async ({ signal }) => (await unwrap(api.GET("/api/v1/experiments/spec-schema", { signal }))) as Schema,
+  staleTime: Infinity,
+});
+
+/** `spec` null: there is nothing worth asking about yet. */
+export function experimentPlanQuery(spec: unknown) {
+  return queryOptions({
+    queryKey: keys.experimentPlan(JSON.stringify(spec)),
+    queryFn: ({ signal }) => unwrap(api.POST("/api/v1/experiments/plan", { body: spec as SpecBody, signal })),
+    enabled: spec !== null,
+    placeholderData: keepPreviousData,
+    retry: false,
+  });
+}
+
+export interface Submission {
+  spec: unknown;
+  /** The same for a retry of the same submission. */
+  idempotencyKey: string;
+}
+
+export function useCreateExperiment() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: ({ spec, idempotencyKey }: Submission): Promise<Experiment> =>
+      unwrap(
+        api.POST("/api/v1/experiments", {
+          params: { header: { "Idempotency-Key": idempotencyKey } },
+          body: spec as SpecBody,
+        }),
+      ),
+    onSettled: () => client.invalidateQueries({ queryKey: keys.experiments }),
+  });
+}

@@ -1,0 +1,194 @@
+import { ActionIcon, Autocomplete, Checkbox, MultiSelect, SegmentedControl, TextInput } from "@mantine/core";
+import { IconX } from "@tabler/icons-react";
+import { useState } from "react";
+import { issueAt } from "@/lib/spec/issues";
+import { isRecord, pointerOf, type Issue, type Path, type Schema } from "@/lib/spec/schema";
+import { at, axesOf, choicesAt, jobPaths, STRATEGY, textOf, valuesFrom } from "../draft";
+import classes from "./ExperimentForm.module.css";
+
+interface Props {
+  /** Of a job spec. */
+  jobSchema: Schema;
+  value: unknown;
+  issues: readonly Issue[];
+  onChange(path: Path, value: unknown): void;
+}
+
+/** What varies: ranks, strategies, and any field of the job by its path. */
+export function AxesEditor({ jobSchema, value, issues, onChange }: Props) {
+  const job = at(value, ["job"]);
+  const axes = axesOf(value);
+  const taken = new Set(axes.map(({ path }) => path));
+  const free = jobPaths(jobSchema, job).filter((path) => !taken.has(path) && path !== STRATEGY);
+  return (
+    <div className={classes.axes}>
+      <ScaleFields jobSchema={jobSchema} value={value} issues={issues} onChange={onChange} />
+      {axes.map(({ path, values }) => (
+        <AxisRow
+          key={path}
+          path={path}
+          values={values}
+          choices={choicesAt(jobSchema, path, job)}
+          error={issueAt(issues, pointerOf(["grid", path]))}
+          onValues={(next) => onChange(["grid", path], next)}
+        />
+      ))}
+      <AddAxis
+        paths={free}
+        onAdd={(path) =>
+          onChange(["grid", path], [at(job, path.split(".")) ?? choicesAt(jobSchema, path, job)?.[0] ?? 1])
+        }
+      />
+    </div>
+  );
+}
+
+function ScaleFields({ jobSchema, value, issues, onChange }: Props) {
+  const worlds = at(value, ["world_sizes"]);
+  const strategies = at(value, ["grid", STRATEGY]);
+  const scaling = at(value, ["scaling"]) ?? "strong";
+  const manyWorlds = Array.isArray(worlds) && worlds.length > 0;
+  return (
+    <div className={classes.scaleFields}>
+      <ValuesField
+        label="Ranks"
+        description="Numbers of ranks to run with, such as 1, 2, 4"
+        values={worlds}
+        error={issueAt(issues, "/world_sizes")}
+        onValues={(next) => onChange(["world_sizes"], next)}
+      />
+      <MultiSelect
+        label="Strategies"
+        description="Empty: as the base job says"
+        inputWrapperOrder={["label", "input", "description", "error"]}
+        data={(choicesAt(jobSchema, STRATEGY, at(value, ["job"])) ?? ["ddp", "fsdp"]).map(String)}
+        value={Array.isArray(strategies) ? strategies.map(String) : []}
+        clearable
+        clearButtonProps={{ "aria-label": "Clear strategies" }}
+        onChange={(next) => onChange(["grid", STRATEGY], next.length > 0 ? next : undefined)}
+      />
+      <div className={classes.scaling}>
+        <SegmentedControl
+          aria-label="Scaling"
+          disabled={!manyWorlds}
+          data={[
+            { value: "strong", label: "Strong scaling" },
+            { value: "weak", label: "Weak scaling" },
+          ]}
+          value={String(scaling)}
+          onChange={(next) => onChange(["scaling"], next === "strong" ? undefined : next)}
+        />
+        <Checkbox
+          label="Add a single process to compare with"
+          checked={at(value, ["baseline"]) === true}
+          onChange={(event) => onChange(["baseline"], event.currentTarget.checked || undefined)}
+        />
+      </div>
+    </div>
+  );
+}
+
+const PATH_LABEL = { className: "mono" };
+
+interface AxisRowProps {
+  path: string;
+  values: unknown;
+  choices: readonly unknown[] | null;
+  error: string | undefined;
+  onValues(values: unknown): void;
+}
+
+function AxisRow({ path, values, choices, error, onValues }: AxisRowProps) {
+  const listed = Array.isArray(values) && choices !== null;
+  return (
+    <div className={classes.axis}>
+      {listed ? (
+        <MultiSelect
+          label={path}
+          labelProps={PATH_LABEL}
+          data={choices.map(String)}
+          value={values.map(String)}
+          error={error}
+          onChange={(next) => onValues(choices.filter((choice) => next.includes(String(choice))))}
+        />
+      ) : (
+        <ValuesField label={path} path values={values} error={error} onValues={onValues} />
+      )}
+      <ActionIcon
+        className={classes.remove}
+        variant="subtle"
+        color="gray"
+        aria-label={`Do not vary ${path}`}
+        onClick={() => onValues(undefined)}
+      >
+        <IconX size={15} />
+      </ActionIcon>
+    </div>
+  );
+}
+
+interface ValuesFieldProps {
+  label: string;
+  /** The label is a path, as it is typed. */
+  path?: boolean;
+  description?: string;
+  values: unknown;
+  error: string | undefined;
+  onValues(values: unknown): void;
+}
+
+/** Values as text, taken over when the field is left, so that typing is not rewritten. */
+function ValuesField({ label, path = false, description, values, error, onValues }: ValuesFieldProps) {
+  const [typed, setTyped] = useState<string | null>(null);
+  const settle = () => {
+    if (typed !== null) onValues(valuesFrom(typed));
+    setTyped(null);
+  };
+  return (
+    <TextInput
+      label={label}
+      labelProps={path ? PATH_LABEL : undefined}
+      description={
+        description ?? (isRecord(values) ? "A range: first..last x count, with log for equal ratios" : undefined)
+      }
+      inputWrapperOrder={["label", "input", "description", "error"]}
+      placeholder={path ? "1, 2, 4 or 1e-4..1e-1 x 4 log" : "1, 2, 4"}
+      value={typed ?? textOf(values)}
+      error={error}
+      onChange={(event) => setTyped(event.currentTarget.value)}
+      onBlur={settle}
+      onKeyDown={(event) => event.key === "Enter" && settle()}
+    />
+  );
+}
+
+const MOST_OFFERED = 40;
+
+/** A path is taken when it is chosen, or with Enter: a path that the schema does not list may be one of a user's own. */
+function AddAxis({ paths, onAdd }: { paths: readonly string[]; onAdd(path: string): void }) {
+  const [typed, setTyped] = useState("");
+  const add = (path: string) => {
+    if (path.trim() === "") return;
+    onAdd(path.trim());
+    setTyped("");
+  };
+  return (
+    <Autocomplete
+      size="xs"
+      label="Vary another field"
+      placeholder="Path, such as optimizer.lr"
+      data={[...paths]}
+      limit={MOST_OFFERED}
+      maxDropdownHeight={280}
+      value={typed}
+      onChange={setTyped}
+      onOptionSubmit={(path) => {
+        add(path);
+        queueMicrotask(() => setTyped(""));
+      }}
+      onKeyDown={(event) => {
+        if (event.key === "Enter" && !event.defaultPrevented) add(typed);
+      }}
+    />
+  );
+}

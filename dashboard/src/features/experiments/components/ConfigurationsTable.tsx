@@ -1,0 +1,127 @@
+import { Checkbox } from "@mantine/core";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import { DataTable, type Column } from "@/components/ui/DataTable";
+import { Panel } from "@/components/ui/Panel";
+import { StateBadge } from "@/components/ui/StateBadge";
+import { MISSING } from "@/lib/format";
+import type { Analysis, Configuration, Estimate, Trial } from "@/lib/types";
+import { jobsOf } from "../experiments";
+import { differing } from "../fields";
+import { axisTitle, figuresOf, intervalOf, isMain, titleOf, valueInWords, type FigureSpec } from "../figures";
+import classes from "./Experiments.module.css";
+
+interface Props {
+  analysis: Analysis;
+  trials: readonly Trial[];
+  metric: string;
+}
+
+/** Only what differs, and what came of it. */
+export function ConfigurationsTable({ analysis, trials, metric }: Props) {
+  const { configurations, axes, best } = analysis;
+  const [all, setAll] = useState(false);
+  return (
+    <Panel
+      title="Configurations"
+      actions={
+        <>
+          <span className="hint">medians, with 95% intervals</span>
+          <Checkbox label="All figures" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} />
+        </>
+      }
+      flush
+    >
+      <DataTable
+        label="Configurations"
+        rows={configurations}
+        columns={[
+          ...fieldColumns(configurations, axes),
+          { id: "notes", header: "Notes", cell: (one) => <Notes one={one} best={best} /> },
+          ...figureColumns(configurations, metric, all),
+          { id: "jobs", header: "Jobs", cell: (one) => <Jobs one={one} trials={trials} /> },
+        ]}
+        rowId={({ index }) => String(index)}
+        rowProps={({ index, refusal }) => ({ "data-selected": index === best, "data-muted": refusal !== null })}
+      />
+    </Panel>
+  );
+}
+
+function fieldColumns(configurations: readonly Configuration[], axes: readonly string[]): Column<Configuration>[] {
+  const paths = differing(configurations, axes);
+  if (paths.length === 0)
+    return [{ id: "label", header: "Configuration", cell: ({ label }) => label, value: ({ label }) => label }];
+  return paths.map((path) => ({
+    id: path,
+    header: axisTitle(path),
+    cell: ({ values }) => <span title={path}>{valueInWords(values[path])}</span>,
+    value: ({ values }) => (typeof values[path] === "number" ? values[path] : valueInWords(values[path])),
+    numeric: configurations.every(({ values }) => typeof values[path] === "number"),
+  }));
+}
+
+function figureColumns(
+  configurations: readonly Configuration[],
+  metric: string,
+  all: boolean,
+): Column<Configuration>[] {
+  const figures = figuresOf(configurations).filter((figure) => all || isMain(figure));
+  return figures.map((figure) => ({
+    id: figure.name,
+    header: titleOf(figure, metric),
+    cell: (one) => <Measured estimate={one[figure.name]} figure={figure} />,
+    value: (one) => one[figure.name]?.value ?? -Infinity,
+    numeric: true,
+  }));
+}
+
+function Measured({ estimate, figure }: { estimate: Estimate | null; figure: FigureSpec }) {
+  if (estimate === null) return MISSING;
+  const interval = intervalOf(estimate, figure);
+  return (
+    <>
+      {figure.write(estimate.value)} {interval && <span className={classes.interval}>{interval}</span>}
+    </>
+  );
+}
+
+function Notes({ one, best }: { one: Configuration; best: number | null }) {
+  const { index, baseline, pareto, refusal, completed } = one;
+  if (refusal !== null)
+    return (
+      <div className={classes.refusal} title={refusal}>
+        <StateBadge state="refused" /> {refusal}
+      </div>
+    );
+  return (
+    <span className={classes.notes}>
+      {index === best && (
+        <StateBadge state="best" tone="active">
+          recommended
+        </StateBadge>
+      )}
+      {pareto && index !== best && (
+        <StateBadge state="pareto" tone="good">
+          Pareto front
+        </StateBadge>
+      )}
+      {baseline && <StateBadge state="baseline">baseline</StateBadge>}
+      {completed === 0 && <span className="muted">no result yet</span>}
+    </span>
+  );
+}
+
+function Jobs({ one, trials }: { one: Configuration; trials: readonly Trial[] }) {
+  const jobs = jobsOf(one, trials);
+  if (jobs.length === 0) return MISSING;
+  return (
+    <span className={classes.jobs}>
+      {jobs.map(({ index, jobId }) => (
+        <Link key={index} to="/jobs/$jobId" params={{ jobId }} aria-label={`Job of trial ${index}`}>
+          {index}
+        </Link>
+      ))}
+    </span>
+  );
+}

@@ -1,0 +1,116 @@
+import { Button } from "@mantine/core";
+import { Link } from "@tanstack/react-router";
+import { IconHourglass, IconReportAnalytics } from "@tabler/icons-react";
+import { Facts, type Fact } from "@/components/ui/Facts";
+import { Notice } from "@/components/ui/Notice";
+import { PageHeader } from "@/components/ui/PageHeader";
+import { StackedBar } from "@/components/ui/StackedBar";
+import { StateBadge } from "@/components/ui/StateBadge";
+import { age, count, dateTime, duration, measured, MISSING, plural, sentence } from "@/lib/format";
+import type { Experiment } from "@/lib/types";
+import { useNow } from "@/lib/useNow";
+import { barOf, countsInWords, ended, isOver, toRun } from "../experiments";
+import { axisTitle } from "../figures";
+import { ExperimentActions } from "./ExperimentActions";
+import classes from "./Experiments.module.css";
+import { ExportMenu } from "./ExportMenu";
+
+interface Props {
+  experiment: Experiment;
+  metric: string;
+  analyzed: boolean;
+  analyzing: boolean;
+  onAnalyze(): void;
+}
+
+export function ExperimentHeader({ experiment, metric, analyzed, analyzing, onAnalyze }: Props) {
+  const {
+    name,
+    project,
+    created_at: at,
+    created_by: by,
+    id,
+    state,
+    description,
+    trials,
+    waits_for: waits,
+  } = experiment;
+  const now = useNow(5_000);
+  return (
+    <>
+      <PageHeader
+        title={name}
+        before={
+          <Link to="/experiments" className="back">
+            Experiments
+          </Link>
+        }
+        after={<StateBadge state={state}>{state === "stopped" ? "stopped: budget used up" : state}</StateBadge>}
+        subtitle={
+          <>
+            {project} · created {dateTime(at)} by {by.name} · <span className="mono">{id}</span>
+            {description && <div>{description}</div>}
+          </>
+        }
+        actions={
+          <>
+            <Button
+              variant="default"
+              leftSection={<IconReportAnalytics size={14} />}
+              loading={analyzing}
+              onClick={onAnalyze}
+            >
+              {analyzed ? "Analyze again" : "Analyze"}
+            </Button>
+            <ExportMenu experimentId={id} disabled={!analyzed} />
+            <ExperimentActions experiment={experiment} />
+          </>
+        }
+      />
+      {waits && (
+        <Notice icon={IconHourglass} label="Why no trial runs" title={sentence(waits.text)}>
+          {waits.next_step && <div>Next: {waits.next_step}</div>}
+        </Notice>
+      )}
+      <div className={classes.strip}>
+        <Facts facts={factsOf(experiment, metric, now)} />
+        <StackedBar parts={barOf(trials)} label={`Trials: ${countsInWords(trials)}`} size="sm" />
+        <p className={classes.counts}>{countsInWords(trials)}</p>
+      </div>
+    </>
+  );
+}
+
+function factsOf(experiment: Experiment, metric: string, now: number): Fact[] {
+  const { trials, seconds_left: left, slot_hours: used, best_metric: best, best_trial: trial, axes } = experiment;
+  const ends = experiment.ended_at;
+  return [
+    { name: "Trials ended", value: count(ended(trials)), hint: `of ${count(toRun(trials))}` },
+    isOver(experiment.state) && ends
+      ? {
+          name: "Duration",
+          value: duration((Date.parse(ends) - Date.parse(experiment.created_at)) / 1000),
+          hint: `ended ${age(now - Date.parse(ends))} ago`,
+        }
+      : { name: "Time left", value: duration(left), hint: left === null ? "known once a trial has ended" : "estimate" },
+    { name: "Slot-hours", value: measured(used), hint: budgetOf(experiment) },
+    {
+      name: `Best ${metric}`,
+      value: measured(best),
+      hint: trial === null ? "no result yet" : `trial ${trial}`,
+    },
+    { name: "Varies", value: count(axes.length), hint: axes.length > 0 ? namesOf(axes) : MISSING },
+  ];
+}
+
+const MOST_NAMES = 3;
+
+function namesOf(axes: readonly string[]): string {
+  const more = axes.length - MOST_NAMES;
+  return axes.slice(0, MOST_NAMES).map(axisTitle).join(", ") + (more > 0 ? `, ${plural(more, "more field")}` : "");
+}
+
+function budgetOf({ spec }: Experiment): string | undefined {
+  const budget = spec.budget as { slot_hours?: number | null } | undefined;
+  return budget?.slot_hours == null ? "no limit" : `of ${measured(budget.slot_hours)} budgeted`;
+}

@@ -1,0 +1,58 @@
+import { Button, Menu } from "@mantine/core";
+import { IconChevronDown, IconDownload } from "@tabler/icons-react";
+
+const DOCUMENTS = [
+  { format: "html", label: "Report (HTML)", hint: "one file, figures included" },
+  { format: "md", label: "Report (Markdown)", hint: "text and tables" },
+  { format: "csv", label: "Trials (CSV)", hint: "a row for each trial" },
+  { format: "json", label: "Analysis (JSON)", hint: "everything, as the API says it" },
+] as const;
+
+/** Names of the figures as the coordinator draws them. */
+const FIGURES = [
+  { figure: "scaling", label: "Scaling efficiency" },
+  { figure: "throughput", label: "Throughput" },
+  { figure: "step_time", label: "Step time split" },
+  { figure: "memory", label: "Peak memory" },
+  { figure: "loss", label: "Losses" },
+  { figure: "heatmap", label: "Heat map" },
+  { figure: "pareto", label: "Pareto front" },
+] as const;
+
+/** Files to keep, made by the coordinator from the newest analysis. */
+export function ExportMenu({ experimentId, disabled }: { experimentId: string; disabled: boolean }) {
+  const address = (query: Record<string, string>) =>
+    `/api/v1/experiments/${experimentId}/export?${new URLSearchParams(query).toString()}`;
+  return (
+    <Menu position="bottom-end" width={250} withinPortal>
+      <Menu.Target>
+        <Button
+          variant="default"
+          leftSection={<IconDownload size={14} />}
+          rightSection={<IconChevronDown size={13} />}
+          disabled={disabled}
+          title={disabled ? "There is no analysis to export yet" : undefined}
+        >
+          Export
+        </Button>
+      </Menu.Target>
+      <Menu.Dropdown>
+        {DOCUMENTS.map(({ format, label, hint }) => (
+          <Menu.Item key={format} component="a" href={address({ format })} download>
+            {label}
+            <div className="hint">{hint}</div>
+          </Menu.Item>
+        ))}
+        <Menu.Divider />
+        <Menu.Label>Figures</Menu.Label>
+        {FIGURES.flatMap(({ figure, label }) =>
+          (["svg", "png"] as const).map((format) => (
+            <Menu.Item key={figure + format} component="a" href={address({ format, figure })} download>
+              {label} ({format.toUpperCase()})
+            </Menu.Item>
+          )),
+        )}
+      </Menu.Dropdown>
+    </Menu>
+  );
+}

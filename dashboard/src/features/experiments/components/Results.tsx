@@ -1,0 +1,111 @@
+import { Button } from "@mantine/core";
+import { useMemo } from "react";
+import { EmptyState, type Source } from "@/components/ui/Panel";
+import type { Analysis, Experiment, ExperimentAnalysis, Trial } from "@/lib/types";
+import { ended, isOver, newerTrials } from "../experiments";
+import { withStrategies } from "../fields";
+import type { LossAxis } from "../losses";
+import { asksOfScaling } from "../scaling";
+import { ConfigurationsTable } from "./ConfigurationsTable";
+import classes from "./Experiments.module.css";
+import { HeatMap } from "./HeatMap";
+import { Interpretation } from "./Interpretation";
+import { LossChart } from "./LossChart";
+import { ParallelCoordinates } from "./ParallelCoordinates";
+import { ScalingChart } from "./ScalingChart";
+import { SplitChart } from "./SplitChart";
+
+/** What stands in the URL of the results. */
+export interface ResultsView {
+  /** By what the losses are drawn. */
+  by?: LossAxis;
+  /** Of the heat map. */
+  across?: string;
+  down?: string;
+  figure?: string;
+}
+
+interface Props {
+  experiment: Experiment;
+  source: Source<ExperimentAnalysis | null>;
+  trials: readonly Trial[];
+  metric: string;
+  goal: "minimize" | "maximize";
+  view: ResultsView;
+  onView(view: ResultsView): void;
+  analyzing: boolean;
+  onAnalyze(): void;
+}
+
+/** What was found: first in sentences, then the configurations, then in figures. */
+export function Results(props: Props) {
+  const { experiment, source, trials, metric, analyzing, onAnalyze } = props;
+  const made = source.data;
+  const analysis = useMemo(() => made && withStrategies(made.analysis), [made]);
+  return (
+    <div className="stack">
+      <Interpretation
+        source={source}
+        newer={made ? newerTrials(experiment.trials, made) : 0}
+        busy={analyzing}
+        empty={<NotAnalyzed experiment={experiment} busy={analyzing} onAnalyze={onAnalyze} />}
+        onAnalyze={onAnalyze}
+      />
+      {analysis && (
+        <>
+          <ConfigurationsTable analysis={analysis} trials={trials} metric={metric} />
+          <ParallelCoordinates analysis={analysis} metric={metric} />
+          <Figures {...props} analysis={analysis} />
+        </>
+      )}
+    </div>
+  );
+}
+
+function Figures({ analysis, metric, goal, view, onView }: Props & { analysis: Analysis }) {
+  return (
+    <div className={classes.figures}>
+      <div className="stack">
+        {asksOfScaling(analysis) && <ScalingChart analysis={analysis} />}
+        <SplitChart analysis={analysis} />
+      </div>
+      <div className="stack">
+        <LossChart
+          analysis={analysis}
+          axis={view.by ?? "samples"}
+          onAxis={(by) => onView({ by: by === "samples" ? undefined : by })}
+        />
+        <HeatMap
+          analysis={analysis}
+          metric={metric}
+          goal={goal}
+          view={{ x: view.across, y: view.down, figure: view.figure }}
+          onView={({ x, y, figure }) => onView({ across: x, down: y, figure })}
+        />
+      </div>
+    </div>
+  );
+}
+
+function NotAnalyzed({ experiment, busy, onAnalyze }: { experiment: Experiment; busy: boolean; onAnalyze(): void }) {
+  if (ended(experiment.trials) === 0)
+    return (
+      <EmptyState title="No result yet">
+        {isOver(experiment.state)
+          ? "No trial of this experiment has come to its end."
+          : "The first trials are under way; what they say stands here once one has ended."}
+      </EmptyState>
+    );
+  return (
+    <EmptyState
+      title={busy ? "Analyzing" : "Not analyzed yet"}
+      action={
+        <Button loading={busy} onClick={onAnalyze}>
+          Analyze
+        </Button>
+      }
+    >
+      An analysis compares what the trials that ended have measured, and can be made again at any time.
+    </EmptyState>
+  );
+}

@@ -1,0 +1,105 @@
+/** What the dashboard derives from an experiment, in one place. Pure. */
+import type { BarPart } from "@/components/ui/StackedBar";
+import { plural } from "@/lib/format";
+import type { Configuration, Experiment, ExperimentAnalysis, ExperimentState, Trial, TrialCounts } from "@/lib/types";
+
+export const EXPERIMENT_STATES = ["running", "paused", "completed", "stopped", "cancelled"] as const;
+const OVER: readonly ExperimentState[] = ["completed", "cancelled"];
+
+/** No trial will start by itself; a stopped one goes on with a larger budget. */
+export function isOver(state: ExperimentState): boolean {
+  return OVER.includes(state) || state === "stopped";
+}
+
+export function canPause({ state }: Pick<Experiment, "state">): boolean {
+  return state === "running";
+}
+
+export function canResume({ state }: Pick<Experiment, "state">): boolean {
+  return state === "paused";
+}
+
+export function canCancel({ state }: Pick<Experiment, "state">): boolean {
+  return !OVER.includes(state);
+}
+
+/** Trials that came to an end by themselves or were brought to one; refused configurations never run. */
+export function ended({ completed, failed, cancelled, pruned }: TrialCounts): number {
+  return completed + failed + cancelled + pruned;
+}
+
+export function toRun({ total, refused }: TrialCounts): number {
+  return total - refused;
+}
+
+/** The share of its trials that ended, or null where it has none. */
+export function shareEnded(counts: TrialCounts): number | null {
+  return toRun(counts) > 0 ? ended(counts) / toRun(counts) : null;
+}
+
+/** Of each state, in the order of a trial's life; those that wait are the rest of the bar. */
+const BAR: readonly { state: Exclude<keyof TrialCounts, "total">; color: string }[] = [
+  { state: "completed", color: "--good" },
+  { state: "failed", color: "--bad" },
+  { state: "pruned", color: "--neutral" },
+  { state: "cancelled", color: "--neutral" },
+  { state: "running", color: "--accent" },
+  { state: "paused", color: "--warn" },
+  { state: "waiting", color: "--track" },
+];
+
+export function barOf(counts: TrialCounts): BarPart[] {
+  return BAR.map(({ state, color }) => ({ name: state, value: counts[state], color })).filter(({ value }) => value > 0);
+}
+
+/** "12 completed, 2 running, 10 waiting, 3 refused". */
+export function countsInWords(counts: TrialCounts): string {
+  const named = [...BAR.map(({ state }) => state), "refused" as const].filter((state) => counts[state] > 0);
+  return named.map((state) => `${counts[state]} ${state}`).join(", ") || "no trials";
+}
+
+/** What a pause does, and what it costs. */
+export function lossOfPausing({ running }: TrialCounts): string {
+  if (running === 0) return "No trial runs now. Nothing is lost.";
+  return `${plural(running, "running trial")} will save a checkpoint, pause, and free ${running === 1 ? "its" : "their"} slots. Nothing is lost.`;
+}
+
+/** What would be lost for good. */
+export function lossOfCancelling(counts: TrialCounts): string {
+  const cut = counts.running + counts.paused;
+  const parts = [
+    ...(cut > 0
+      ? [`${plural(cut, "trial")} under way will be cancelled, with what ${cut === 1 ? "it has" : "they have"} trained`]
+      : []),
+    ...(counts.waiting > 0 ? [`${plural(counts.waiting, "trial")} will never start`] : []),
+  ];
+  const kept = ended(counts);
+  const keeps = kept > 0 ? ` The results of ${plural(kept, "trial")} that ended are kept.` : "";
+  return `${parts.join("; ") || "No trial is left to run"}.${keeps}`;
+}
+
+/** How many trials have ended since the analysis was made. */
+export function newerTrials(counts: TrialCounts, { analysis }: ExperimentAnalysis): number {
+  return Math.max(0, counts.completed + counts.failed - analysis.completed - analysis.failed);
+}
+
+const LEAST_BETWEEN_MS = 20_000;
+
+/** Whether a page that is looked at should ask for another analysis: trials have ended that the newest one, if any, has not seen. */
+export function needsAnalysis(
+  counts: TrialCounts,
+  made: ExperimentAnalysis | null | undefined,
+  msSinceRead: number,
+): boolean {
+  if (made === undefined) return false;
+  if (made === null) return counts.completed > 0;
+  return newerTrials(counts, made) > 0 && msSinceRead >= LEAST_BETWEEN_MS;
+}
+
+/** Those whose name, figures and jobs a table of configurations links to. */
+export function jobsOf(configuration: Configuration, trials: readonly Trial[]): { index: number; jobId: string }[] {
+  return configuration.trials.flatMap((index) => {
+    const job = trials.find((trial) => trial.index === index)?.job;
+    return job ? [{ index, jobId: job.id }] : [];
+  });
+}

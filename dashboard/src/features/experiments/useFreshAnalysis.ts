@@ -1,0 +1,27 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { keys } from "@/lib/keys";
+import type { Experiment, Me } from "@/lib/types";
+import { useNow } from "@/lib/useNow";
+import { analysisQuery, useAnalyze } from "./api/analysis";
+import { needsAnalysis } from "./experiments";
+
+const LOOK_EVERY_MS = 5_000;
+
+/**
+ * The newest analysis, and how another one is made: by itself as trials end, while the page is looked at by somebody who may.
+ * After an error it is left to the button.
+ */
+export function useFreshAnalysis(experiment: Experiment) {
+  const source = useQuery(analysisQuery(experiment));
+  const analyze = useAnalyze(experiment.id);
+  const me = useQueryClient().getQueryData<Me | null>(keys.me);
+  const { mutate, isIdle, isSuccess, data: own, submittedAt } = analyze;
+  const since = useNow(LOOK_EVERY_MS) - Math.max(source.dataUpdatedAt, submittedAt);
+  const wanted = needsAnalysis(experiment.trials, own ?? source.data, since);
+  const rests = (isIdle || isSuccess) && !source.isPlaceholderData && me?.role !== "viewer";
+  useEffect(() => {
+    if (wanted && rests && !document.hidden) mutate();
+  }, [wanted, rests, mutate]);
+  return { source, analyze };
+}

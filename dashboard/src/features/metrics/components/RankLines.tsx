@@ -1,0 +1,102 @@
+import { SegmentedControl, useComputedColorScheme } from "@mantine/core";
+import { Keyed } from "@/components/ui/StackedBar";
+import { bandSeries, ranksOf, worstRow, type RankGrid, type RowSummary } from "../heatmap";
+import { baseOptions, lineData, lineSeries, readPalette } from "../plot";
+import type { StepRange } from "../store";
+import type { Unit } from "../units";
+import classes from "./Metrics.module.css";
+import { Plot } from "./Plot";
+
+/** Which ranks have a line of their own above the band. */
+export type Lines = "slowest" | "nodes" | "all";
+
+interface Props {
+  grid: RankGrid;
+  rows: readonly RowSummary[];
+  unit: Unit;
+  lines: Lines;
+  /** Rows that were clicked on in the map: they have a line whatever `lines` says. */
+  picked: readonly number[];
+  nodeOf(rank: number): string | null;
+  onLines(lines: Lines): void;
+  onZoom(range: StepRange | null): void;
+}
+
+const PLAIN = { log: false, smoothing: 0 };
+const HEIGHT = 190;
+/** More lines than this hide each other; the band and the map show them all. */
+const MOST_LINES = 16;
+const COLOURS = 6;
+
+/** The band from the lowest to the highest rank, their mean, and the lines of chosen ranks. */
+export function RankLines({ grid, rows, unit, lines, picked, nodeOf, onLines, onZoom }: Props) {
+  const scheme = useComputedColorScheme();
+  const shown = [...new Set([...chosen(grid, rows, lines, nodeOf), ...picked])].slice(0, MOST_LINES);
+  const series = bandSeries(grid, shown);
+  const names = series.map(({ name }) => name);
+  return (
+    <>
+      <div className={classes.lines}>
+        <SegmentedControl
+          size="xs"
+          aria-label="Ranks with a line"
+          value={lines}
+          data={[
+            { value: "slowest", label: grid.worst === "lowest" ? "Lowest rank" : "Highest rank" },
+            { value: "nodes", label: "One per node" },
+            { value: "all", label: `All ranks${grid.rows > MOST_LINES ? `, ${MOST_LINES} lines` : ""}` },
+          ]}
+          onChange={(value) => onLines(value as Lines)}
+        />
+        <span className={classes.legend}>
+          {names.map((name, index) => (
+            <Keyed key={name} color={`--series-${(index % COLOURS) + 1}`}>
+              {name}
+            </Keyed>
+          ))}
+        </span>
+      </div>
+      <Plot
+        structure={[grid.name, scheme, unit, names.join(), grid.firstStep, grid.lastStep, signature(grid)].join("|")}
+        height={HEIGHT}
+        build={(root) => {
+          const palette = readPalette(root);
+          return {
+            options: {
+              ...baseOptions(palette, { log: false, unit }, null),
+              ...lineSeries(series, names, palette, PLAIN.smoothing),
+            },
+          };
+        }}
+        data={() => lineData(series, PLAIN).data}
+        onZoom={onZoom}
+        title="Ranks"
+        sentence={`${names.join(", ")}; the band goes from the lowest to the highest rank`}
+      />
+    </>
+  );
+}
+
+/** Changes with the newest values, so that a chart of a running job is drawn anew. */
+function signature(grid: RankGrid): string {
+  return Array.from({ length: grid.rows }, (_, row) => grid.cells[(row + 1) * grid.columns - 1]).join();
+}
+
+function chosen(
+  grid: RankGrid,
+  rows: readonly RowSummary[],
+  lines: Lines,
+  nodeOf: (rank: number) => string | null,
+): number[] {
+  if (lines === "slowest") {
+    const top = worstRow(grid, rows);
+    return top ? [top.row] : [];
+  }
+  if (lines === "all") return rows.map(({ row }) => row);
+  const firstOf = new Map<string, number>();
+  for (const { row } of rows) {
+    const node = nodeOf(row * grid.ranksPerRow) ?? `rank ${ranksOf(grid, row)}`;
+    if (!firstOf.has(node)) firstOf.set(node, row);
+  }
+  return [...firstOf.values()];
+}

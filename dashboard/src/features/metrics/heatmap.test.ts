@@ -1,0 +1,79 @@
+import { describe, expect, it } from "vitest";
+import { heatmap } from "@/testing/fixtures";
+import { bandSeries, cell, colourRange, decode, median, ranksOf, sentenceOf, stepsOf, summarizeRows } from "./heatmap";
+
+const nodeOf = (rank: number) => `node-${rank}`;
+
+describe("a heat map", () => {
+  it("has every value in its place, and steps and ranks that its rows and columns stand for", () => {
+    const grid = decode(
+      heatmap(
+        [
+          [0.1, 0.2, NaN],
+          [0.3, 0.4, 0.5],
+        ],
+        { ranks: 15, ranks_per_row: 8, first_step: 100, bucket_steps: 10 },
+      ),
+    );
+    expect(cell(grid, 1, 0)).toBeCloseTo(0.3);
+    expect(cell(grid, 0, 2)).toBeNaN();
+    expect([ranksOf(grid, 0), ranksOf(grid, 1)]).toEqual(["0–7", "8–14"]);
+    expect(stepsOf(grid, 2)).toEqual({ from: 120, to: 129 });
+  });
+
+  it("names the rank that stands out, of two ranks too", () => {
+    const grid = decode(
+      heatmap([
+        [0.1, 0.1],
+        [0.2, NaN],
+      ]),
+    );
+    expect(sentenceOf(grid, summarizeRows(grid), "s", nodeOf)).toBe(
+      "Rank 1 on node-1 has the highest mean: 0.2 s, 1.3 times the median of 2 ranks, 0.15 s.",
+    );
+  });
+
+  it("says that no rank stands out where none does, and that there is nothing where there is nothing", () => {
+    const even = decode(heatmap([[0.1], [0.101], [0.1]]));
+    expect(sentenceOf(even, summarizeRows(even), "s", nodeOf)).toBe(
+      "No rank stands out: the highest mean is 1.0% above the median of 3 ranks, 0.1 s.",
+    );
+    const zero = decode(heatmap([[0], [0]]));
+    expect(sentenceOf(zero, summarizeRows(zero), "s", nodeOf)).toContain(
+      "No rank stands out: the highest mean is 0.0% above",
+    );
+    const none = decode(heatmap([[NaN]]));
+    expect(sentenceOf(none, summarizeRows(none), "s", nodeOf)).toBe("No rank has reported a value in these steps.");
+  });
+
+  it("gives its full colour to one slow rank of a thousand, and none to noise", () => {
+    const quiet = Array.from({ length: 1000 }, (_, rank) => [0.1 + (rank % 7) * 0.0005]);
+    const calm = colourRange(decode(heatmap(quiet)));
+    expect(calm.high - 0.103).toBeGreaterThan(5 * 0.003);
+    const slow = colourRange(decode(heatmap([...quiet, [0.2]])));
+    expect(slow.high).toBeLessThan(0.2);
+    expect(colourRange(decode(heatmap([[0]])))).toEqual({ low: 0, high: 1 });
+  });
+
+  it("draws the band over all ranks and the rows that were chosen, without the steps that have no value", () => {
+    const [band, line] = bandSeries(
+      decode(
+        heatmap([
+          [0.1, NaN, 0.1],
+          [0.3, NaN, NaN],
+        ]),
+      ),
+      [1],
+    );
+    expect(band).toMatchObject({ steps: [1, 3] });
+    expect(band!.maximum[0]).toBeCloseTo(0.3);
+    expect(band!.last[0]).toBeCloseTo(0.2);
+    expect(line).toMatchObject({ name: "rank 1", steps: [1] });
+  });
+
+  it("has the median between the two in the middle", () => {
+    expect(median([3, 1, 2])).toBe(2);
+    expect(median([4, 1])).toBe(2.5);
+    expect(median([])).toBeNaN();
+  });
+});

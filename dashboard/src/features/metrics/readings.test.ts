@@ -1,0 +1,43 @@
+import { describe, expect, it } from "vitest";
+import { cardCurve, nodeMetrics } from "@/testing/fixtures/readings";
+import { cardLines, metricsOf, nodeLines, readingData, readingSentence, readingTitle, readingWords } from "./readings";
+
+describe("names of readings", () => {
+  it("are written as people write them, without their unit", () => {
+    expect(["power_watts", "cpu_percent", "pcie_sent_bytes_per_second"].map(readingTitle)).toEqual([
+      "Power",
+      "CPU",
+      "PCIe sent",
+    ]);
+    expect(["sm_clock_mhz", "temperature_celsius"].map(readingWords)).toEqual(["SM clock", "temperature"]);
+  });
+});
+
+describe("readings of a node", () => {
+  it("are one line for each card that was read", () => {
+    const lines = nodeLines(nodeMetrics(), "power_watts");
+    expect(lines.map(({ name }) => name)).toEqual(["Card 0", "Card 1"]);
+    expect(metricsOf(nodeMetrics())).toEqual(["power_watts", "cpu_percent"]);
+  });
+
+  it("tell the card with the most and the one with the least", () => {
+    const sentence = readingSentence(nodeLines(nodeMetrics(), "power_watts"), "W", "time");
+    expect(sentence).toMatch(/^620 W at \d\d:\d\d:\d\d \(Card 0\); least 75 W \(Card 1\)\.$/);
+  });
+});
+
+describe("readings of a rank's card", () => {
+  it("join its generations, and keep a gap where nothing was read", () => {
+    const later = cardCurve({ generation: 2, steps: [3], times: [3], mean: [null], minimum: [null], maximum: [null] });
+    const lines = cardLines([cardCurve(), later], "power_watts");
+    expect(lines).toHaveLength(1);
+    const [x, , , mean] = readingData(lines);
+    expect(x).toEqual([1, 2, 3]);
+    expect(mean).toEqual([300, 310, null]);
+    expect(readingSentence(lines, "W", "step")).toBe("310 W at step 2.");
+  });
+
+  it("say so where there are none", () => {
+    expect(readingSentence([], "W", "step")).toBe("Nothing was read in this range.");
+  });
+});

@@ -1,0 +1,129 @@
+/** Lines of readings: the mean over time, or over a job's steps, with what was least and most beside it. Pure but for uPlot's types. */
+import type uPlot from "uplot";
+import { clock, count, title } from "@/lib/format";
+import type { CardCurve, NodeMetrics } from "@/lib/types";
+import { align } from "./curves";
+import { fade, type Palette } from "./plot";
+import { withUnit, type Unit } from "./units";
+
+/** `x`: seconds since the epoch, or steps. A value is NaN where nothing was read. */
+export interface ReadingLine {
+  name: string;
+  x: number[];
+  mean: number[];
+  minimum: number[];
+  maximum: number[];
+}
+
+type NodeCurve = NodeMetrics["curves"][number];
+
+/** Readings of a card, in the order in which they are offered. */
+export const CARD_READINGS = [
+  "utilization_percent",
+  "memory_used_bytes",
+  "power_watts",
+  "temperature_celsius",
+  "sm_clock_mhz",
+  "memory_clock_mhz",
+  "throttled_by_power",
+  "throttled_by_heat",
+  "throttled_otherwise",
+  "pcie_sent_bytes_per_second",
+  "pcie_received_bytes_per_second",
+  "nvlink_sent_bytes_per_second",
+  "nvlink_received_bytes_per_second",
+  "ecc_corrected",
+  "ecc_uncorrected",
+] as const;
+export type CardReading = (typeof CARD_READINGS)[number];
+
+export const WINDOWS = { now: 10 * 60, hour: 3_600, day: 86_400 } as const;
+export type Window = keyof typeof WINDOWS;
+
+/** The metrics that a node has been read of, each once, those of cards first. */
+export function metricsOf({ curves }: NodeMetrics): string[] {
+  const cards = curves.filter(({ card }) => card !== null).map(({ name }) => name);
+  return [...new Set([...cards, ...curves.map(({ name }) => name)])];
+}
+
+export function nodeLines(metrics: NodeMetrics, name: string): ReadingLine[] {
+  return metrics.curves
+    .filter((curve) => curve.name === name)
+    .map((curve) => ({ name: subjectOf(curve), x: curve.times, ...valuesOf(curve) }));
+}
+
+function subjectOf({ card, interface: network }: NodeCurve): string {
+  return card !== null ? `Card ${card}` : (network ?? "Node");
+}
+
+export function cardLines(curves: readonly CardCurve[], name: string): ReadingLine[] {
+  const lines = new Map<string, ReadingLine>();
+  for (const curve of curves.filter((one) => one.name === name)) {
+    const label = `Rank ${curve.rank}, card ${curve.card} of ${curve.node_name}`;
+    const line = lines.get(label) ?? { name: label, x: [], mean: [], minimum: [], maximum: [] };
+    const { mean, minimum, maximum } = valuesOf(curve);
+    line.x.push(...curve.steps);
+    line.mean.push(...mean);
+    line.minimum.push(...minimum);
+    line.maximum.push(...maximum);
+    lines.set(label, line);
+  }
+  return [...lines.values()];
+}
+
+function valuesOf({ mean, minimum, maximum }: Record<"mean" | "minimum" | "maximum", readonly (number | null)[]>) {
+  const known = (values: readonly (number | null)[]) => values.map((value) => value ?? NaN);
+  return { mean: known(mean), minimum: known(minimum), maximum: known(maximum) };
+}
+
+/** Words of names that are written in their own way. */
+const WRITTEN: Readonly<Record<string, string>> = { cpu: "CPU", ecc: "ECC", nvlink: "NVLink", pcie: "PCIe", sm: "SM" };
+
+/** `pcie_sent_bytes_per_second` -> "PCIe sent", within a sentence: the unit stands beside it. */
+export function readingWords(name: string): string {
+  const words = name.replace(/_(percent|bytes|watts|celsius|mhz)(_per_second)?$/, "").split("_");
+  return words.map((word) => WRITTEN[word] ?? word).join(" ");
+}
+
+/** `power_watts` -> "Power". */
+export function readingTitle(name: string): string {
+  return title(readingWords(name));
+}
+
+/** For each line its maximum, minimum and mean. */
+export function readingData(lines: readonly ReadingLine[]): uPlot.AlignedData {
+  const lists = lines.flatMap(({ x, mean, minimum, maximum }) =>
+    [maximum, minimum, mean].map((values) => ({ steps: x, values })),
+  );
+  const { x, columns } = align(lists, false);
+  return [x, ...columns] as uPlot.AlignedData;
+}
+
+export function readingSeries(
+  lines: readonly ReadingLine[],
+  palette: Palette,
+): Pick<uPlot.Options, "series" | "bands"> {
+  const series: uPlot.Series[] = [{}];
+  const bands: uPlot.Band[] = [];
+  lines.forEach(({ name, x }, index) => {
+    const color = palette.series[index % palette.series.length]!;
+    bands.push({ series: [series.length, series.length + 1], fill: fade(color, 0.14) });
+    const edge = { stroke: fade(color, 0.3), width: 1, points: { show: false } };
+    series.push(edge, edge, { label: name, stroke: color, width: 1.5, points: { show: x.length < 3, size: 5 } });
+  });
+  return { series, bands };
+}
+
+/** One sentence that says what the chart shows. */
+export function readingSentence(lines: readonly ReadingLine[], unit: Unit, axis: "time" | "step"): string {
+  const newest = lines.flatMap(({ name, x, mean }) => {
+    const at = mean.findLastIndex(Number.isFinite);
+    return at < 0 ? [] : [{ name, at: x[at]!, value: mean[at]! }];
+  });
+  if (newest.length === 0) return "Nothing was read in this range.";
+  const top = newest.reduce((best, one) => (one.value > best.value ? one : best));
+  const low = newest.reduce((best, one) => (one.value < best.value ? one : best));
+  const when = axis === "time" ? `at ${clock(top.at * 1000)}` : `at step ${count(top.at)}`;
+  const least = newest.length > 1 ? `; least ${withUnit(low.value, unit)} (${low.name})` : "";
+  return `${withUnit(top.value, unit)} ${when}${newest.length > 1 ? ` (${top.name})` : ""}${least}.`;
+}

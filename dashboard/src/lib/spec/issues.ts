@@ -1,0 +1,33 @@
+/** Everything that is wrong with a document, by place: from its syntax, the schema, and the coordinator. Pure. */
+import type { ApiError } from "@/lib/errors";
+import { isRecord, pathOf, pointerOf, type Issue } from "./schema";
+
+/** The coordinator's field errors; a pointer may name a union's variant (`/model/gpt/dim`), which is no place in the document. */
+export function serverIssues(error: Pick<ApiError, "errors"> | null, document: unknown): Issue[] {
+  if (!error) return [];
+  return error.errors.map(({ pointer, message, hint }) => ({
+    pointer: pointerOf(withoutVariants(pathOf(pointer), document)),
+    message: hint ? `${message}; ${hint}` : message,
+  }));
+}
+
+function withoutVariants(path: string[], document: unknown): string[] {
+  const kept: string[] = [];
+  let value = document;
+  for (const part of path) {
+    const isTag = isRecord(value) && value.kind === part && !(part in value);
+    if (isTag) continue;
+    kept.push(part);
+    value = isRecord(value) ? value[part] : undefined;
+  }
+  return kept;
+}
+
+export function issueAt(issues: readonly Issue[], pointer: string): string | undefined {
+  return issues.find((one) => one.pointer === pointer)?.message;
+}
+
+/** Those of a section, for its heading: the part itself and everything in it. */
+export function issuesWithin(issues: readonly Issue[], pointer: string): Issue[] {
+  return issues.filter((one) => one.pointer === pointer || one.pointer.startsWith(`${pointer}/`));
+}

@@ -1,0 +1,276 @@
+"""Queries about experiments and their trials."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute, undefer
+
+from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobState
+from paceline.db.models.experiments import ExperimentRow, TrialRow
+from paceline.db.models.jobs import GenerationRow, JobRow
+
+SORTABLE: dict[str, InstrumentedAttribute[Any]] = {"created_at": ExperimentRow.created_at, "name": ExperimentRow.name}
+
+
+@dataclass(frozen=True)
+class ExperimentFilter:
+    states: tuple[str, ...] = ()
+    project: str | None = None
+    text: str | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        conditions: list[ColumnElement[bool]] = []
+        if self.states:
+            conditions.append(ExperimentRow.state.in_(self.states))
+        if self.project is not None:
+            conditions.append(ExperimentRow.project == self.project)
+        if self.text:
+            conditions.append(or_(ExperimentRow.name.icontains(self.text, autoescape=True), ExperimentRow.id == self.text))
+        return conditions
+
+
+@dataclass(frozen=True, slots=True)
+class TrialColumns:
+    """The columns of a `TrialRow` that are read of all trials at once: without its document, and several times faster than whole rows."""
+
+    index: int
+    key: str
+    configuration: int
+    repeat: int
+    values: dict[str, Any]
+    world_size: int
+    baseline: bool
+    refusal: str | None
+    job_id: str | None
+    reused: bool
+    cancelled: bool
+    pruned: bool
+    paused_for: str | None
+    rungs: list[dict[str, Any]]
+    metric: float | None
+    best_metric: float | None
+    metric_step: int
+    metric_is_final: bool
+
+
+_TRIAL = tuple(getattr(TrialRow, field.name) for field in fields(TrialColumns))
+
+
+class TrialJobColumns(NamedTuple):
+    """The columns of a trial's job that are read."""
+
+    id: str
+    name: str
+    state: JobState
+    desired: Intent
+    end_reason: EndReason | None
+    pending: dict[str, Any] | None
+    progress: dict[str, Any] | None
+    world_size: int
+    ran_seconds: float  # of generations that have ended
+    running_since: datetime | None  # of the one that has not
+
+    @property
+    def resting_step(self) -> int | None:
+        """The step at which the job rests or has ended, with everything stored that its ranks left behind; None: it is at work, or about
+        to be. A paused one goes on from its newest checkpoint. A completed one has done all its steps: the last ones are told a moment later."""
+        if self.state is JobState.PAUSED and self.desired is not Intent.RUN:
+            return self._told("last_checkpoint_step")
+        if self.state not in TERMINAL_JOB_STATES:
+            return None
+        done = self.total_steps if self.state is JobState.COMPLETED else None
+        return max(self._told("step"), self._told("last_checkpoint_step"), done or 0)
+
+    @property
+    def step(self) -> int:
+        return self._told("step") if self.resting_step is None else self.resting_step
+
+    @property
+    def total_steps(self) -> int | None:
+        total: int | None = (self.progress or {}).get("total_steps")
+        return total
+
+    def _told(self, name: str) -> int:
+        return int((self.progress or {}).get(name) or 0)
+
+    def held_seconds(self, now: datetime) -> float:
+        """How long it has held slots."""
+        return self.ran_seconds + (max(0.0, (now - self.running_since).total_seconds()) if self.running_since else 0.0)
+
+
+class TrialMetric(NamedTuple):
+    """The experiment's metric of one trial. `step`: how far its job was when it was read; `is_final`: it rested there, or had ended."""
+
+    newest: float | None
+    best: float | None
+    step: int
+    is_final: bool
+
+
+class TrialWithJob(NamedTuple):
+    trial: TrialColumns
+    job: TrialJobColumns | None
+
+
+class TrialTally(NamedTuple):
+    """Trials of one experiment that are alike in these columns."""
+
+    experiment_id: str
+    in_grid: bool
+    is_refused: bool
+    is_pruned: bool
+    is_cancelled: bool
+    job_state: JobState | None
+    world_size: int
+    trials: int
+    ran_seconds: float  # of them all together, in generations that have ended
+
+
+# --- experiments
+
+
+async def get(session: AsyncSession, experiment_id: str) -> ExperimentRow | None:
+    return await session.get(ExperimentRow, experiment_id)
+
+
+async def get_locked(session: AsyncSession, experiment_id: str) -> ExperimentRow | None:
+    """The experiment's row, for a transaction that changes it or its trials. SQLite's one writer needs no lock, and ignores this."""
+    return await session.get(ExperimentRow, experiment_id, with_for_update=True, populate_existing=True)
+
+
+async def claim_name(session: AsyncSession, values: Mapping[str, Any]) -> ExperimentRow:
+    """The locked experiment of this project and name: made with `values`, unless there is one."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    await session.execute(dialect.insert(ExperimentRow).values(**values).on_conflict_do_nothing(index_elements=["project", "name"]))
+    query = select(ExperimentRow).where(ExperimentRow.project == values["project"], ExperimentRow.name == values["name"])
+    return (await session.scalars(query.with_for_update().execution_options(populate_existing=True))).one()
+
+
+async def by_name(session: AsyncSession, project: str, name: str) -> ExperimentRow | None:
+    return await session.scalar(select(ExperimentRow).where(ExperimentRow.project == project, ExperimentRow.name == name))
+
+
+async def unsettled(session: AsyncSession) -> Sequence[str]:
+    """The ids of experiments with which something may be to be done."""
+    query = select(ExperimentRow.id).where(ExperimentRow.settled.is_(False)).order_by(ExperimentRow.id)
+    return (await session.scalars(query)).all()
+
+
+async def page(
+    session: AsyncSession, wanted: ExperimentFilter, *, sort: str, descending: bool, after: tuple[Any, str] | None, limit: int
+) -> Sequence[ExperimentRow]:
+    column = SORTABLE[sort]
+    query = select(ExperimentRow).where(*wanted.conditions()).limit(limit)
+    query = query.order_by(column.desc(), ExperimentRow.id.desc()) if descending else query.order_by(column.asc(), ExperimentRow.id.asc())
+    if after is not None:
+        here, there = tuple_(column, ExperimentRow.id), tuple_(*after)
+        query = query.where(here < there if descending else here > there)
+    return (await session.scalars(query)).all()
+
+
+# --- trials
+
+
+_OPEN_GENERATION = and_(GenerationRow.job_id == JobRow.id, GenerationRow.generation == JobRow.generation, GenerationRow.ended_at.is_(None))
+
+
+def _with_jobs() -> Select[Any]:
+    columns = (
+        *(JobRow.id, JobRow.name, JobRow.state, JobRow.desired, JobRow.end_reason, JobRow.pending, JobRow.progress, JobRow.world_size),
+        *(JobRow.ran_seconds, GenerationRow.started_at),
+    )
+    return (
+        select(*_TRIAL, *columns)
+        .select_from(TrialRow)
+        .outerjoin(JobRow, JobRow.id == TrialRow.job_id)
+        .outerjoin(GenerationRow, _OPEN_GENERATION)
+    )
+
+
+async def _read(session: AsyncSession, query: Select[Any]) -> list[TrialWithJob]:
+    rows, end = await session.execute(query), len(_TRIAL)
+    return [TrialWithJob(TrialColumns(*row[:end]), TrialJobColumns(*row[end:]) if row[end] is not None else None) for row in rows]
+
+
+async def trials(session: AsyncSession, experiment_id: str, *, also_former: bool = False) -> list[TrialWithJob]:
+    """All trials with their jobs, by index; `also_former`: those too that the present grid has no more."""
+    query = _with_jobs().where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.index)
+    return await _read(session, query if also_former else query.where(TrialRow.in_grid))
+
+
+async def unended_trials(session: AsyncSession, experiment_id: str) -> list[TrialWithJob]:
+    """The trials that have a job which has not ended."""
+    mine = (TrialRow.experiment_id == experiment_id, TrialRow.in_grid, JobRow.state.not_in(TERMINAL_JOB_STATES))
+    return await _read(session, _with_jobs().where(*mine).order_by(TrialRow.index))
+
+
+async def trial_page(session: AsyncSession, experiment_id: str, after: int | None, limit: int) -> list[TrialWithJob]:
+    query = _with_jobs().where(TrialRow.experiment_id == experiment_id, TrialRow.in_grid).order_by(TrialRow.index).limit(limit)
+    return await _read(session, query if after is None else query.where(TrialRow.index > after))
+
+
+async def trial_rows(session: AsyncSession, experiment_id: str, indices: Collection[int]) -> dict[int, TrialRow]:
+    """Trials by index, with their documents, as they are now."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.index.in_(indices)).options(undefer(TrialRow.document))
+    return {row.index: row for row in await session.scalars(query.execution_options(populate_existing=True))}
+
+
+async def keys(session: AsyncSession, experiment_id: str) -> set[str]:
+    return set(await session.scalars(select(TrialRow.key).where(TrialRow.experiment_id == experiment_id)))
+
+
+async def next_numbers(session: AsyncSession, experiment_id: str) -> tuple[int, int]:
+    """(index, configuration) of the next new trial."""
+    query = select(func.max(TrialRow.index), func.max(TrialRow.configuration)).where(TrialRow.experiment_id == experiment_id)
+    index, configuration = (await session.execute(query)).one()
+    return (-1 if index is None else index) + 1, (-1 if configuration is None else configuration) + 1
+
+
+async def set_metrics(session: AsyncSession, experiment_id: str, found: Mapping[int, TrialMetric]) -> None:
+    for index, read in found.items():
+        mine = (TrialRow.experiment_id == experiment_id, TrialRow.index == index)
+        values = {"metric": read.newest, "best_metric": read.best, "metric_step": read.step, "metric_is_final": read.is_final}
+        await session.execute(update(TrialRow).where(*mine).values(**values))
+
+
+async def tallies(session: AsyncSession, experiment_ids: Collection[str]) -> Sequence[TrialTally]:
+    alike = (
+        TrialRow.experiment_id,
+        TrialRow.in_grid,
+        TrialRow.refusal.is_not(None),
+        TrialRow.pruned,
+        TrialRow.cancelled,
+        JobRow.state,
+        TrialRow.world_size,
+    )
+    query = (
+        select(*alike, func.count(), func.coalesce(func.sum(JobRow.ran_seconds), 0.0))
+        .outerjoin(JobRow, JobRow.id == TrialRow.job_id)
+        .where(TrialRow.experiment_id.in_(experiment_ids))
+        .group_by(*alike)
+    )
+    return [TrialTally(*row) for row in await session.execute(query)]
+
+
+async def held_now(session: AsyncSession, experiment_ids: Collection[str]) -> Sequence[tuple[str, int, datetime]]:
+    """(experiment, ranks, since when) of each trial that holds slots."""
+    query = (
+        select(TrialRow.experiment_id, GenerationRow.world_size, GenerationRow.started_at)
+        .join(JobRow, JobRow.id == TrialRow.job_id)
+        .join(GenerationRow, _OPEN_GENERATION)
+        .where(TrialRow.experiment_id.in_(experiment_ids))
+    )
+    return [(row[0], row[1], row[2]) for row in await session.execute(query)]
+
+
+async def experiment_of_job(session: AsyncSession, job_id: str) -> tuple[str, int] | None:
+    """(experiment, index of the trial) that a job belongs to; None: to none."""
+    row = (await session.execute(select(TrialRow.experiment_id, TrialRow.index).where(TrialRow.job_id == job_id))).first()
+    return (row[0], row[1]) if row else None

@@ -1,0 +1,201 @@
+"""Readings as they are stored: one compressed document for many values of a node, instead of a row for each.
+
+Values are whole multiples of their metric's `step`. A column holds the differences between neighbours, which are small, in MessagePack, and
+the document is deflated. Roll-ups hold count, sum, minimum and maximum for each bucket of time, so that they merge exactly.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import sub
+from typing import NamedTuple
+
+import msgspec
+
+from paceline.monitoring.readings import ReadingRecord, metrics_of
+
+_TIME_STEP = 0.01
+_LEVEL = 6  # of deflate
+_MAX_BYTES = 64 << 20  # of a document, unpacked
+
+
+class Place(NamedTuple):
+    """The place of a series of readings: a subject, and a metric of it."""
+
+    subject: str
+    name: str
+
+
+@dataclass(slots=True)
+class ReadingBucket:
+    """The readings of one series within a bucket, in steps: an accumulator."""
+
+    count: int
+    sum: int
+    minimum: int
+    maximum: int
+
+    def add(self, value: int) -> None:
+        self.count += 1
+        self.sum += value
+        self.minimum = min(self.minimum, value)
+        self.maximum = max(self.maximum, value)
+
+    def merge(self, other: ReadingBucket) -> None:
+        self.count += other.count
+        self.sum += other.sum
+        self.minimum = min(self.minimum, other.minimum)
+        self.maximum = max(self.maximum, other.maximum)
+
+    @classmethod
+    def of(cls, value: int) -> ReadingBucket:
+        return cls(1, value, value, value)
+
+
+#: By place and by the number of a bucket: time // its seconds.
+Buckets = dict[Place, dict[int, ReadingBucket]]
+
+
+class _Document(msgspec.Struct, array_like=True):
+    """`axis`: times or numbers of buckets; `columns`: by metric, then by subject."""
+
+    version: int
+    axis: list[int]
+    columns: dict[str, dict[str, list[list[int]]]]
+
+
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(_Document).decode
+
+
+def pack_record(record: ReadingRecord) -> bytes:
+    """Pack the readings of a record; its `seq` is not kept. Metrics that are not in the list are left out."""
+    axis = [round(time / _TIME_STEP) for time in record.times]
+    columns: dict[str, dict[str, list[list[int]]]] = {}
+    for subject, metrics in record.columns.items():
+        known = metrics_of(subject)
+        for name, column in metrics.items():
+            if name in known:
+                present = [round(value / known[name].step) for value in column if value is not None]
+                mask = [] if len(present) == len(column) else [int(value is not None) for value in column]
+                columns.setdefault(name, {})[subject] = [_differences(present), mask]
+    return _deflate(_Document(1, _differences(axis), columns))
+
+
+def unpack_record(data: bytes, wanted: Callable[[Place], bool] | None = None) -> Iterator[tuple[float, Place, int]]:
+    """Each value of a packed record as (time, place, value in steps); only those of `wanted` places, if given."""
+    document = _inflate(data)
+    times = [value * _TIME_STEP for value in accumulate(document.axis)]
+    for name, subjects in document.columns.items():
+        for subject, (differences, mask) in subjects.items():
+            place = Place(subject, name)
+            if wanted is not None and not wanted(place):
+                continue
+            present = [time for time, there in zip(times, mask, strict=True) if there] if mask else times
+            for time, value in zip(present, accumulate(differences), strict=True):
+                yield time, place, value
+
+
+def columns_of(data: bytes) -> tuple[list[float], dict[str, dict[str, list[float | None]]]]:
+    """The times of a packed record, and by subject and metric one value for each of them, in the metric's unit; None: not read."""
+    document = _inflate(data)
+    times = [round(value * _TIME_STEP, 2) for value in accumulate(document.axis)]
+    columns: dict[str, dict[str, list[float | None]]] = {}
+    for name, subjects in document.columns.items():
+        for subject, (differences, mask) in subjects.items():
+            step = metrics_of(subject)[name].step
+            values = (round(value * step, 3) for value in accumulate(differences))
+            columns.setdefault(subject, {})[name] = [next(values) if there else None for there in mask or [1] * len(times)]
+    return times, columns
+
+
+def pack_buckets(buckets: Buckets) -> bytes:
+    numbers = sorted({number for series in buckets.values() for number in series})
+    columns: dict[str, dict[str, list[list[int]]]] = {}
+    for place, series in buckets.items():
+        counts = [series[number].count if number in series else 0 for number in numbers]
+        found = [series[number] for number in numbers if number in series]
+        columns.setdefault(place.name, {})[place.subject] = [
+            _differences(counts),
+            _differences([each.sum for each in found]),
+            _differences([each.minimum for each in found]),
+            _differences([each.maximum for each in found]),
+        ]
+    return _deflate(_Document(1, _differences(numbers), columns))
+
+
+def unpack_buckets(data: bytes, wanted: Callable[[Place], bool] | None = None) -> Buckets:
+    """The buckets of a packed row; only those of `wanted` places, if given."""
+    document = _inflate(data)
+    numbers = list(accumulate(document.axis))
+    buckets: Buckets = {}
+    for name, subjects in document.columns.items():
+        for subject, (counts, sums, minima, maxima) in subjects.items():
+            place = Place(subject, name)
+            if wanted is not None and not wanted(place):
+                continue
+            present = [(number, count) for number, count in zip(numbers, accumulate(counts), strict=True) if count]
+            values = zip(present, accumulate(sums), accumulate(minima), accumulate(maxima), strict=True)
+            buckets[place] = {number: ReadingBucket(count, *rest) for (number, count), *rest in values}
+    return buckets
+
+
+def roll_up(values: Iterable[tuple[float, Place, int]], seconds: int, buckets: Buckets) -> None:
+    """Add values to buckets of so many seconds."""
+    for time, place, value in values:
+        add(buckets, place, int(time // seconds), value)
+
+
+def add(buckets: Buckets, place: Place, number: int, value: int) -> None:
+    """Add one value to a bucket."""
+    series = buckets.setdefault(place, {})
+    known = series.get(number)
+    if known is None:
+        series[number] = ReadingBucket.of(value)
+    else:
+        known.add(value)
+
+
+def coarser(buckets: Mapping[Place, Mapping[int, ReadingBucket]], factor: int) -> Buckets:
+    """Merge the readings into buckets that are so many times as long."""
+    found: Buckets = {}
+    for place, series in buckets.items():
+        for number, readings in series.items():
+            merge_one(found, place, number // factor, readings)
+    return found
+
+
+def merge(into: Buckets, other: Mapping[Place, Mapping[int, ReadingBucket]]) -> None:
+    """Add the readings of other buckets of the same length."""
+    for place, series in other.items():
+        for number, readings in series.items():
+            merge_one(into, place, number, readings)
+
+
+def merge_one(into: Buckets, place: Place, number: int, readings: ReadingBucket) -> None:
+    """Add the readings of one bucket."""
+    series = into.setdefault(place, {})
+    known = series.get(number)
+    if known is None:
+        series[number] = ReadingBucket(readings.count, readings.sum, readings.minimum, readings.maximum)
+    else:
+        known.merge(readings)
+
+
+def _differences(values: Sequence[int]) -> list[int]:
+    return [*values[:1], *map(sub, values[1:], values)]
+
+
+def _deflate(document: _Document) -> bytes:
+    return zlib.compress(_encode(document), _LEVEL)
+
+
+def _inflate(data: bytes) -> _Document:
+    """The document. Raises ValueError where it is damaged."""
+    inflater = zlib.decompressobj()
+    try:
+        return _decode(inflater.decompress(data, _MAX_BYTES))
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise ValueError(f"packed readings are damaged: {error}") from error

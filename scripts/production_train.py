@@ -1,0 +1,285 @@
+"""Train a model of Paceline's, or of your own, in a loop of its own: in one process, under torchrun, on one machine or several.
+
+    python scripts/production_train.py --epochs 10 --checkpoint-dir checkpoints
+    torchrun --nproc-per-node 4 scripts/production_train.py --strategy fsdp --batch-size 32 --mixed-precision --activation-checkpointing
+    scripts/launch_training.sh 4 ddp 32 scripts/production_train.py --config examples/cifar10_resnet.yaml
+
+Started again with the same --checkpoint-dir, it goes on where it was. What is trained comes from --config, a job spec with a built-in model or
+an entrypoint, or from --model and --data. Options that are given win over the spec.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+from yaml import YAMLError
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # last: in a checkout that is not installed
+
+import paceline
+from paceline.training.builtin import builtin_task
+from paceline.training.entrypoint import load_entrypoint
+from paceline.training.errors import TrainingError
+from paceline.training.models.mlp.presets import PRESETS as MLPS
+from paceline.training.models.resnet.presets import PRESETS as RESNETS
+from paceline.training.optim.optimizers import build_optimizer, set_learning_rates
+from paceline.training.own_loop.batches import TaskLoss
+from paceline.training.own_loop.foreign import is_foreign, read_foreign
+from paceline.training.own_loop.loader import ShardedLoader
+from paceline.training.own_loop.saves import newest_first
+from paceline.training.own_loop.trainer import Trainer
+from paceline.training.schema.training import TrainingLength
+from paceline.training.spec import text
+from paceline.training.spec.job import JobSpec
+from paceline.training.spec.workload import BuiltinWorkload, EntrypointWorkload
+from paceline.training.task import Dataset, Task
+
+CACHE = Path("~/.cache/paceline/data")
+#: Samples of a rank in a batch, where neither an option nor a spec says.
+BATCH_SIZE = 32
+BATCHES_BETWEEN_LINES = 50
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the script, as its options and the spec together ask for it."""
+
+    spec: JobSpec
+    batch_size: int  # of each rank
+    accumulation: int  # batches in an update
+    epochs: int | None
+    updates: int | None  # one of the two is given
+    clip: float | None
+
+    def total(self, per_update: int, samples: int) -> int:
+        """Return the updates of the whole run; the last is filled up from the epoch that would follow."""
+        return self.updates if self.updates is not None else -(-(self.epochs or 1) * samples // per_update)
+
+
+def main() -> None:
+    options = arguments()
+    try:
+        train(options)
+    except (TrainingError, ValidationError, YAMLError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+def train(options: argparse.Namespace) -> None:
+    run = read_run(options)
+    torch.manual_seed(run.spec.training.seed if run.spec.training else 0)
+    task = task_of(run.spec)
+    data = task.train
+    if not isinstance(data, Dataset):
+        raise SystemExit("error: a stream has no samples by number to share out in epochs; submit the spec as a job")
+    trainer = trainer_of(task.model, run, options)
+    leads = paceline.world().rank == 0
+    if leads and trainer.strategy is not None:
+        print(f"strategy {trainer.strategy.name}: {trainer.strategy.reason}", flush=True)
+    optimizer = build_optimizer(run.spec.optimizer, trainer.model) if task.optimizer is None else task.optimizer(trainer.model)
+    batch_size = run.batch_size
+    if options.auto_batch_size:
+        batch_size = trainer.find_batch_size(
+            lambda samples: data.batch(torch.arange(samples) % len(data), None),
+            optimizer,
+            TaskLoss(task.loss),
+            largest=options.max_batch_size,
+        )
+    loader = paceline.loader(data, batch_size, seed=run.spec.training.seed if run.spec.training else 0)
+    resume(trainer, optimizer, loader, options)
+    if leads:
+        found = ", as much as fits" if options.auto_batch_size else ""
+        print(
+            f"batches of {batch_size} on each of {paceline.world().world_size} ranks{found}; from step {trainer.next_step} on", flush=True
+        )
+    fit(trainer, optimizer, loader, task, run, saves=options.checkpoint_dir is not None)
+    trainer.close()
+
+
+def fit(trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoader, task: Task, run: Run, *, saves: bool) -> None:
+    """Train to the end, with an evaluation and a checkpoint after each epoch."""
+    leads, criterion = paceline.world().rank == 0, TaskLoss(task.loss)
+    peaks = [float(group["lr"]) for group in optimizer.param_groups]
+    per_update = loader.per_step * run.accumulation
+    total, epoch = run.total(per_update, loader.samples_of_epoch), loader.epoch
+    done = loader.samples // per_update
+    for batch in endless(loader) if done < total else ():
+        set_learning_rates(optimizer, peaks, run.spec.schedule, done + 1, total)
+        update = trainer.train_step(batch, optimizer, criterion, trainer.next_step)
+        if update is None:
+            continue
+        done += 1
+        if leads and (done == 1 or done % BATCHES_BETWEEN_LINES == 0):
+            rate = trainer.performance_metrics()["samples_per_second"]
+            print(f"update {done}/{total} (step {update.step}): loss {update.loss:.5f}, {rate:.0f} samples/s", flush=True)
+        if loader.epoch > epoch or done == total:
+            epoch = loader.epoch
+            measured = evaluate(trainer, task, loader.batch_size)
+            if leads:
+                print(f"epoch {epoch}: loss {update.loss:.5f}", flush=True)
+            if leads and measured:
+                paceline.log(update.step, **measured)
+            if saves:
+                trainer.save_checkpoint(optimizer, metrics={"loss": update.loss} | measured, loader=loader)
+        if done == total:
+            break
+
+
+def endless(loader: ShardedLoader) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def evaluate(trainer: Trainer, task: Task, batch_size: int) -> dict[str, float]:
+    """Return means over the held-out data, eval_loss first; empty where the task has none. All ranks make equally many passes."""
+    held_out = task.evaluation
+    if held_out is None:
+        return {}
+    place, total = paceline.world(), len(held_out)
+    every = batch_size * place.world_size
+    sums: dict[str, float] = {}
+    with trainer.evaluation() as model:
+        for first in range(place.rank * batch_size, -(-total // every) * every, every):
+            indices = torch.arange(first, min(first + batch_size, total)) if first < total else torch.zeros(1, dtype=torch.int64)
+            weight = len(indices) if first < total else 0
+            batch = tuple(part.to(trainer.device) for part in held_out.batch(indices, None))
+            loss, means = task.loss(model, batch)
+            for name, value in {"loss": loss, **means}.items():
+                sums[name] = sums.get(name, 0.0) + value.item() * weight
+    return {f"eval_{name}": value / total for name, value in trainer.sum_over_ranks(sums).items()}
+
+
+def resume(trainer: Trainer, optimizer: torch.optim.Optimizer, loader: ShardedLoader, options: argparse.Namespace) -> None:
+    """Go on from --resume, or from the newest checkpoint in --checkpoint-dir."""
+    if options.resume is not None:
+        path = Path(options.resume)
+        trainer.load_checkpoint(optimizer, path, loader=loader)
+        if is_foreign(path):
+            epoch = read_foreign(path).epoch
+            loader.load_state_dict({"samples": 0 if epoch is None else (epoch + 1) * loader.samples_of_epoch})
+    elif options.checkpoint_dir is not None and newest_first(Path(options.checkpoint_dir)):
+        trainer.load_checkpoint(optimizer, loader=loader)
+
+
+def trainer_of(model: nn.Module, run: Run, options: argparse.Namespace) -> Trainer:
+    parallelism = run.spec.parallelism.model_dump(exclude_unset=True)
+    strategy: Any = options.strategy or (parallelism if options.config else "ddp")
+    if isinstance(strategy, dict) and run.spec.parallelism.is_auto:
+        strategy = "auto"
+    return Trainer(
+        model,
+        strategy=strategy,
+        mixed_precision=run.spec.precision if options.mixed_precision is None else options.mixed_precision,
+        gradient_accumulation_steps=run.accumulation,
+        gradient_clip_val=run.clip,
+        activation_checkpointing=options.activation_checkpointing or "none",
+        cpu_offload=options.cpu_offload,
+        checkpoint_dir=options.checkpoint_dir,
+        keep_last=run.spec.checkpoint.keep_last,
+        keep_best=run.spec.checkpoint.keep_best,
+        best_metric=run.spec.checkpoint.metric,
+        best_mode=run.spec.checkpoint.mode,
+        log_dir=options.log_dir,
+    )
+
+
+def task_of(spec: JobSpec) -> Task:
+    match spec.workload:
+        case BuiltinWorkload(model, data):
+            return builtin_task(model, data, CACHE.expanduser())
+        case EntrypointWorkload(entrypoint):
+            return load_entrypoint(entrypoint, spec)
+    raise SystemExit("error: the spec runs a script, which trains by itself: submit it, or start that script")
+
+
+def read_run(options: argparse.Namespace) -> Run:
+    """Raise ValidationError for a spec that is none, and exit where options cannot be."""
+    spec = JobSpec.model_validate(text.load(Path(options.config).read_bytes()) if options.config else default_document(options))
+    training = spec.training
+    for name in ("batch_size", "epochs", "gradient_accumulation_steps", "max_batch_size"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise SystemExit(f"error: --{name.replace('_', '-')} {value} is less than 1")
+    if spec.initial_weights is not None or spec.compile:
+        what = "initial_weights" if spec.initial_weights is not None else "compile"
+        raise SystemExit(f"error: {what} of the spec is for jobs; submit it, or leave that out")
+    batch_size, accumulation = portions(options, training, paceline.world().world_size)
+    return Run(
+        spec=spec,
+        batch_size=batch_size,
+        accumulation=accumulation,
+        epochs=options.epochs or (training.epochs if training else None),
+        updates=None if options.epochs or training is None else training.steps,
+        clip=options.gradient_clip if options.gradient_clip is not None else training.gradient_clip_norm if training else None,
+    )
+
+
+def portions(options: argparse.Namespace, training: TrainingLength | None, world_size: int) -> tuple[int, int]:
+    """Return the samples of a rank's batch, and the batches of an update. A spec's update stays as large as it is in a job, and is cut into its
+    micro-batches where it gives their size."""
+    if training is None or not options.config:
+        return options.batch_size or BATCH_SIZE, options.gradient_accumulation_steps or 1
+    share = -(-training.global_batch_size // world_size)
+    if options.batch_size is not None or options.gradient_accumulation_steps is not None:
+        accumulation = options.gradient_accumulation_steps or 1
+        return options.batch_size or -(-share // accumulation), accumulation
+    micro = training.micro_batch_size if isinstance(training.micro_batch_size, int) else share
+    return min(micro, share), max(1, share // micro)
+
+
+def default_document(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the spec that --model and --data make."""
+    kind = "resnet" if options.model in RESNETS else "mlp"
+    data = {"kind": options.data} | ({"path": str(Path(options.data_dir).resolve())} if options.data_dir else {})
+    return {
+        "name": "production-train",
+        "model": {"kind": kind, "preset": options.model},
+        "data": data,
+        "optimizer": {"kind": "adamw", "lr": options.lr or 1e-3},
+        "training": {"epochs": options.epochs or 5, "gradient_clip_norm": None},
+    }
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_argument_group("what is trained")
+    what.add_argument(
+        "--config", help="a job spec (YAML or JSON): its model, data, optimizer, schedule, precision, training and checkpoint"
+    )
+    what.add_argument("--model", default="mlp-small", choices=[*MLPS, *RESNETS], help="without --config (default: %(default)s)")
+    what.add_argument("--data", default="digits", choices=["digits", "mnist", "cifar10"], help="without --config (default: %(default)s)")
+    what.add_argument("--data-dir", help="folder with the files of --data")
+    what.add_argument("--lr", type=float, help="learning rate of AdamW, without --config (default: 0.001)")
+    how = parser.add_argument_group("how")
+    how.add_argument("--strategy", help="single, ddp, fsdp or auto (default: the spec's, else ddp)")
+    how.add_argument(
+        "--batch-size", type=int, help=f"samples of each rank in a batch (default: the spec's share of a rank, else {BATCH_SIZE})"
+    )
+    how.add_argument(
+        "--auto-batch-size", action="store_true", help="the largest batch that fits each rank's memory, in place of --batch-size"
+    )
+    how.add_argument("--max-batch-size", type=int, default=1024, help="limit of --auto-batch-size (default: %(default)s)")
+    how.add_argument("--epochs", type=int, help="default: the spec's, else 5")
+    how.add_argument("--gradient-accumulation-steps", type=int, metavar="N", help="batches in one update")
+    how.add_argument("--gradient-clip", type=float, metavar="NORM", help="largest norm of all gradients (default: the spec's, else none)")
+    how.add_argument(
+        "--mixed-precision", nargs="?", const=True, metavar="PRECISION", help="bf16 or fp16; without a value the one that this machine has"
+    )
+    how.add_argument("--activation-checkpointing", nargs="?", const="full", metavar="WHAT", help="full or selective; without a value full")
+    how.add_argument("--cpu-offload", action="store_true", help="parameters and optimizer state in the host's memory (fsdp)")
+    files = parser.add_argument_group("files")
+    files.add_argument("--checkpoint-dir", help="save here after each epoch, and go on from what is here; a folder that every rank sees")
+    files.add_argument("--resume", metavar="PATH", help="go on from this checkpoint: a folder of ours, or a .pt file of another program")
+    files.add_argument("--log-dir", help="TensorBoard's event files of every rank")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from paceline.api.core.context import Services
+from paceline.api.services.experiments.predictor import devices_of, predictor_of_trials
+from paceline.cluster.experiments.spec import ExperimentSpec
+from paceline.db.models.nodes import NodeRow
+from scripts.bench.stored_experiment import StoredExperiment, write_experiment
+
+
+def node(device: str, *cards: str) -> NodeRow:
+    return NodeRow(device=device, inventory={"gpus": [{"name": name} for name in cards]})
+
+
+def test_devices_are_named_as_their_drivers_do() -> None:
+    assert devices_of([node("cpu"), node("cpu")]) == {"cpu"}
+    assert devices_of([node("cuda", "NVIDIA H100", "NVIDIA H100"), node("cuda", "NVIDIA A100")]) == {"NVIDIA H100", "NVIDIA A100"}
+    assert devices_of([]) == set()
+
+
+async def test_the_cost_model_knows_the_job_of_each_trial(services: Services) -> None:
+    order = StoredExperiment(6, 5)
+    experiment_id = await write_experiment(services.settings.data, services.settings.database_url, order)
+    spec: Any = ExperimentSpec.model_validate(order.spec)
+    async with services.control.read() as session:
+        found = await predictor_of_trials(session, experiment_id, spec, [])
+        nothing = await predictor_of_trials(session, "none", spec, [])
+    assert found is not None
+    assert (sorted(found.documents), found.device, found.scaling) == ([0, 1, 2, 3, 4, 5], None, "strong")
+    assert found.documents[5]["parallelism"] == {"strategy": "fsdp"}
+    assert nothing is None
+
+
+def test_a_coordinator_loads_neither_numpy_nor_matplotlib() -> None:
+    program = "import sys, paceline.api.main; print({'numpy', 'matplotlib'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "set()"

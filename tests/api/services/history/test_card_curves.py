@@ -1,0 +1,179 @@
+"""What the card of a rank was doing at a step, from readings of its own node and no other."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from paceline.api.core.context import Services
+from paceline.api.services.history.card_curves import within
+from paceline.db.models.jobs import GenerationRow, JobRow
+from paceline.db.models.nodes import NodeRow
+from paceline.db.repositories import nodes as node_rows
+from paceline.monitoring.packed import ReadingBucket
+from paceline.monitoring.points import MetricRecord, RankBatch
+from tests import factories
+from tests.event_files import read_scalars
+from tests.readings import store
+
+SECONDS = 200
+GPUS = [{"index": index, "uuid": f"GPU-{index}", "name": "H200", "memory_bytes": 1} for index in (3, 5)]
+
+
+def test_a_short_step_shows_the_reading_of_its_second_and_a_hole_stays_one() -> None:
+    series = {10: ReadingBucket(1, 7, 7, 7), 11: ReadingBucket(1, 9, 9, 9), 15: ReadingBucket(1, 1, 1, 1)}
+    assert within(series, 1, [10.2, 10.4, 11.9, 13.0, 14.5]) == [
+        ReadingBucket(1, 7, 7, 7),
+        ReadingBucket(2, 16, 7, 9),
+        ReadingBucket(1, 9, 9, 9),
+        None,
+    ]
+
+
+@pytest.fixture
+async def job(app: FastAPI, services: Services) -> JobRow:
+    """A job of two ranks on the cards 3 and 5 of one node, a step each two seconds. Card 3 draws 100 W and more each second, card 5 half."""
+    began = services.now() - timedelta(seconds=SECONDS + 60)
+    async with services.write() as session:
+        node, _ = await factories.create_node(session, device="cuda", inventory={"gpus": GPUS})
+        job = await factories.create_running_job(session, node, world_size=2)
+        generation = await session.get(GenerationRow, (job.id, 1))
+        assert generation is not None
+        generation.started_at = began
+    power = [float(100 + second) for second in range(SECONDS)]
+    columns = {
+        "gpu:3": {"power_watts": power, "utilization_percent": [90.0] * SECONDS},
+        "gpu:5": {"power_watts": [watts / 2 for watts in power], "utilization_percent": [0.0] * SECONDS},
+    }
+    await store(services, node.id, began.timestamp(), columns)
+    for rank in (0, 1):
+        records = [
+            MetricRecord(seq=step, step=step, time=began.timestamp() + 2 * step, values={"step_seconds": 2.0})
+            for step in range(1, SECONDS // 2 + 1)
+        ]
+        await app.state.writer.store([RankBatch(job_id=job.id, generation=1, rank=rank, metrics=records)])
+    return job
+
+
+async def get(client: httpx.AsyncClient, job: JobRow, **parameters: Any) -> list[dict[str, Any]]:
+    answer = await client.get(f"/api/v1/metrics/jobs/{job.id}", params={"names": "step_seconds"} | parameters)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["cards"])
+
+
+async def test_each_step_has_the_readings_of_its_ranks_own_card(client: httpx.AsyncClient, job: JobRow) -> None:
+    first, second = await get(client, job, cards="power_watts", ranks="0,1")
+    assert (first["rank"], first["card"], second["rank"], second["card"]) == (0, 3, 1, 5)
+    assert first["steps"] == second["steps"] == list(range(1, 101))
+    assert (first["unit"], first["generation"]) == ("W", 1)
+    for step in (2, 50, 99):
+        assert first["mean"][step - 1] == pytest.approx(100 + 2 * step - 1, abs=1.1)
+        assert second["mean"][step - 1] == pytest.approx(first["mean"][step - 1] / 2, abs=0.1)
+
+
+async def test_fewer_buckets_of_steps_keep_the_extremes(client: httpx.AsyncClient, job: JobRow) -> None:
+    (curve,) = await get(client, job, cards="power_watts", buckets=7)
+    assert len(curve["steps"]) <= 10
+    assert min(curve["minimum"]) <= 103
+    assert max(curve["maximum"]) >= 298
+
+
+async def test_on_the_time_axis_there_is_all_the_time_that_the_card_was_held(client: httpx.AsyncClient, job: JobRow) -> None:
+    power, used = sorted(await get(client, job, cards="power_watts,utilization_percent", axis="time"), key=lambda curve: str(curve["name"]))
+    assert power["steps"] == []
+    assert max(power["maximum"]) == pytest.approx(299)
+    assert set(used["mean"]) == {90.0}
+    assert power["times"] == used["times"]
+
+
+async def test_nothing_is_read_unless_asked_and_a_wrong_name_is_told(client: httpx.AsyncClient, job: JobRow) -> None:
+    assert await get(client, job) == []
+    answer = await client.get(f"/api/v1/metrics/jobs/{job.id}", params={"cards": "watts"})
+    assert answer.status_code == 400
+    assert "power_watts" in answer.json()["detail"]
+
+
+async def test_an_agent_that_offers_other_cards_now_leaves_old_ranks_theirs(
+    client: httpx.AsyncClient, services: Services, job: JobRow
+) -> None:
+    async with services.write() as session:
+        (node,) = await node_rows.present(session)
+        node.inventory = {"gpus": [GPUS[1], GPUS[0]]}  # --gpus 5,3
+    assert [curve["card"] for curve in await get(client, job, cards="power_watts", ranks="0,1")] == [3, 5]
+    usage = (await client.get(f"/api/v1/training/jobs/{job.id}/usage")).json()
+    assert [card["card"] for card in usage["cards"]] == [3, 5]
+
+
+async def test_usage_has_slot_hours_energy_and_names_the_idle_card(client: httpx.AsyncClient, job: JobRow) -> None:
+    answer = await client.get(f"/api/v1/training/jobs/{job.id}/usage")
+    assert answer.status_code == 200, answer.text
+    usage = answer.json()
+    assert usage["slot_hours"] == pytest.approx(2 * (SECONDS + 60) / 3600, rel=0.1)
+    first, second = usage["cards"]
+    assert first["energy_joules"] == pytest.approx(199.5 * first["held_seconds"], rel=0.01)
+    assert usage["energy_joules"] == pytest.approx(first["energy_joules"] + second["energy_joules"])
+    assert first["measured_ratio"] == pytest.approx(SECONDS / (SECONDS + 60), rel=0.1)
+    assert (first["idle"], second["idle"]) == (False, True)
+    assert second["utilization_percent"] == 0
+
+
+async def test_where_no_power_is_read_the_energy_is_unknown_and_never_zero(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        node, _ = await factories.create_node(session, device="cuda", inventory={"gpus": GPUS})
+        job = await factories.create_running_job(session, node)
+    usage = (await client.get(f"/api/v1/training/jobs/{job.id}/usage")).json()
+    assert usage["energy_joules"] is None
+    assert usage["cards"][0]["energy_joules"] is None
+    assert usage["cards"][0]["idle"] is False
+    assert usage["slot_hours"] > 0
+
+
+async def test_ranks_on_cpu_slots_have_no_card(client: httpx.AsyncClient, services: Services, node: tuple[NodeRow, str]) -> None:
+    async with services.write() as session:
+        job = await factories.create_running_job(session, node[0])
+    assert await get(client, job, cards="power_watts", axis="time") == []
+    assert (await client.get(f"/api/v1/training/jobs/{job.id}/usage")).json()["cards"][0]["card"] is None
+
+
+async def test_tensorboard_shows_the_card_beside_the_rank_that_held_it(client: httpx.AsyncClient, job: JobRow, tmp_path: Path) -> None:
+    answer = await client.get(f"/api/v1/training/jobs/{job.id}/tensorboard")
+    assert answer.status_code == 200, answer.text
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        archive.extractall(tmp_path / "runs")
+    (top,) = (tmp_path / "runs").iterdir()
+    scalars = read_scalars(top / "rank1")
+    assert {name for name in scalars if name.startswith("card/")} == {"card/power_watts", "card/utilization_percent"}
+    assert len(scalars["card/power_watts"]) == SECONDS // 2
+    assert scalars["card/power_watts"][49].value == pytest.approx((100 + 99) / 2, abs=1)
+    assert "card/power_watts" not in read_scalars(top / "job")
+
+
+async def test_an_idle_card_that_a_job_holds_is_named_for_the_whole_cluster(
+    client: httpx.AsyncClient, services: Services, job: JobRow
+) -> None:
+    async def idle() -> list[dict[str, Any]]:
+        answer = await client.get("/api/v1/cluster/idle-cards")
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["cards"])
+
+    async def last_used(*percents: float) -> None:
+        async with services.write() as session:
+            (node,) = await node_rows.present(session)
+            node.last_sample = {
+                "gpus": [{"index": index, "utilization_percent": used} for index, used in zip((3, 5), percents, strict=True)]
+            }
+
+    await last_used(90.0, 0.0)
+    (card,) = await idle()
+    assert (card["job_id"], card["rank"], card["node_name"], card["card"], card["utilization_percent"]) == (job.id, 1, "node-a", 5, 0.0)
+    await last_used(0.0, 0.0)  # the other one rests for a moment only
+    assert [card["card"] for card in await idle()] == [5]
+    await last_used(90.0, 40.0)
+    assert await idle() == []

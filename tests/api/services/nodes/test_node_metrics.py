@@ -1,0 +1,113 @@
+"""`GET /cluster/nodes/{id}/metrics`: every reading counts in every range and resolution, rolled up or not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline.api.core.context import Services
+from paceline.api.services.storage import readings
+from paceline.api.services.storage.keeping import DeletionPace
+from paceline.db.models.nodes import NodeRow
+from tests.readings import store
+
+NOW = datetime.now(UTC)
+POWER = [float(100 + second % 50) for second in range(600)]
+URL = "/api/v1/cluster/nodes/{}/metrics"
+
+
+@pytest.fixture
+async def busy_node(services: Services, node: tuple[NodeRow, str]) -> NodeRow:
+    """A node that was read for ten minutes, until half an hour ago."""
+    columns = {"gpu:1": {"power_watts": POWER}, "host": {"cpu_percent": POWER}, "net:eth0": {"sent_bytes_per_second": [2048.0] * 600}}
+    await store(services, node[0].id, start_time(), columns)
+    return node[0]
+
+
+def start_time() -> float:
+    return NOW.timestamp() // 600 * 600 - 1_800
+
+
+async def get(client: httpx.AsyncClient, node: NodeRow, **parameters: Any) -> dict[str, Any]:
+    answer = await client.get(URL.format(node.id), params=parameters)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def totals(curve: dict[str, Any]) -> tuple[float, float]:
+    return min(curve["minimum"]), max(curve["maximum"])
+
+
+async def test_the_last_hour_of_everything_that_was_read(client: httpx.AsyncClient, busy_node: NodeRow) -> None:
+    found = await get(client, busy_node)
+    curves = [(curve["card"], curve["interface"], curve["name"], curve["unit"]) for curve in found["curves"]]
+    assert curves == [
+        (None, None, "cpu_percent", "%"),
+        (1, None, "power_watts", "W"),
+        (None, "eth0", "sent_bytes_per_second", "B/s"),
+    ]
+    assert found["bucket_seconds"] >= 10
+    assert found["first_time"] == pytest.approx(start_time())
+    assert found["last_time"] == pytest.approx(start_time() + 599)
+    assert found["curves"][2]["mean"] == [2048.0] * len(found["curves"][2]["times"])
+
+
+@pytest.mark.parametrize("rolled_up", [False, True])
+@pytest.mark.parametrize("buckets", [2, 17, 400, 2_000])
+async def test_extremes_survive_every_resolution(
+    client: httpx.AsyncClient, services: Services, busy_node: NodeRow, buckets: int, rolled_up: bool
+) -> None:
+    if rolled_up:
+        await readings.roll_up_all(services, DeletionPace.of(30.0))
+    since = datetime.fromtimestamp(start_time(), UTC).isoformat()
+    until = datetime.fromtimestamp(start_time() + 599, UTC).isoformat()
+    found = await get(client, busy_node, names="power_watts", cards="1", buckets=buckets, since=since, until=until)
+    (curve,) = found["curves"]
+    assert len(curve["times"]) <= buckets
+    assert totals(curve) == (100.0, 149.0)
+    assert curve["times"] == sorted(curve["times"])
+
+
+async def test_old_ranges_come_from_roll_ups_and_new_readings_beside_them_are_added(
+    client: httpx.AsyncClient, services: Services, busy_node: NodeRow
+) -> None:
+    await readings.roll_up_all(services, DeletionPace.of(30.0))
+    await store(services, busy_node.id, start_time() + 600, {"gpu:1": {"power_watts": [900.0] * 5}})
+    since = (NOW - timedelta(days=2)).isoformat()
+    found = await get(client, busy_node, names="power_watts", since=since, buckets=2_000)
+    assert found["bucket_seconds"] == 600 or found["bucket_seconds"] % 10 == 0
+    assert totals(found["curves"][0]) == (100.0, 900.0)
+
+
+async def test_a_range_without_readings_has_no_curves_and_says_what_is_kept(client: httpx.AsyncClient, busy_node: NodeRow) -> None:
+    found = await get(client, busy_node, until=(NOW - timedelta(days=3)).isoformat())
+    assert found["curves"] == []
+    assert found["first_time"] is not None
+
+
+async def test_a_node_that_was_never_read_says_so(client: httpx.AsyncClient, node: tuple[NodeRow, str]) -> None:
+    found = await get(client, node[0])
+    assert (found["first_time"], found["last_time"], found["curves"]) == (None, None, [])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "word"),
+    [
+        ({"names": "watts"}, "watts"),
+        ({"cards": "a"}, "whole number"),
+        ({"since": "2026-11-20T12:00:00"}, "time zone"),
+        ({"since": "2026-11-20T12:00:00Z", "until": "2026-11-20T11:00:00Z"}, "not before"),
+        ({"bucket": "5"}, "bucket"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(client: httpx.AsyncClient, busy_node: NodeRow, parameters: dict[str, str], word: str) -> None:
+    answer = await client.get(URL.format(busy_node.id), params=parameters)
+    assert answer.status_code == 400, answer.text
+    assert word in answer.json()["detail"]
+
+
+async def test_an_unknown_node_is_a_404(client: httpx.AsyncClient) -> None:
+    assert (await client.get(URL.format("nobody"))).status_code == 404

@@ -1,0 +1,89 @@
+"""`scripts/production_train.py` as its users start it: plainly, under torchrun, and with a job spec by the launch script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from paceline.training.builtin import builtin_task
+from paceline.training.models.mlp.config import MlpModel
+from paceline.training.schema.data import Digits
+from tests.own_loop_example import ROOT, RUN_TIMEOUT_SECONDS, environment
+
+pytestmark = pytest.mark.timeout(400)
+SCRIPT = str(ROOT / "scripts" / "production_train.py")
+LAUNCH = str(ROOT / "scripts" / "launch_training.sh")
+
+SPEC = """
+version: 1
+name: small
+model: {kind: mlp, hidden: [32]}
+data: {kind: digits}
+optimizer: {kind: sgd, lr: 0.1}
+training: {steps: 12, global_batch_size: 64}
+checkpoint: {keep_last: 1, keep_best: 1, metric: eval_accuracy, mode: max}
+"""
+
+
+def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=RUN_TIMEOUT_SECONDS, check=False)
+
+
+def saved(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("step-*")}
+
+
+def test_plainly_with_every_option_and_then_on_two_ranks_from_there(tmp_path: Path) -> None:
+    options = "--mixed-precision --gradient-clip 1.0 --activation-checkpointing --auto-batch-size --max-batch-size 64 --log-dir logs"
+    done = run(sys.executable, SCRIPT, *options.split(), "--epochs", "2", "--checkpoint-dir", "ck", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "batches of 64 on each of 1 ranks, as much as fits; from step 0 on" in done.stdout
+    assert saved(tmp_path / "ck") == {"step-23.g1", "step-45.g1"}
+    assert (tmp_path / "ck" / "best").is_dir()
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", SCRIPT]
+    more = run(
+        *torchrun, "--strategy", "fsdp", "--cpu-offload", "--batch-size", "32", "--epochs", "3", "--checkpoint-dir", "ck", folder=tmp_path
+    )
+    assert more.returncode == 0, more.stderr
+    assert "from step 45 on" in more.stdout
+    assert "epoch 3:" in more.stdout
+    assert "epoch 2:" not in more.stdout
+    assert saved(tmp_path / "ck") == {"step-23.g1", "step-45.g1", "step-68.g2"}
+
+
+def test_with_a_job_spec_by_the_launch_script(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    done = run(LAUNCH, "2", "ddp", "32", SCRIPT, "--config", "job.yaml", "--checkpoint-dir", "ck", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "update 1/12" in done.stdout
+    assert saved(tmp_path / "ck") == {"step-12.g1"}
+
+
+def test_from_a_file_of_another_program(tmp_path: Path) -> None:
+    model = builtin_task(MlpModel(), Digits(), tmp_path).model
+    torch.save({"epoch": 0, "model_state_dict": model.state_dict()}, tmp_path / "checkpoint_epoch_0.pt")
+    done = run(sys.executable, SCRIPT, "--epochs", "2", "--resume", "checkpoint_epoch_0.pt", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "epoch 2:" in done.stdout
+    assert "epoch 1:" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("--batch-size 0", "--batch-size 0 is less than 1"),
+        ("--strategy tensor", "strategy='tensor' is none that fits any model"),
+        ("--config none.yaml", "No such file or directory: 'none.yaml'"),
+        ("--resume none.pt", "no checkpoint none.pt"),
+        ("--resume none", "none"),
+    ],
+)
+def test_what_cannot_be_is_one_line(arguments: str, problem: str, tmp_path: Path) -> None:
+    done = run(sys.executable, SCRIPT, *arguments.split(), folder=tmp_path)
+    assert done.returncode == 1
+    assert problem in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

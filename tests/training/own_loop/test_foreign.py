@@ -1,0 +1,75 @@
+"""Checkpoints that torch.save wrote, in other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from paceline.training.errors import InvalidInputError
+from paceline.training.own_loop.foreign import read_foreign
+from paceline.training.own_loop.trainer import Trainer
+from tests.launched import run_launched
+from tests.training.own_loop.loops import CLIP, Small, bare, build, optimizer_of, own_batch, rows, whole
+
+
+def save_bare(path: Path, updates: int, **keys: Any) -> None:
+    """Train in bare torch, as `bare` does, and save as many scripts do, from within DDP."""
+    model = build()
+    optimizer = optimizer_of(model)
+    for update in range(updates):
+        inputs, targets = rows(update)
+        F.mse_loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.5 if update % 2 else 1.0
+    wrapped = {f"module.{name}": value for name, value in model.state_dict().items()}
+    torch.save({"epoch": 0, "global_step": updates, "model_state_dict": wrapped, "optimizer_state_dict": optimizer.state_dict()}, path)
+
+
+def go_on(path: str, strategy: str) -> tuple[int, list[float], dict[str, list[float]]]:
+    with Trainer(Small(), strategy=strategy, gradient_clip_val=CLIP) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        start = trainer.load_checkpoint(optimizer, path)
+        losses = []
+        for step in range(start, start + 1):
+            update = trainer.train_step(own_batch(step, 1), optimizer, F.mse_loss, step)
+            assert update is not None
+            losses.append(update.loss)
+        return start, losses, whole(trainer.model)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_ranks_go_on_from_what_one_process_of_bare_torch_saved(strategy: str, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint_epoch_0.pt"
+    save_bare(path, 3)
+    expected = bare(4)
+    for start, losses, parameters in run_launched(go_on, 2, str(path), strategy):
+        assert start == 3
+        assert losses == pytest.approx(expected.losses[3:], rel=1e-5)
+        for name, values in expected.parameters.items():
+            assert parameters[name] == pytest.approx(values, abs=1e-5)
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    with pytest.raises(InvalidInputError, match=r"no checkpoint .* give a file of torch.save"):
+        read_foreign(path)
+    torch.save(Small(), path)
+    with pytest.raises(InvalidInputError, match=r"save state_dicts and numbers in it, not whole objects"):
+        read_foreign(path)
+    torch.save({"epoch": 3}, path)
+    with pytest.raises(InvalidInputError, match=r"holds no model: .* it has .'epoch'"):
+        read_foreign(path)
+    torch.save({"state_dict": {"other.weight": torch.ones(2)}}, path)
+    with Trainer(Small()) as trainer, pytest.raises(InvalidInputError, match=r"does not fit this model: .*other.weight"):
+        trainer.load_checkpoint(optimizer_of(trainer.model), path)
+    found = {"model": trainer.model.state_dict(), "optimizer": torch.optim.SGD([torch.ones(1)], lr=1.0).state_dict()}
+    torch.save(found, path)
+    with Trainer(Small()) as trainer, pytest.raises(InvalidInputError, match=r"optimizer's state does not fit this optimizer"):
+        trainer.load_checkpoint(optimizer_of(trainer.model), path)

@@ -1,0 +1,107 @@
+"""`paceline.loader`: each sample once an epoch, equally many batches on each rank, and the same order after a resume on any number of ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paceline.training.errors import InvalidInputError
+from paceline.training.own_loop.loader import ShardedLoader, loader
+
+SAMPLES = 10
+
+
+class Items:
+    """A data set of torch's form: sample n is n."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Batches:
+    """A data set of Paceline's form, with a random number beside each sample."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def batch(self, indices: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        return indices, torch.rand(len(indices), generator=generator)
+
+
+def of_rank(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int, dataset: Any = None, **options: Any) -> ShardedLoader:
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", str(world_size))
+    return loader(dataset or Items(), **{"batch_size": 2} | options)
+
+
+def world(monkeypatch: pytest.MonkeyPatch, world_size: int, samples: int = 0, **options: Any) -> list[list[int]]:
+    """What all ranks together get in each batch of an epoch, from place `samples` on."""
+    ranks = [of_rank(monkeypatch, rank, world_size, **options) for rank in range(world_size)]
+    for each in ranks:
+        each.load_state_dict({"samples": samples})
+    assert len({len(each) for each in ranks}) == 1
+    batches = [[batch.tolist() for batch in each] for each in ranks]
+    return [[sample for part in parts for sample in part] for parts in zip(*batches, strict=True)]
+
+
+def test_an_epoch_has_each_sample_once_and_is_filled_up_from_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = [sample for batch in world(monkeypatch, 2) for sample in batch]
+    assert len(line) == 12
+    assert sorted(line[:SAMPLES]) == list(range(SAMPLES))
+    following = [sample for batch in world(monkeypatch, 2, samples=12) for sample in batch]
+    assert sorted(line[SAMPLES:] + following[:8]) == list(range(SAMPLES))
+    assert following[:8] != line[:8], "every epoch has an order of its own"
+
+
+def test_a_resume_goes_on_exactly_where_it_was_on_another_number_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = of_rank(monkeypatch, 0, 1, batch_size=4)
+    batches = iter(alone)
+    used = next(batches).tolist()
+    saved = alone.state_dict()
+    rest = [batch.tolist() for batch in batches]
+    assert saved == {"samples": 4}
+    assert [used, *rest] == world(monkeypatch, 2)
+    assert rest == world(monkeypatch, 2, samples=4)
+    assert alone.epoch == 1
+
+
+def test_in_order_where_it_is_not_to_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert world(monkeypatch, 1, shuffle=False) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+def test_workers_of_torch_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert world(monkeypatch, 1, num_workers=1) == world(monkeypatch, 1)
+
+
+def test_a_data_set_of_ours_is_augmented_the_same_way_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = list(of_rank(monkeypatch, 0, 2, Batches()))
+    resumed = of_rank(monkeypatch, 0, 2, Batches())
+    resumed.load_state_dict({"samples": 4})
+    for (indices, drawn), (again, drawn_again) in zip(first[1:], resumed, strict=True):
+        assert indices.equal(again)
+        assert drawn.equal(drawn_again)
+
+
+def test_a_batch_may_be_larger_than_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    (batch,) = world(monkeypatch, 1, batch_size=25)
+    assert set(Counter(batch).values()) == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "batch_size", "problem"),
+    [
+        (iter(()), 2, "cannot be shared out by number"),
+        ([], 2, "of type list is empty"),
+        ([1], 0, "batch_size=0 is less than 1"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused(dataset: Any, batch_size: int, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        loader(dataset, batch_size)

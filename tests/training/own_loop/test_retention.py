@@ -1,0 +1,73 @@
+"""Which checkpoints of an own loop stay, and which one is the best."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.nn import functional as F
+
+from paceline.training.errors import InvalidInputError
+from paceline.training.own_loop.retention import BEST, CheckpointRetention, Saved, read_retention
+from paceline.training.own_loop.trainer import Trainer
+from paceline.training.saving import manifest as manifests
+from tests.training.own_loop.loops import Small, optimizer_of, own_batch
+
+
+def saved(**values: float | None) -> list[Saved]:
+    return [Saved(name, step, 1, value) for step, (name, value) in enumerate(values.items())]
+
+
+@pytest.mark.parametrize(
+    ("rule", "marked", "deleted"),
+    [
+        (CheckpointRetention(), None, ""),
+        (CheckpointRetention(keep_last=1, keep_best=0), None, "abc"),
+        (CheckpointRetention(keep_last=1), None, "ac"),
+        (CheckpointRetention(keep_last=1, mode="max"), None, "abc"),
+        (CheckpointRetention(keep_last=1, keep_best=2), None, "c"),
+        (CheckpointRetention(keep_last=2, keep_best=0), "a", "b"),
+    ],
+)
+def test_the_newest_the_best_and_the_marked_one_stay(rule: CheckpointRetention, marked: str | None, deleted: str) -> None:
+    assert [each.name for each in rule.to_delete(saved(a=3.0, b=1.0, c=None, d=5.0), marked)] == list(deleted)
+
+
+def test_of_equal_ones_the_newest_is_the_best() -> None:
+    assert [each.name for each in CheckpointRetention().best_first(saved(a=1.0, b=1.0, c=None))] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((0, 1, "loss", "min"), "keep_last=0 is less than 1"),
+        ((1, -1, "loss", "min"), "keep_best=-1 is negative"),
+        ((1, 1, "loss", "least"), "best_mode='least' is not known; use min"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(options: tuple[Any, ...], problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        read_retention(*options)
+
+
+def save_each(directory: Path, losses: list[float], **options: Any) -> list[str]:
+    """Train and save after each step, with these losses; the names of what is left."""
+    with Trainer(Small(), checkpoint_dir=directory, best_metric="eval_loss", **options) as trainer:
+        optimizer = optimizer_of(trainer.model)
+        trainer.load_checkpoint(optimizer)
+        for loss in losses:
+            trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, trainer.next_step)
+            trainer.save_checkpoint(optimizer, metrics={"eval_loss": loss})
+    return sorted(path.name for path in directory.glob("step-*"))
+
+
+def test_the_best_is_known_and_loaded_after_a_restart(tmp_path: Path) -> None:
+    assert save_each(tmp_path, [3.0, 1.0, 2.0, float("nan")], keep_last=1) == ["step-2.g1", "step-4.g1"]
+    assert os.readlink(tmp_path / BEST) == "step-2.g1"
+    assert save_each(tmp_path, [4.0], keep_last=1) == ["step-2.g1", "step-5.g2"]
+    assert manifests.read(tmp_path / "step-5.g2").best == 1.0
+    assert save_each(tmp_path, [0.5], keep_last=1) == ["step-6.g3"]
+    with Trainer(Small()) as trainer:
+        assert trainer.load_checkpoint(optimizer_of(trainer.model), tmp_path / BEST) == 6

@@ -1,0 +1,55 @@
+"""The `communication` section: how gradients are summed over the replicas. Pure pydantic, no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import FailFast, Field
+
+from paceline.training.schema.parts import Part, Real, Text, Whole
+
+MOST_PATTERNS = 64
+#: Beyond it two factors are seldom smaller than the matrix.
+MOST_RANK = 64
+MOST_BUCKET_MB = 4096.0
+MOST_DENSE_STEPS = 1_000_000
+
+
+class Communication(Part):
+    """How gradients are sent. Any value but the defaults makes the job not reproducible to the last bit; `top_k` and `power_sgd` change what it learns too."""
+
+    compression: Literal["none", "bf16", "fp16", "top_k", "power_sgd"] = Field(
+        "none",
+        description="of gradients on their way between replicas. bf16, fp16: half the bytes, rounded; top_k: the largest elements only; power_sgd: two thin "
+        "factors of each matrix. What top_k and power_sgd leave out is added to the next step's (error feedback)",
+    )
+    ratio: Real = Field(0.01, gt=0, le=1, description="top_k: share of the elements that is sent in a step")
+    threshold: Literal["exact", "sampled"] = Field(
+        "sampled",
+        description="top_k: how the largest elements are found: all are compared, or a sample says above which size an element is sent",
+    )
+    rank: Whole = Field(2, ge=1, le=MOST_RANK, description="power_sgd: columns of each factor")
+    dense_steps: Whole = Field(
+        10,
+        ge=0,
+        le=MOST_DENSE_STEPS,
+        description="top_k, power_sgd: first steps of the job whose gradients are sent whole, while they change most",
+    )
+    exclude: Annotated[tuple[Annotated[Text, Field(min_length=1, max_length=200)], ...], FailFast()] = Field(
+        (),
+        max_length=MOST_PATTERNS,
+        description="top_k, power_sgd: parameters that are sent whole, by patterns such as head.*; biases, norms and embeddings always are",
+    )
+    bucket_mb: Real | None = Field(
+        None,
+        gt=0,
+        le=MOST_BUCKET_MB,
+        description="ddp: MiB of gradients that are sent together; default: torch's, 25 after a first bucket of 1",
+    )
+    static_graph: bool = Field(
+        False, description="ddp: promises that every step uses the same parameters in the same order, which saves DDP a search of the graph"
+    )
+
+    @property
+    def compresses(self) -> bool:
+        return self.compression != "none"
