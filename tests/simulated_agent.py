@@ -124,6 +124,10 @@ class SimulatedAgent:
         )
         self._reader = asyncio.create_task(self._read())
 
+    @property
+    def connected(self) -> bool:
+        return self._reader is not None and not self._reader.done()
+
     async def disconnect(self, code: int = 1001) -> None:
         await self._stop_reading()
         if self._socket is not None:

@@ -39,11 +39,12 @@ _PATIENCE = {NodeState.JOINING: JOIN_SECONDS, NodeState.DRAINING: 0.0, NodeState
 class NodeWatch:
     services: Services
     _last_step: datetime | None = None
-    _fresh_since: datetime | None = None
+    #: No silence is counted from before this moment: that of this loop's start, or of the end of its last stall.
+    fresh_since: datetime | None = None
 
     async def step_once(self, now: datetime) -> None:
         if self._last_step is None or now - self._last_step > timedelta(seconds=STALL_SECONDS):
-            self._fresh_since = now
+            self.fresh_since = now
         self._last_step = now
         async with self.services.control.read() as session:
             silent_since = await node_rows.silent_since(session, now - timedelta(seconds=UNREACHABLE_SECONDS))
@@ -67,7 +68,7 @@ class NodeWatch:
 
     def _silence(self, node: NodeRow | Silence, now: datetime) -> float:
         """Seconds in which a heartbeat of the node could have arrived, and did not."""
-        heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self._fresh_since) if moment is not None)
+        heard = max(moment for moment in (node.heartbeat_at, node.joined_at, self.fresh_since) if moment is not None)
         return (now - heard).total_seconds()
 
 
