@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paceline.distributed.abort import GroupAborter
+from paceline.distributed.abort import GroupAborter, wait_for
 from paceline.distributed.calls import Call, Calls
 from paceline.distributed.traffic import Traffic, all_reduce_bytes, gather_bytes
 
@@ -83,6 +83,25 @@ class AxisGroup:
             else:
                 dist.reduce_scatter_single(output, parts, group=self.process_group)
 
+    def start_exchange(
+        self, sends: Sequence[tuple[Tensor, int]], target: int, receives: Sequence[tuple[Tensor, int]], source: int
+    ) -> Callable[[], None]:
+        """Start to send tensors on the host to the world rank `target` and to receive some from `source`, each with its tag.
+
+        Returns a function that waits for all of them, in the thread that calls it. For threads that an abort may leave waiting; it has no
+        number, so the messages must tell by themselves what they are.
+        """
+        works: list[Any] = [dist.isend(tensor, target, self.process_group, tag) for tensor, tag in sends]
+        works += [dist.irecv(tensor, source, self.process_group, tag) for tensor, tag in receives]
+        self._traffic.add(self.axis, sum(tensor.nbytes for tensor, _ in sends))
+
+        def wait() -> None:
+            started = time.perf_counter()
+            wait_for(works)
+            self.waited += time.perf_counter() - started
+
+        return wait
+
     def _exchange_and_add(self, output: Tensor, parts: Tensor) -> None:
         """Reduce-scatter by plain transfers: gloo's own takes 1.8 times as long as its all-reduce, transfers take half as long.
 
@@ -138,20 +157,4 @@ def create_axis_groups(
             if rank in ranks:
                 assert isinstance(group, dist.ProcessGroup)
                 found[axis] = AxisGroup(axis, ranks, rank, group, aborter, traffic)
-    return found
-
-
-def create_reduction_group(
-    axes: Mapping[str, Sequence[Sequence[int]]], rank: int, aborter: GroupAborter, traffic: Traffic
-) -> AxisGroup | None:
-    """Create process groups of the replicate axis for reductions alone, and return this rank's; None where there is no such axis.
-
-    A reduction runs in a thread of its own, beside the calls of all other groups, whose order it must not disturb.
-    """
-    found = None
-    for ranks in axes.get("replicate", ()):
-        group = dist.new_group(list(ranks))
-        if rank in ranks:
-            assert isinstance(group, dist.ProcessGroup)
-            found = AxisGroup("replicate", ranks, rank, group, aborter, traffic, Calls())
     return found

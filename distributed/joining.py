@@ -10,10 +10,12 @@ import torch
 from torch.distributed.distributed_c10d import PrefixStore
 
 from paceline.distributed.abort import GroupAborter
+from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.env import device_index
 from paceline.distributed.errors import StoreRefusedError, StoreUnreachableError
 from paceline.distributed.probes import HostProbePort
 from paceline.distributed.process_group import Axes, Group
+from paceline.distributed.reduction_groups import ReductionRequest
 from paceline.distributed.solo_group import SoloGroup
 from paceline.distributed.store import CONNECT_TIMEOUT_SECONDS, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, RendezvousStore, StoreAddress
 from paceline.distributed.world_group import WorldGroup
@@ -28,6 +30,8 @@ class Membership(StoreAddress, Protocol):
     @property
     def world_size(self) -> int: ...
     @property
+    def node_rank(self) -> int: ...
+    @property
     def slot(self) -> int: ...
     @property
     def device(self) -> Literal["cpu", "cuda"]: ...
@@ -36,11 +40,16 @@ class Membership(StoreAddress, Protocol):
 class GenerationGroup(WorldGroup):
     """The group of one generation of a job. Its ranks meet in the job's rendezvous store and exchange the addresses of their probe ports."""
 
-    def __init__(self, membership: Membership, aborter: GroupAborter, axes: Axes, *, reduces: bool = False) -> None:
+    def __init__(self, membership: Membership, aborter: GroupAborter, axes: Axes, algorithm: Algorithm | None = None) -> None:
         self._store = meet(membership, aborter)
         device = torch.device("cuda", device_index(membership.slot)) if membership.device == "cuda" else torch.device("cpu")
         store = PrefixStore(f"g{membership.generation}", self._store)
-        super().__init__(membership.rank, membership.world_size, device, store, aborter, axes, reduces=reduces)
+        request = (
+            ReductionRequest(algorithm, membership.generation, membership.node_rank, self._store.local_host)
+            if algorithm is not None
+            else None
+        )
+        super().__init__(membership.rank, membership.world_size, device, store, aborter, axes, request)
         self._host_probe_port = HostProbePort(self._store.local_host)
         endpoints = self.all_gather_object((self._host_probe_port.endpoint, aborter.process_probe_port.at(self._store.local_host)))
         others = {rank: each for rank, each in enumerate(endpoints) if rank != self.rank}
@@ -92,11 +101,11 @@ def await_all(store: RendezvousStore, membership: Membership, aborter: GroupAbor
     store.wait([f"{arrived}/all"])
 
 
-def join(membership: Membership, aborter: GroupAborter, axes: Axes = MappingProxyType({}), *, reduces: bool = False) -> Group:
+def join(membership: Membership, aborter: GroupAborter, axes: Axes = MappingProxyType({}), *, reduces: Algorithm | None = None) -> Group:
     """Meet the other ranks of the generation and return their group, with the axis groups `axes`. Once `aborter` has aborted, every wait
-    fails. `reduces`: gradients will be summed by a `Reduction`.
+    fails. `reduces`: gradients will be summed by a `Reduction`, in this way.
     """
     try:
-        return SoloGroup() if membership.world_size == 1 else GenerationGroup(membership, aborter, axes, reduces=reduces)
+        return SoloGroup() if membership.world_size == 1 else GenerationGroup(membership, aborter, axes, reduces)
     finally:
         aborter.end_rendezvous()

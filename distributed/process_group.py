@@ -15,6 +15,7 @@ from torch.futures import Future
 
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.reduction import GradientBucket, Reduction
+from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.distributed.traffic import WORLD, Sent, Traffic
 
 #: For each axis of the mesh, the ranks of all its axis groups.
@@ -38,7 +39,7 @@ class Group(Protocol):
     rank: int
     world_size: int
     axis_groups: Mapping[str, AxisGroup]  # by axis of the mesh, for the axes that were asked for; empty in a world of one
-    reduction_group: AxisGroup | None  # of the replicate axis, for a `Reduction` alone, where it was asked for
+    reduction_groups: ReductionGroups | None  # of the replicate axis, for a `Reduction` alone, where they were asked for
     traffic: Traffic  # what this rank sends; `along` below names the axis that it is counted for
 
     def sent(self) -> Sent:

@@ -14,6 +14,7 @@ from torch.futures import Future
 from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.process_group import PointToPoint
 from paceline.distributed.reduction import GradientBucket, Reduction
+from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.distributed.traffic import NOTHING, WORLD, Sent, Traffic
 
 
@@ -23,7 +24,7 @@ class SoloGroup:
     rank = 0
     world_size = 1
     axis_groups: Mapping[str, AxisGroup] = MappingProxyType({})
-    reduction_group: AxisGroup | None = None
+    reduction_groups: ReductionGroups | None = None
 
     def __init__(self) -> None:
         self.traffic = Traffic()

@@ -18,11 +18,12 @@ from torch.distributed.distributed_c10d import Store
 from torch.futures import Future
 
 from paceline.distributed.abort import ABORTED, GroupAborter, wait_for
-from paceline.distributed.axis_groups import AxisGroup, create_axis_groups, create_reduction_group
+from paceline.distributed.axis_groups import AxisGroup, create_axis_groups
 from paceline.distributed.calls import Call, point_to_point_call
 from paceline.distributed.errors import GenerationOverError
 from paceline.distributed.process_group import Axes, PointToPoint
 from paceline.distributed.reduction import GradientBucket, Reduction
+from paceline.distributed.reduction_groups import ReductionRequest, create_reduction_groups
 from paceline.distributed.timeouts import COLLECTIVE_SECONDS
 from paceline.distributed.traffic import WORLD, Sent, Traffic, all_reduce_bytes, gather_bytes, transfer_bytes
 
@@ -33,7 +34,14 @@ class WorldGroup:
     """All ranks that meet in `store`, over gloo, and over NCCL for CUDA tensors."""
 
     def __init__(
-        self, rank: int, world_size: int, device: torch.device, store: Store, aborter: GroupAborter, axes: Axes, *, reduces: bool = False
+        self,
+        rank: int,
+        world_size: int,
+        device: torch.device,
+        store: Store,
+        aborter: GroupAborter,
+        axes: Axes,
+        reductions: ReductionRequest | None = None,
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self._aborter, self._device, self.traffic = aborter, device, Traffic((*axes, WORLD))
@@ -47,7 +55,9 @@ class WorldGroup:
         )
         # Before `complete_rendezvous`: their sockets belong to the group and must be known to the aborter.
         self.axis_groups: Mapping[str, AxisGroup] = create_axis_groups(axes, self.rank, aborter, self.traffic)
-        self.reduction_group = create_reduction_group(axes, self.rank, aborter, self.traffic) if reduces else None
+        self.reduction_groups = (
+            create_reduction_groups(axes, self.rank, reductions, store, aborter, self.traffic) if reductions is not None else None
+        )
         aborter.complete_rendezvous()
 
     def sent(self) -> Sent:
@@ -178,4 +188,6 @@ class WorldGroup:
 
     def close(self) -> None:
         """Destroy the group. Hazard: drop all references to wrappers, losses and autograd graphs first, or peers wait for the time-out."""
+        if self.reduction_groups is not None:
+            self.reduction_groups.close()
         dist.destroy_process_group()

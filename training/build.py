@@ -20,7 +20,7 @@ from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize, parallelize_served
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.pieces import PieceMaker
-from paceline.parallelism.communication.reducers import BackendReducer, CompressingReducer, Reducer, require_group
+from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer, require_groups
 from paceline.parallelism.plan import Coordinates, ParallelizeOptions, state_shards
 from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
@@ -82,7 +82,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     """Join the group of `world`, prepare the model for it, and bring all its ranks to one state. Collective."""
     entered_at = time.time()
     sizes = spec.parallelism.degrees(world.world_size)
-    group = join(world, aborter, mesh.axis_group_ranks(sizes), reduces=spec.communication.compresses)
+    group = join(world, aborter, mesh.axis_group_ranks(sizes), reduces=spec.communication.reduction_on(world.device))
     joined_at = time.time()
     checkpoints = CheckpointDirectory(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
     summaries = group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
@@ -176,18 +176,18 @@ def choices_of(spec: JobSpec) -> ParallelizeOptions:
 def communication_of(spec: JobSpec) -> CommunicationOptions:
     asked = spec.communication
     compression = CompressionOptions(asked.compression, asked.ratio, asked.threshold, asked.rank, asked.dense_steps)
-    return CommunicationOptions(compression, asked.exclude, asked.bucket_mb, asked.static_graph)
+    return CommunicationOptions(asked.algorithm, compression, asked.exclude, asked.bucket_mb, asked.static_graph)
 
 
 def reducer_for(spec: JobSpec, state: TrainState, group: Group) -> Reducer:
     """Return what sums the gradients of this generation over its replicas."""
     options = communication_of(spec)
-    if not options.compresses or group.world_size == 1:
+    if options.is_default or group.reduction_groups is None:
         return BackendReducer(group)
     shards = group.axis_groups.get("shard")
     suffix = f"@{shards.rank}/{shards.size}" if shards else ""
-    reduction = reduction_for(options.compression, require_group(group))
-    return CompressingReducer(group, reduction, lambda: PieceMaker(state.model, options.exclude, suffix), lambda: state.step + 1)
+    reduction = reduction_for(options.compression, require_groups(group))
+    return BackgroundReducer(group, reduction, lambda: PieceMaker(state.model, options.exclude, suffix), lambda: state.step + 1)
 
 
 def newest_first(

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from paceline.distributed.axis_groups import AxisGroup
+from paceline.distributed.collectives.reductions import HierarchicalSum, RingSum
 from paceline.distributed.compression.casts import Bfloat16Sum, Float16Sum
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.compression.power_sgd import PowerSgd
 from paceline.distributed.compression.top_k import TopK
 from paceline.distributed.reduction import BackendSum, GradientBucket, Reduction, ReductionState
+from paceline.distributed.reduction_groups import ReductionGroups
 
 
-def reduction_for(options: CompressionOptions, group: AxisGroup) -> Reduction:
-    """Return the reduction over `group`."""
+def reduction_for(options: CompressionOptions, groups: ReductionGroups) -> Reduction:
+    """Return the reduction over `groups`, by the algorithm that they were made for. In a hierarchy only the sums between machines are compressed."""
+    if groups.local is not None and groups.peers is not None:
+        return HierarchicalSum(groups.local, _compressed(options, groups.peers, BackendSum(groups.peers)))
+    return _compressed(options, groups.replicas, RingSum(groups.ring) if groups.ring is not None else BackendSum(groups.replicas))
+
+
+def _compressed(options: CompressionOptions, group: AxisGroup, dense: Reduction) -> Reduction:
+    """Return the reduction over one group, of which `dense` sums exactly."""
     match options.compression:
         case "none":
-            return BackendSum(group)
+            return dense
         case "bf16":
             return Bfloat16Sum(group)
         case "fp16":
             return Float16Sum(group)
         case "top_k":
-            return DenseFirst(TopK(group, options.ratio, options.threshold), BackendSum(group), options.dense_steps)
+            return DenseFirst(TopK(group, options.ratio, options.threshold), dense, options.dense_steps)
         case "power_sgd":
-            return DenseFirst(PowerSgd(group, options.rank), BackendSum(group), options.dense_steps)
+            return DenseFirst(PowerSgd(group, options.rank), dense, options.dense_steps)
 
 
 class DenseFirst:

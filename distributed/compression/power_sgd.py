@@ -25,6 +25,7 @@ class PowerSgd(CompressedSum):
         self._rank = rank
         self._factors: dict[PieceKey, Tensor] = {}  # (columns, rank), equal on every rank
         self._new: dict[PieceKey, Tensor] = {}
+        self._whole: set[PieceKey] = set()  # those of whole parameters
         self._loaded: Mapping[str, Tensor] = {}  # of whole parameters
 
     def _compresses(self, piece: Piece) -> bool:
@@ -45,6 +46,7 @@ class PowerSgd(CompressedSum):
             matrix.sub_(basis @ factor.T)  # what of this rank's own gradients is not in the sum
         self.residuals.put(corrected, pieces)
         self._new |= {key_of(piece): factor for piece, factor in zip(pieces, factors, strict=True)}
+        self._whole |= {key_of(piece) for piece in pieces if piece.is_whole}
         return torch.cat([(basis @ factor.T).reshape(-1) for basis, factor in zip(bases, factors, strict=True)])
 
     def _factor(self, piece: Piece) -> Tensor:
@@ -70,7 +72,8 @@ class PowerSgd(CompressedSum):
     def state(self) -> ReductionState:
         return {
             RESIDUAL: self.residuals.by_parameter(),
-            FACTOR: {**self._loaded, **{name: each for (name, _, _), each in self._factors.items()}},
+            # Of parts of parameters, which another world divides otherwise, the iteration begins anew.
+            FACTOR: {**self._loaded, **{key[0]: factor for key, factor in self._factors.items() if key in self._whole}},
         }
 
     def load_state(self, state: ReductionState) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from paceline.distributed.parameter_server.errors import ProtocolError
+from paceline.distributed.protocol_errors import ProtocolError
 
 
 def divide(sizes: Sequence[int], servers: int) -> list[range]:

@@ -14,14 +14,14 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from paceline.distributed.parameter_server.errors import (
+from paceline.distributed.parameter_server.errors import WrongShardError
+from paceline.distributed.protocol_errors import (
     ChecksumError,
     LateMessageError,
     ProtocolError,
     UnknownRankError,
     WrongKindError,
     WrongRoundError,
-    WrongShardError,
     WrongSizeError,
     WrongStepError,
 )

@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Generic, TypeVar
 
-from paceline.distributed.parameter_server.errors import (
+from paceline.distributed.parameter_server.errors import EarlyPullError, IncompleteStepError, WrongShardError
+from paceline.distributed.parameter_server.messages import Header, Kind, require_length, require_step
+from paceline.distributed.protocol_errors import (
     DuplicateError,
-    EarlyPullError,
-    IncompleteStepError,
     LateMessageError,
     ProtocolError,
     UnknownRankError,
     WrongKindError,
     WrongRoundError,
-    WrongShardError,
     WrongStepError,
 )
-from paceline.distributed.parameter_server.messages import Header, Kind, require_length, require_step
 
 T = TypeVar("T")
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.options import CompressionOptions
 
 
 @dataclass(frozen=True)
 class CommunicationOptions:
+    algorithm: Algorithm = "backend"
     compression: CompressionOptions = field(default_factory=CompressionOptions)
     exclude: tuple[str, ...] = ()  # patterns of names of parameters that are sent as they are
     bucket_mb: float | None = None  # of DDP's buckets; None: torch's default, 25 with a first one of 1
     static_graph: bool = False  # DDP's own option
 
     @property
-    def compresses(self) -> bool:
-        return self.compression.compression != "none"
+    def is_default(self) -> bool:
+        """Whether gradients are summed whole and by the backend."""
+        return self.algorithm == "backend" and self.compression.compression == "none"

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # documented, and not in its __all__
 
-from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Reduction, ReductionState
+from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.parallelism.communication.pieces import PieceMaker
 from paceline.parallelism.gradients import SUMMED_AXES, all_reduce_flat, gradients_of, sum_gradients
 from paceline.parallelism.mesh import local_tensor
@@ -71,7 +71,7 @@ class BackendReducer:
         self._state = state
 
 
-class CompressingReducer:
+class BackgroundReducer:
     """Sums by a `Reduction`, in its thread: DDP's buckets behind backward, a sharded model's gradients as one bucket after it."""
 
     def __init__(self, group: Group, reduction: Reduction, pieces: Callable[[], PieceMaker], step: Callable[[], int]) -> None:
@@ -111,8 +111,8 @@ class CompressingReducer:
         self._reduction.load_state(own)
 
 
-def require_group(group: Group) -> AxisGroup:
-    """Return the group for reductions. Raises ValueError for a world that was joined without one."""
-    if group.reduction_group is None:
-        raise ValueError("compressed gradients need a group of their own: join the world with reduces=True, and with a replicate axis")
-    return group.reduction_group
+def require_groups(group: Group) -> ReductionGroups:
+    """Return the groups for reductions. Raises ValueError for a world that was joined without them."""
+    if group.reduction_groups is None:
+        raise ValueError("a reduction needs groups of its own: join the world with reduces=, and with a replicate axis")
+    return group.reduction_groups

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-#: gloo and NCCL raise plain RuntimeErrors; their words for a peer that is gone.
+#: gloo and NCCL raise plain RuntimeErrors, and so does torch for what a future of DDP's failed with; their words for a peer that is gone.
 PEER_LOST = re.compile(
-    r"gloo/|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Socket closed"
+    r"gloo/|PeerLostError|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Socket closed"
     r"|Connection was likely closed|Timed out waiting|NCCL (remote|communicator)|Read error|Application timeout caused pair closure",
     re.IGNORECASE,
 )

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import FailFast, Field
 
+from paceline.distributed.collectives.options import Algorithm
 from paceline.training.schema.parts import Part, Real, Text, Whole
 
 MOST_PATTERNS = 64
@@ -18,6 +19,12 @@ MOST_DENSE_STEPS = 1_000_000
 class Communication(Part):
     """How gradients are sent. Any value but the defaults makes the job not reproducible to the last bit; `top_k` and `power_sgd` change what it learns too."""
 
+    algorithm: Algorithm = Field(
+        "backend",
+        description="how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; "
+        "hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, "
+        "which knows the machine's links",
+    )
     compression: Literal["none", "bf16", "fp16", "top_k", "power_sgd"] = Field(
         "none",
         description="of gradients on their way between replicas. bf16, fp16: half the bytes, rounded; top_k: the largest elements only; power_sgd: two thin "
@@ -53,3 +60,8 @@ class Communication(Part):
     @property
     def compresses(self) -> bool:
         return self.compression != "none"
+
+    def reduction_on(self, device: Literal["cpu", "cuda"]) -> Algorithm | None:
+        """Return the algorithm of sums apart from the backend's own, or None where the backend sums."""
+        algorithm: Algorithm = self.algorithm if device == "cpu" else "backend"
+        return algorithm if self.compresses or algorithm != "backend" else None

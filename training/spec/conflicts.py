@@ -161,7 +161,7 @@ def why_not_in_buckets(spec: JobSpec) -> str | None:
 
 
 def why_not_compressed(spec: JobSpec) -> str | None:
-    asked, plan = spec.communication, spec.parallelism
+    asked = spec.communication
     for name, takes in OF_COMPRESSION.items():
         value = getattr(asked, name)
         if value != getattr(Communication(), name) and asked.compression not in takes:
@@ -172,11 +172,21 @@ def why_not_compressed(spec: JobSpec) -> str | None:
             f"communication.compression={asked.compression} with precision=fp16 is not offered: what is not sent would be kept at a scale of the loss "
             "that changes; use precision bf16 or fp32, or compression bf16 or fp16"
         )
-    if asked.compresses and plan.shards and plan.replicate in (None, 1):
+    if asked.compresses and asked.algorithm == "ring":
         return (
-            f"communication.compression={asked.compression} is between replicas, and fsdp without replicate has one: set parallelism.replicate to 2 or "
-            "more, or use ddp"
+            f"communication.algorithm=ring sums gradients whole, and compression={asked.compression} does not: leave one of the two out, or use "
+            "algorithm hierarchical, which compresses what goes between machines"
         )
+    return why_not_between_replicas(spec)
+
+
+def why_not_between_replicas(spec: JobSpec) -> str | None:
+    asked, plan = spec.communication, spec.parallelism
+    if not plan.shards or plan.replicate not in (None, 1):
+        return None
+    for name, value, default in (("compression", asked.compression, "none"), ("algorithm", asked.algorithm, "backend")):
+        if value != default:
+            return f"communication.{name}={value} is between replicas, and fsdp without replicate has one: set parallelism.replicate to 2 or more, or use ddp"
     return None
 
 

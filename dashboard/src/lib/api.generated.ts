@@ -1877,6 +1877,13 @@ export interface components {
          */
         Communication: {
             /**
+             * Algorithm
+             * @description how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, which knows the machine's links
+             * @default backend
+             * @enum {string}
+             */
+            algorithm: "backend" | "ring" | "hierarchical";
+            /**
              * Bucket Mb
              * @description ddp: MiB of gradients that are sent together; default: torch's, 25 after a first bucket of 1
              */
@@ -3569,6 +3576,7 @@ export interface components {
             checkpoint: components["schemas"]["CheckpointPolicy"];
             /**
              * @default {
+             *       "algorithm": "backend",
              *       "compression": "none",
              *       "dense_steps": 10,
              *       "exclude": [],

@@ -54,7 +54,7 @@ def steps(world: World, communication: dict[str, Any], count: int) -> list[float
     }
     spec = JobSpec.model_validate(document)
     sizes = spec.parallelism.degrees(world.world_size)
-    group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes), reduces=spec.communication.compresses)
+    group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes), reduces=spec.communication.reduction_on(world.device))
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
     coordinates, reducer = Coordinates(sizes, group.rank), reducer_for(spec, state, group)
     runner = make_ready(spec, state, group, coordinates, reducer=reducer)(

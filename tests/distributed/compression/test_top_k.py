@@ -14,6 +14,7 @@ from paceline.distributed.compression.factory import reduction_for
 from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.reduction import GradientBucket, Piece
+from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.training.link import World
 from tests.ranks import run_ranks
 
@@ -46,7 +47,7 @@ def sums(world: World, options: dict[str, Any], steps: int, dtype: torch.dtype, 
     """For each step: (sum, residuals afterwards). `spoil`: (rank, step, value) of a gradient that is not finite."""
     torch.set_num_threads(1)
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]})
-    reduction = reduction_for(CompressionOptions(dense_steps=0, **options), group.axis_groups["replicate"])
+    reduction = reduction_for(CompressionOptions(dense_steps=0, **options), ReductionGroups(group.axis_groups["replicate"]))
     found = []
     for step in range(1, steps + 1):
         values = gradients(world.rank, step, dtype)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from paceline.distributed.parameter_server.division import divide
-from paceline.distributed.parameter_server.errors import ProtocolError
+from paceline.distributed.protocol_errors import ProtocolError
 
 SIZES = some.lists(some.integers(0, 1000), min_size=1, max_size=30)
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from paceline.distributed import protocol_errors as errors
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
-from paceline.distributed.parameter_server import errors
 from paceline.distributed.parameter_server.exchange import Outgoing, exchange, message
 from paceline.distributed.parameter_server.messages import Header, Kind, require
 from paceline.training.link import World

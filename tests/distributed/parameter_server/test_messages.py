@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from paceline.distributed.parameter_server import errors
+from paceline.distributed import protocol_errors as errors
+from paceline.distributed.parameter_server.errors import WrongShardError
 from paceline.distributed.parameter_server.messages import MAGIC, Header, Kind, checksum_of, read_header, require, verify
 
 HEADER = Header(Kind.PUSH, step=7, rank=3, round=1, shard=2, length=64, checksum=5)
@@ -39,7 +40,7 @@ def test_a_kind_that_does_not_exist_is_named_with_those_that_do() -> None:
         ({"kind": Kind.PULL}, errors.WrongKindError, "expected PUSH"),
         ({"step": 6}, errors.LateMessageError, "step 6 is closed, and step 7 is under way"),
         ({"step": 8}, errors.WrongStepError, "expected step 7"),
-        ({"shard": 0}, errors.WrongShardError, "expected shard 2"),
+        ({"shard": 0}, WrongShardError, "expected shard 2"),
         ({"round": 0}, errors.WrongRoundError, "expected round 1"),
         ({"length": 63}, errors.WrongSizeError, "63 bytes, expected 64"),
     ],

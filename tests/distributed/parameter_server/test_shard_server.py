@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from paceline.distributed.parameter_server import errors
+from paceline.distributed import protocol_errors as errors
+from paceline.distributed.parameter_server.errors import EarlyPullError, IncompleteStepError, WrongShardError
 from paceline.distributed.parameter_server.messages import Header, Kind
 from paceline.distributed.parameter_server.shard_server import ShardServer
 
@@ -59,7 +60,7 @@ def test_any_interleaving_gives_the_same_pushes_in_the_order_of_ranks_and_rounds
     server = opened()
     for number, (rank, round_) in enumerate(order):
         assert len(server.missing) == len(ALL) - number
-        with pytest.raises(errors.IncompleteStepError, match="lacks round"):
+        with pytest.raises(IncompleteStepError, match="lacks round"):
             server.pushes()
         if number < len(readers):
             server.accept_pull(pull(readers[number]))
@@ -80,7 +81,7 @@ VIOLATIONS: dict[str, Wrong] = {
     "a rank without a share": (lambda header, _: replace(header, rank=5), errors.UnknownRankError),
     "a rank that does not exist": (lambda header, _: replace(header, rank=99), errors.UnknownRankError),
     "another server": (lambda header, _: replace(header, rank=SHARD), errors.UnknownRankError),
-    "another server's shard": (lambda header, _: replace(header, shard=SHARD - 1), errors.WrongShardError),
+    "another server's shard": (lambda header, _: replace(header, shard=SHARD - 1), WrongShardError),
     "a payload that is too long": (lambda header, _: replace(header, length=LENGTH + 1), errors.WrongSizeError),
     "no payload": (lambda header, _: replace(header, length=0), errors.WrongSizeError),
     "values": (lambda header, _: replace(header, kind=Kind.VALUES), errors.WrongKindError),
@@ -111,7 +112,7 @@ def test_parameters_are_not_pulled_before_all_pushes_are_in(order: list[tuple[in
     for rank, number in order[:at]:
         give(server, push(rank, number))
     rank, number = order[-1]
-    with pytest.raises(errors.EarlyPullError, match=f"step {STEP} still lacks .*round {number} of rank {rank}"):
+    with pytest.raises(EarlyPullError, match=f"step {STEP} still lacks .*round {number} of rank {rank}"):
         server.accept_pull(pull(5, STEP + 1))
 
 
@@ -142,7 +143,7 @@ def test_each_reader_pulls_once_and_no_other_rank_does() -> None:
         (pull(0, VERSION), errors.LateMessageError),
         (replace(pull(0), round=1), errors.WrongRoundError),
         (replace(pull(0), length=8), errors.WrongSizeError),
-        (replace(pull(0), shard=0), errors.WrongShardError),
+        (replace(pull(0), shard=0), WrongShardError),
         (push(0, 0), errors.WrongKindError),
     ):
         with pytest.raises(error):
@@ -154,12 +155,12 @@ def test_a_step_is_opened_once_filled_and_closed() -> None:
     server: ShardServer[str] = ShardServer(SHARD, VERSION, READERS)
     with pytest.raises(errors.WrongStepError, match="step 5 has not been opened"):
         server.accept_push(push(2, 0))
-    with pytest.raises(errors.IncompleteStepError, match="lacks all pushes: it has not been opened"):
+    with pytest.raises(IncompleteStepError, match="lacks all pushes: it has not been opened"):
         server.close()
     server.open(ROUNDS, LENGTH)
     with pytest.raises(errors.ProtocolError, match="has opened step 5 already"):
         server.open(ROUNDS, LENGTH)
-    with pytest.raises(errors.IncompleteStepError):
+    with pytest.raises(IncompleteStepError):
         server.close()
 
 

@@ -7,7 +7,7 @@ import torch
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
-from paceline.distributed.parameter_server.errors import ProtocolError
+from paceline.distributed.protocol_errors import ProtocolError
 from paceline.distributed.solo_group import SoloGroup
 from paceline.parallelism.parameter_server.served_model import ServedModel, shards_of
 from paceline.parallelism.plan import Coordinates, assign_evenly, with_servers

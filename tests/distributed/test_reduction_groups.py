@@ -1,0 +1,162 @@
+"""Rings and hierarchies of real ranks: sums, bytes, placement by machine, and the loss of a rank."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.collectives.options import Algorithm
+from paceline.distributed.collectives.ring import Ring
+from paceline.distributed.collectives.tensors import GroupTransport, TensorValues
+from paceline.distributed.compression.factory import reduction_for
+from paceline.distributed.compression.options import CompressionOptions
+from paceline.distributed.joining import join
+from paceline.distributed.process_group import Group
+from paceline.distributed.reduction import GradientBucket, Piece
+from paceline.parallelism.communication.reducers import require_groups
+from paceline.training.link import World
+from tests.ranks import PROCESSES, call, make_world, receive, run_ranks, store_server
+
+ELEMENTS = 4000
+
+
+def joined(world: World, nodes: list[int], algorithm: Algorithm) -> Group:
+    placed = msgspec.structs.replace(world, node_rank=nodes[world.rank])
+    return join(placed, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=algorithm)
+
+
+def bucket(rank: int, step: int) -> GradientBucket:
+    values = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(100 * step + rank))
+    shape = (50, ELEMENTS // 100)
+    return GradientBucket(
+        values, [Piece("a", shape, 0, ELEMENTS // 2), Piece("b", shape, ELEMENTS // 2, ELEMENTS // 2, compressible=True)], step
+    )
+
+
+def summed(world: World, nodes: list[int], algorithm: Algorithm, compression: dict[str, Any], steps: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    group = joined(world, nodes, algorithm)
+    groups = require_groups(group)
+    reduction = reduction_for(CompressionOptions(**compression), groups)
+    found, left = [], []
+    group.sent()
+    for step in range(1, steps + 1):
+        made = bucket(world.rank, step)
+        group.start_reduction(reduction, made).wait()
+        reduction.commit()
+        found.append(made.values.numpy())
+        left.append({name: part.clone().numpy() for name, part in reduction.state().get("residual", {}).items()})
+    sent = group.sent().by_axis["replicate"]
+    order = groups.ring.ranks if groups.ring is not None else groups.local.ranks if groups.local is not None else ()
+    group.barrier_and_leave()
+    return {"sums": found, "left": left, "sent": sent, "order": order}
+
+
+def left_of(residuals: dict[str, Any]) -> torch.Tensor:
+    """What one rank has left out; of parameters outside of its segment it keeps nothing."""
+    return torch.cat([torch.as_tensor(residuals.get(name, torch.zeros(ELEMENTS // 2))) for name in "ab"])
+
+
+def expected(size: int, step: int) -> torch.Tensor:
+    return torch.stack([bucket(rank, step).values for rank in range(size)]).sum(0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "nodes", "orders"),
+    [
+        ("ring", [0, 1, 0, 1], [(0, 2, 1, 3)] * 4),
+        ("hierarchical", [0, 1, 0, 1], [(0, 2), (1, 3), (0, 2), (1, 3)]),
+        ("hierarchical", [0, 0, 1], [(0, 1, 2)] * 3),  # not as many on each: one ring
+        ("ring", [0, 0], [(0, 1)] * 2),
+    ],
+)
+def test_sums_are_right_and_the_same_to_the_last_bit(algorithm: Algorithm, nodes: list[int], orders: list[tuple[int, ...]]) -> None:
+    ends = run_ranks(summed, len(nodes), nodes, algorithm, {}, 3)
+    assert [each["order"] for each in ends] == orders
+    for step in range(3):
+        sums = [torch.from_numpy(each["sums"][step]) for each in ends]
+        assert all(torch.equal(each, sums[0]) for each in sums)
+        torch.testing.assert_close(sums[0], expected(len(nodes), step + 1), rtol=1e-5, atol=1e-5)
+
+
+def test_bytes_are_counted_as_they_are_sent() -> None:
+    ends = run_ranks(summed, 4, [0, 0, 1, 1], "ring", {}, 2)
+    assert [each["sent"] for each in ends] == [2 * 2 * 3 * ELEMENTS] * 4  # steps, phases, of 4 bytes 3/4
+
+
+@pytest.mark.parametrize(
+    "compression", [{"compression": "top_k", "ratio": 0.1, "dense_steps": 1}, {"compression": "power_sgd", "dense_steps": 1}]
+)
+def test_between_machines_compressed_sums_lose_nothing(compression: dict[str, Any]) -> None:
+    """The sum that all have, and what all have left out of it, is the sum of all gradients."""
+    nodes = [0, 0, 1, 1]
+    ends = run_ranks(summed, 4, nodes, "hierarchical", compression, 4)
+    total = torch.zeros(ELEMENTS)
+    for step in range(4):
+        sums = [torch.from_numpy(each["sums"][step]) for each in ends]
+        assert all(torch.equal(each, sums[0]) for each in sums)
+        total += expected(4, step + 1) - sums[0]
+        kept = torch.stack([left_of(each["left"][step]) for each in ends]).sum(0)
+        torch.testing.assert_close(kept, total, rtol=1e-4, atol=1e-4)
+    assert total.abs().max() > 0.1  # something was left out
+
+
+def over_process_group(world: World) -> dict[str, Any]:
+    group = joined(world, [0] * world.world_size, "backend")
+    replicas = require_groups(group).replicas
+    order = tuple(range(world.world_size))
+    ring = Ring(order, world.rank, 1, GroupTransport(replicas, order), chunk_bytes=1000)
+    values = bucket(world.rank, 1).values.to(torch.bfloat16)
+    for step in (1, 2):
+        ring.all_reduce(TensorValues(values), step)
+    sent = group.sent().by_axis["replicate"]
+    group.barrier_and_leave()
+    return {"sum": values.float().numpy(), "sent": sent}
+
+
+def test_a_ring_over_a_torch_process_group() -> None:
+    ends = run_ranks(over_process_group, 3)
+    exact = 3 * torch.stack([bucket(rank, 1).values for rank in range(3)]).sum(0)
+    sums = [torch.from_numpy(each["sum"]) for each in ends]
+    assert all(torch.equal(each, sums[0]) for each in sums)
+    torch.testing.assert_close(sums[0], exact, rtol=0.05, atol=0.2)
+
+
+def left_alone(world: World, victim: int) -> str:
+    group = joined(world, [0] * world.world_size, "ring")
+    reduction = reduction_for(CompressionOptions(), require_groups(group))
+    try:
+        for step in range(1, 1000):
+            if world.rank == victim and step == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+            group.start_reduction(reduction, bucket(world.rank, step)).wait()
+    except RuntimeError as error:
+        return str(error)
+    return "nothing happened"
+
+
+def test_the_peers_of_a_killed_rank_are_freed_at_once() -> None:
+    with store_server() as store:
+        store.admit(1)
+        pipes, processes = [], []
+        for rank in range(3):
+            receiver, sender = PROCESSES.Pipe(duplex=False)
+            world = make_world(rank, 3, store.port, Path("/nonexistent"))
+            processes.append(PROCESSES.Process(target=call, args=(sender, left_alone, world, (1,))))
+            processes[-1].start()
+            sender.close()
+            pipes.append(receiver)
+        try:
+            found = [receive(pipes[rank], 30.0) for rank in (0, 2)]
+            assert all("PeerLostError" in each or "rank" in each for each in found), found
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()

@@ -1,0 +1,72 @@
+"""Jobs whose gradients are summed over Paceline's own rings: as one process but for rounding, and after pauses, resizes and kills."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.training.link import Broken
+from tests.faults import Fault, faulty_job
+from tests.training.conftest import MakeJob
+from tests.training.specs import tiny_gpt
+
+pytestmark = pytest.mark.timeout(300)
+RING = {"algorithm": "ring"}
+HIERARCHICAL = {"algorithm": "hierarchical"}
+#: Two machines, which have dealt the ranks round-robin.
+TWO_MACHINES: dict[int, dict[str, Any]] = {
+    rank: {"node_rank": rank % 2, "local_rank": rank // 2, "local_world_size": 2} for rank in range(4)
+}
+
+
+@pytest.mark.parametrize("communication", [RING, HIERARCHICAL], ids=["ring", "hierarchical"])
+def test_sums_over_rings_train_as_one_process_but_for_rounding(make_job: MakeJob, communication: dict[str, Any]) -> None:
+    alone = make_job(tiny_gpt() | {"reproducible": False}, "alone").run()[0].curve("loss")
+    ends = make_job(tiny_gpt(4) | {"communication": communication}).start(4, by_rank=TWO_MACHINES).wait()
+    assert [end.exit_code for end in ends] == [0] * 4, ends[0].output
+    assert ends[0].curve("loss") == pytest.approx(alone, abs=1e-5)
+
+
+def test_a_ring_sends_no_more_than_the_backend(make_job: MakeJob) -> None:
+    by_backend = make_job(tiny_gpt(4) | {"reproducible": False}, "backend").run(4)[0].curve("replicate_sent_bytes")
+    over_ring = make_job(tiny_gpt(4) | {"communication": RING}, "ring").run(4)[0].curve("replicate_sent_bytes")
+    assert over_ring[5] == pytest.approx(by_backend[5], rel=0.01)
+
+
+def test_between_machines_gradients_are_compressed(make_job: MakeJob) -> None:
+    communication = HIERARCHICAL | {"compression": "top_k", "ratio": 0.05, "dense_steps": 2}
+    alone = make_job(tiny_gpt(steps=40) | {"reproducible": False}, "alone").run()[0].curve("loss")
+    job = make_job(tiny_gpt(4, steps=40) | {"communication": communication})
+    ends = job.start(4, by_rank=TWO_MACHINES).wait()
+    assert [end.exit_code for end in ends] == [0] * 4, ends[0].output
+    loss, sent = ends[0].curve("loss"), ends[0].curve("replicate_sent_bytes")
+    assert loss[40] < loss[1] - 0.5 * (alone[1] - alone[40])
+    assert sent[30] < sent[1]
+
+
+@pytest.mark.parametrize("communication", [RING, HIERARCHICAL], ids=["ring", "hierarchical"])
+def test_survivors_of_a_killed_rank_connect_anew_and_go_on(make_job: MakeJob, tmp_path: Path, communication: dict[str, Any]) -> None:
+    spec = faulty_job(tmp_path / "code", Fault(1, 6), nodes=3, steps=14, task="gpt", communication=communication)
+    gang = make_job(spec).start(3)
+    for rank in (0, 2):
+        gang.agent.until(1, rank, Broken)
+    gang.close_up(0, 2, newcomers=1)
+    assert [end.exit_code for end in gang.wait()] == [0, -9, 0, 0]
+
+
+def test_a_paused_job_goes_on_with_another_number_of_ranks(make_job: MakeJob) -> None:
+    alone = make_job(tiny_gpt(steps=24) | {"reproducible": False}, "alone").run()[0].curve("loss")
+    job = make_job(tiny_gpt(2, steps=24, pause_at_steps=[8, 16]) | {"communication": RING})
+    ends = [job.run(2)[0], job.resume(3)[0], job.resume(1)[0]]
+    assert [end.exit_code for end in ends] == [0] * 3, ends[-1].output
+    assert ends[2].curve("loss")[24] == pytest.approx(alone[24], abs=1e-4)
+
+
+def test_replicas_of_shards_are_summed_over_rings(make_job: MakeJob) -> None:
+    plan = {"parallelism": {"strategy": "fsdp", "replicate": 2}, "reproducible": False}
+    by_backend = make_job(tiny_gpt(4) | plan, "backend").run(4)[0].curve("loss")
+    ends = make_job(tiny_gpt(4) | plan | {"communication": RING}, "ring").run(4)
+    assert [end.exit_code for end in ends] == [0] * 4, ends[0].output
+    assert ends[0].curve("loss") == pytest.approx(by_backend, abs=1e-5)
