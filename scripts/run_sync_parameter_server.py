@@ -19,17 +19,9 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # last: in a checkout that is not installed
 
 from scripts.protocol_runs import server_files
+from scripts.protocol_runs.arguments import positive, require_startable
 from scripts.protocol_runs.parameter_server import Checked, Run, SerialStep, run_rank, serial
 from scripts.protocol_runs.processes import RankEnd, run_gang, store_of_generations
-
-MOST_RANKS = 64
-
-
-def positive(text: str) -> int:
-    """Return a whole number of at least 1. Raises argparse.ArgumentTypeError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
 
 
 def parse(arguments: list[str] | None = None) -> Run:
@@ -46,8 +38,7 @@ def parse(arguments: list[str] | None = None) -> Run:
     add("--checkpoint-every", type=positive, default=2, metavar="N", help="steps; default: %(default)s")
     add("--kill-server-at", type=positive, metavar="STEP", help="kill the first server in this step, once")
     given = parser.parse_args(arguments)
-    if given.world_size > MOST_RANKS:
-        parser.error(f"--world-size {given.world_size} is more than the {MOST_RANKS} processes that are started here")
+    require_startable(parser, given.world_size)
     if given.world_size <= given.servers:
         parser.error(f"--world-size {given.world_size} leaves no worker beside --servers {given.servers}; use {given.servers + 1} or more")
     if given.parameter_dim < given.servers:
