@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from paceline.distributed.env import Position
     from paceline.parallelism.pipelines.chain import Unit
     from paceline.tracking import Fields, Run, finish, init
+    from paceline.training.own_loop.communication_optimizer import CommunicationOptimizer
     from paceline.training.own_loop.faces import DistributedTrainer, EnhancedDistributedTrainer
     from paceline.training.own_loop.loader import loader
     from paceline.training.own_loop.monitor import DistributedMonitor
@@ -46,6 +47,7 @@ _HOMES = {
     "paceline.distributed.env": ("Position",),
     "paceline.parallelism.pipelines.chain": ("Unit",),
     "paceline.tracking": ("Run", "finish", "init"),
+    "paceline.training.own_loop.communication_optimizer": ("CommunicationOptimizer",),
     "paceline.training.own_loop.faces": ("DistributedTrainer", "EnhancedDistributedTrainer"),
     "paceline.training.own_loop.loader": ("loader",),
     "paceline.training.own_loop.monitor": ("DistributedMonitor",),
@@ -60,6 +62,7 @@ __all__ = [
     "AsyncClient",
     "Batch",
     "Client",
+    "CommunicationOptimizer",
     "Dataset",
     "DistributedMonitor",
     "DistributedTrainer",

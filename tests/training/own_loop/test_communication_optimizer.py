@@ -1,0 +1,147 @@
+"""Compressed and hierarchical means in loops of one's own, on real ranks started as torchrun starts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import paceline
+from paceline.distributed.abort import GroupAborter
+from paceline.distributed.joining import join
+from paceline.distributed.process_group import Group
+from paceline.training.errors import InvalidInputError
+from paceline.training.link import World
+from paceline.training.own_loop.communication_optimizer import CommunicationOptimizer
+from tests.ranks import run_ranks
+
+RANKS = 4
+GROUPS: list[Group] = []  # of this rank's process: the group holds on to the store
+
+
+def start(world: World) -> None:
+    torch.set_num_threads(1)
+    GROUPS.append(join(world, GroupAborter()))  # makes torch's process group of all ranks
+
+
+def gradient_of(rank: int, step: int, shape: tuple[int, ...] = (40, 50)) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1000 * step + rank))
+
+
+def mean_of(step: int) -> torch.Tensor:
+    return torch.stack([gradient_of(rank, step) for rank in range(RANKS)]).mean(0)
+
+
+def compressed(world: World) -> dict[str, Any]:
+    start(world)
+    optimizer = CommunicationOptimizer(compression_ratio=0.05, bucket_size_mb=25, enable_overlap=True)
+    found = []
+    for _ in range(60):
+        gradient = gradient_of(world.rank, 0)  # the same each time: sooner or later all of it is sent
+        assert optimizer.all_reduce_compressed(gradient) is gradient
+        found.append(gradient.numpy())
+    transposed = gradient_of(world.rank, 1).t()
+    dense = CommunicationOptimizer(compression_ratio=1.0)
+    dense.all_reduce_compressed(transposed)
+    return {"means": found, "dense": transposed.numpy(), "sent": optimizer.sent_bytes}
+
+
+def test_the_largest_elements_are_sent_and_the_rest_later() -> None:
+    ends = run_ranks(compressed, RANKS)
+    for step in range(60):
+        assert all((end["means"][step] == ends[0]["means"][step]).all() for end in ends)
+    first, average = torch.from_numpy(ends[0]["means"][0]), torch.stack([torch.from_numpy(each) for each in ends[0]["means"]]).mean(0)
+    assert 0 < int((first != 0).sum()) <= 0.05 * 2000 * RANKS
+    assert (average - mean_of(0)).norm() < 0.25 * (first - mean_of(0)).norm()
+    assert ends[0]["sent"] < 60 * 0.5 * 4 * 2000 * 1.5  # half of a dense sum's bytes would be 60 * 12000
+    torch.testing.assert_close(torch.from_numpy(ends[2]["dense"]), mean_of(1).t())
+
+
+def hierarchical(world: World) -> Any:
+    start(world)
+    nodes = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    peers = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    optimizer = CommunicationOptimizer()
+    gradient = gradient_of(world.rank, 0)[:, 1:]  # 1,960 elements, not row-major
+    optimizer.hierarchical_all_reduce(gradient, intra_node_group=nodes[world.rank // 2], inter_node_group=peers[world.rank % 2])
+    return gradient.contiguous().numpy()
+
+
+def test_a_hierarchical_mean_is_exact() -> None:
+    ends = [torch.from_numpy(each) for each in run_ranks(hierarchical, RANKS)]
+    assert all(torch.equal(each, ends[0]) for each in ends)
+    torch.testing.assert_close(ends[0], mean_of(0)[:, 1:].contiguous())
+
+
+def wrapped(world: World, overlap: bool) -> Any:
+    start(world)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 1))
+    ddp = CommunicationOptimizer(0.1, bucket_size_mb=0.001, enable_overlap=overlap).wrap(model)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    draw, losses = torch.Generator().manual_seed(world.rank), []
+    for _ in range(80):
+        inputs = torch.randn(16, 20, generator=draw)
+        loss = (ddp(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, torch.cat([parameter.detach().view(-1) for parameter in model.parameters()]).numpy()
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_ddp_trains_over_it_and_all_ranks_keep_the_same_bits(overlap: bool) -> None:
+    ends = run_ranks(wrapped, 2, overlap)
+    assert (ends[0][1] == ends[1][1]).all()
+    assert sum(ends[0][0][-5:]) < 0.3 * sum(ends[0][0][:5])
+
+
+def mixed_up(world: World) -> str:
+    start(world)
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    model(torch.randn(3, 8)).sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    known = CommunicationOptimizer(0.5, model=model)
+    named = CommunicationOptimizer(0.5)
+    for number, gradient in enumerate(gradients):
+        assert gradient is not None
+        known.all_reduce_compressed(gradient)
+        named.all_reduce_compressed(gradient, name=str(number))
+    try:
+        for gradient in gradients:
+            assert gradient is not None
+            CommunicationOptimizer.all_reduce_compressed(named, gradient)
+    except InvalidInputError as error:
+        return str(error)
+    return "taken for one another"
+
+
+def test_two_gradients_of_one_shape_need_names_or_the_model() -> None:
+    for said in run_ranks(mixed_up, 2):
+        assert "two gradients of shape (8, 8) cannot be told apart" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"compression_ratio": 0}, "compression_ratio=0 is a share"),
+        ({"compression_ratio": float("nan")}, "compression_ratio=nan is a share"),
+        ({"compression_ratio": 1.5}, "over 0, up to 1"),
+        ({"bucket_size_mb": -1}, "bucket_size_mb=-1 is a size in MiB"),
+    ],
+)
+def test_values_out_of_range_are_named(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        CommunicationOptimizer(**arguments)
+
+
+def test_a_world_of_one_changes_nothing_and_has_nothing_to_wrap() -> None:
+    optimizer = paceline.CommunicationOptimizer(compression_ratio=0.01)
+    gradient = torch.randn(5)
+    assert torch.equal(optimizer.all_reduce_compressed(gradient.clone()), gradient)
+    with pytest.raises(InvalidInputError, match="wrap needs a process group"):
+        optimizer.wrap(nn.Linear(2, 2))
