@@ -25,7 +25,7 @@ class KnownTrial:
     state: TrialState
     is_active: bool = False  # its job holds slots, or waits for them: also one that is asked to stop, until it has
     is_queued: bool = False  # of the active ones: waits for slots
-    never_fits: bool = False  # of the queued ones: the nodes that are here would not hold it if they were empty
+    never_fits: str | None = None  # of the queued ones: why the nodes that are here would not hold it if they were empty
     can_pause: bool = True
     #: Why the experiment paused its job; None: it did not, so a paused job was paused by hand and is left alone.
     paused_for: str | None = None

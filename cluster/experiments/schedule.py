@@ -12,7 +12,8 @@ from paceline.cluster.experiments.spec import ExperimentSpec
 
 #: `stopped`: its budget is used up.
 ExperimentState = Literal["running", "paused", "completed", "stopped", "cancelled"]
-ActionKind = Literal["start", "pause", "resume", "cancel", "prune"]
+#: `refuse`: the trial is given up because no node would hold it; it runs anew when the experiment is posted again.
+ActionKind = Literal["start", "pause", "resume", "cancel", "prune", "refuse"]
 #: Why the experiment paused a trial.
 WITH_EXPERIMENT, BUDGET, RUNG = "experiment", "budget", "rung"
 ENDED: frozenset[TrialState] = frozenset({"refused", "completed", "failed", "cancelled", "pruned"})
@@ -68,9 +69,21 @@ def _running(spec: ExperimentSpec, trials: Sequence[KnownTrial], usage: Usage, p
     actions += [TrialAction("prune", each.trial, each.why) for each in wishes.prunes]
     starts = list(_starts(spec, trials, usage, wishes))
     decision = Decision([*actions, *starts], wishes.proposals, wishes.new_rungs)
-    if decision.actions or decision.proposals or decision.new_rungs or any(each.is_active for each in trials):
+    if decision.actions or decision.proposals or decision.new_rungs:
         return decision
+    active = [each for each in trials if each.is_active]
+    if active:
+        return Decision(list(_hopeless(active, trials)))
     return _end(spec, trials, wishes) or decision
+
+
+def _hopeless(active: Sequence[KnownTrial], trials: Sequence[KnownTrial]) -> Iterator[TrialAction]:
+    """The trials that are left and that no node would hold, once others have shown that the cluster is up: an experiment does not wait for ever for
+    machines that nobody promised."""
+    if any(each.state == "completed" for each in trials) and all(each.never_fits for each in active):
+        for each in active:
+            if not each.is_cancelling:
+                yield TrialAction("refuse", each.index, f"it {each.never_fits}; post the experiment again once it can be held")
 
 
 def _end(spec: ExperimentSpec, trials: Sequence[KnownTrial], wishes: Wishes) -> Decision | None:
@@ -128,7 +141,7 @@ def _most_new(spec: ExperimentSpec, trials: Sequence[KnownTrial], usage: Usage) 
 
 def _allowance(spec: ExperimentSpec, trials: Sequence[KnownTrial]) -> int:
     """How many more trials the budget lets start."""
-    started = sum(each.state not in ("refused", "waiting") for each in trials)
+    started = sum(each.state not in ("refused", "waiting") and each.never_fits is None for each in trials)
     return len(trials) + 1_000_000 if spec.budget.trials is None else max(0, spec.budget.trials - started)
 
 

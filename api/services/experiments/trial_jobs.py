@@ -75,6 +75,8 @@ async def carry_out(
     """Ask the trial's job for what was decided. A job that has moved on meanwhile is left alone: the next look decides anew."""
     if action.kind == "prune":
         trial.pruned = True
+    if action.kind == "refuse":
+        trial.refusal = action.why
     if trial.job_id is None:
         trial.cancelled = trial.cancelled or action.kind == "cancel"
         return

@@ -20,7 +20,7 @@ _AS_JOB: Mapping[JobState, TrialState] = {
     JobState.PAUSED: "paused",
 }
 #: Why a job waits that the nodes that are here would not hold if they were empty.
-NEVER_FITS = frozenset({"no_nodes", "cluster_too_small", "no_matching_node"})
+NEVER_FITS = frozenset({"cluster_too_small", "no_matching_node"})
 
 
 def _state(*, refused: bool, pruned: bool, cancelled: bool, job: JobState | None) -> TrialState:
@@ -55,7 +55,7 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime) -> 
         state=state_of(known),
         is_active=job is not None and _is_active(job),
         is_queued=job is not None and _is_queued(job),
-        never_fits=job is not None and job.state is JobState.QUEUED and (job.pending or {}).get("code") in NEVER_FITS,
+        never_fits=_why_it_never_fits(job),
         can_pause=_can_pause(base, trial.values),
         paused_for=trial.paused_for,
         is_pausing=job is not None and job.desired is Intent.PAUSE,
@@ -81,6 +81,12 @@ def _is_active(job: TrialJobColumns) -> bool:
 def _is_queued(job: TrialJobColumns) -> bool:
     """Whether the job waits for slots; one that is asked to leave its pause will, a moment later."""
     return job.state is JobState.QUEUED or (job.state is JobState.PAUSED and job.desired is Intent.RUN)
+
+
+def _why_it_never_fits(job: TrialJobColumns | None) -> str | None:
+    if job is None or job.state is not JobState.QUEUED or not job.pending or job.pending.get("code") not in NEVER_FITS:
+        return None
+    return str(job.pending["text"])
 
 
 def _can_pause(base: Mapping[str, Any], values: Mapping[str, Any]) -> bool:

@@ -52,7 +52,21 @@ def test_at_once_is_the_most_that_run_side_by_side_also_while_one_still_stops() 
 
 
 def test_a_trial_that_no_node_would_hold_does_not_hold_up_the_others() -> None:
-    assert kinds(decided([queued(0, world_size=64, never_fits=True), trial(1)], at_once=1, free=2)) == [("start", 1)]
+    large = queued(0, world_size=64, never_fits="needs 64 slots, and the cluster has 2")
+    assert kinds(decided([large, trial(1)], at_once=1, free=2)) == [("start", 1)]
+    assert kinds(decided([large, trial(1)], free=2, budget={"trials": 1})) == [("start", 1)], "it uses up no budget"
+
+
+def test_what_no_node_would_hold_is_refused_in_the_end_with_the_reason() -> None:
+    large = queued(0, world_size=64, never_fits="needs 64 slots, and the cluster has 2")
+    assert kinds(decided([large])) == [], "nothing has run: nodes may still come"
+    assert kinds(decided([large, running(1)])) == []
+    (action,) = decided([large, trial(1, state="completed")]).actions
+    assert (action.kind, action.trial) == ("refuse", 0)
+    assert "needs 64 slots, and the cluster has 2" in action.why
+    asked = [queued(0, never_fits="needs 64 slots", is_cancelling=True), trial(1, state="completed")]
+    assert kinds(decided(asked)) == []
+    assert decided([trial(0, state="refused"), trial(1, state="completed")]).becomes == "completed"
 
 
 def test_a_large_trial_keeps_its_turn() -> None:
