@@ -319,6 +319,7 @@ class AsyncClient:
     pause_experiment = _awaited(Client.pause_experiment)
     resume_experiment = _awaited(Client.resume_experiment)
     cancel_experiment = _awaited(Client.cancel_experiment)
+    extend_trial = _awaited(Client.extend_trial)
     wait_for_experiment = _awaited(Client.wait_for_experiment)
     analyze = _awaited(Client.analyze)
     analysis = _awaited(Client.analysis)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Trial
+from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Job, Trial
 from paceline.cli.client import RestClient, patient
 from paceline.cli.documents import KEYED_BY_PATH, parse_spec, read_spec
 from paceline.cli.errors import UsageProblem, WaitTimedOutError
@@ -77,6 +77,10 @@ class ExperimentMethods:
                     f"{now.name} is still {now.state} after {timeout:g} s", f"'paceline experiment show {now.name}' says how far it is"
                 )
             threading.Event().wait(POLL_SECONDS)
+
+    def extend_trial(self, experiment: str, steps: int, *, trial: int | None = None, name: str | None = None) -> Job:
+        """Submit a job that goes on from the newest checkpoint of a trial, the best one unless `trial` names it, to `steps` steps in all."""
+        return parsed(self._rest.create(f"{self._experiment_path(experiment)}/extend", {"steps": steps, "trial": trial, "name": name}), Job)
 
     def analyze(self, experiment: str) -> ExperimentAnalysis:
         """Analyze what the trials have measured by now, and return it."""

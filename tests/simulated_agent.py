@@ -384,6 +384,8 @@ class SimulatedAgent:
         rank.state, rank.outcome, rank.exit_code, rank.signal = RankState.EXITED, outcome, exit_code, signal
 
     async def _stop_reading(self) -> None:
-        if self._reader is not None:
+        while (
+            self._reader is not None and not self._reader.done()
+        ):  # `wait_for` of Python 3.11 swallows a cancellation that comes with a result
             self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+            await asyncio.wait([self._reader], timeout=1.0)

@@ -145,6 +145,7 @@ COVERS = {
     "parallelism/test_parity_fsdp.py": "parallelism/fully_sharded",
     "parallelism/test_reproducible.py": ("parallelism/flat_buffer parallelism/running_statistics parallelism/tree_exchange"),
     "distributed/compression/test_top_k.py": "distributed/compression/power_sgd distributed/compression/compressible distributed/compression/casts distributed/reduction",
+    "integration/test_experiments.py": "api/services/experiments/extension",
     "distributed/test_reduction_groups.py": "distributed/collectives/reductions",
     "distributed/collectives/test_ring.py": "distributed/collectives/sockets distributed/collectives/arrays distributed/collectives/queues",
     "training/test_ring_jobs.py": "training/schema/communication",

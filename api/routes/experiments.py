@@ -1,4 +1,4 @@
-"""Experiments: post, plan, list, look at, pause, resume, cancel."""
+"""Experiments: post, plan, list, look at, pause, resume, cancel, run a trial longer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from paceline.api.deps import Member, ReadSession, ServicesDep, Viewer, WriteSes
 from paceline.api.deps import RevisionMatch as IfMatch
 from paceline.api.middleware.spec_body import SpecRoute
 from paceline.api.schemas.common import Page
-from paceline.api.schemas.experiments import Experiment, ExperimentPlan, ExperimentSummary, Trial
-from paceline.api.services.experiments import expansion, experiments, plan, views
-from paceline.api.services.jobs import ownership
+from paceline.api.schemas.experiments import Experiment, ExperimentPlan, ExperimentSummary, ExtendRequest, Trial
+from paceline.api.schemas.jobs import Job
+from paceline.api.services.experiments import expansion, experiments, extension, plan, views
+from paceline.api.services.jobs import jobs, ownership, revisions
 from paceline.api.services.jobs.idempotency import Once
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.db.models.experiments import ExperimentRow
@@ -132,6 +133,24 @@ async def cancel_experiment(
     ownership.require_owner_or_admin_of(caller, "experiment", row, services.settings, "cancel it")
     await experiments.cancel(session, row, if_match, caller.actor, services.now())
     return await _answer(session, response, row, services.now())
+
+
+@router.post("/{experiment_id}/extend", status_code=201)
+async def extend_trial(
+    experiment_id: str, body: ExtendRequest, response: Response, caller: Member, services: ServicesDep, once: Once, session: WriteSession
+) -> Job:
+    """Run a trial longer: submit a new job that goes on from the newest checkpoint of the best trial, or of the one that is named. It is an ordinary
+    job; the experiment stays as it is."""
+    row = await experiments.find(session, experiment_id)
+
+    async def extend() -> Job:
+        job = await extension.extend(session, row, body, caller.actor, services.now())
+        return await jobs.describe(session, job, services.now())
+
+    job = await once.run(session, body, Job, extend)
+    response.headers["ETag"] = revisions.etag(job)
+    response.headers["Location"] = f"/api/v1/training/jobs/{job.id}"
+    return job
 
 
 async def _answer(session: ReadSession, response: Response, row: ExperimentRow, now: datetime) -> Experiment:

@@ -9,7 +9,7 @@ import typer
 
 from paceline.cli import exits
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Trial
+from paceline.cli.api_types import Experiment, ExperimentAnalysis, ExperimentPlan, ExperimentSummary, Job, Trial
 from paceline.cli.commands.submit import Changes
 from paceline.cli.completion import experiment_references
 from paceline.cli.experiment_exports import FORMATS, download_export, export_format
@@ -171,6 +171,24 @@ def _change(session: Session, reference: str, verb: str, following: str) -> None
     experiment = parsed(document, Experiment)
     session.emit(document, lambda: f"{experiment.name}: {verb} asked for; it is {experiment.state}")
     session.next_steps(following)
+
+
+@app.command()
+@with_session
+def extend(
+    session: Session,
+    experiment: Reference,
+    steps: Annotated[int, typer.Option(min=1, help="train to this many steps, those that are done counted", show_default=False)],
+    trial: Annotated[int | None, typer.Option(min=0, help="which trial; default: the best one so far")] = None,
+    name: Annotated[str | None, typer.Option(help="of the new job; default: the trial's job's name with -longer")] = None,
+) -> None:
+    """Run a trial longer: a new job goes on from its newest checkpoint. The experiment stays as it is."""
+    with session.client() as client:
+        path = f"/experiments/{client.experiment_id(experiment)}/extend"
+        document = client.create(path, {"steps": steps, "trial": trial, "name": name})
+    job = parsed(document, Job)
+    session.emit(document, lambda: f"{job.name}: goes on from the newest checkpoint of its trial, to step {steps}")
+    session.next_steps(f"paceline logs -f {job.name}", f"paceline show {job.name}")
 
 
 @app.command()

@@ -147,3 +147,53 @@ async def test_two_coordinators_at_once_submit_each_trial_once(cluster: Cluster)
     found = await trials(cluster, experiment_id)
     started = [trial for trial in found if trial["job"]]
     assert await number_of_jobs(cluster) == len(started) >= 2
+
+
+async def test_a_trial_is_run_longer_from_its_newest_checkpoint(cluster: Cluster) -> None:
+    agent = await cluster.add_agent(slots=2)
+    experiment_id = await post(cluster)
+    extend = f"{EXPERIMENTS}/{experiment_id}/extend"
+    early = await cluster.client.post(extend, json={"steps": 500})
+    assert (early.status_code, early.json()["code"]) == (409, "checkpoint_not_usable")
+    assert "none has a metric; name one with trial" in early.json()["detail"]
+    found = await until_trials(cluster, experiment_id, lambda found: job_states(found) == ["running", "running"])
+    for step in (20, 40):
+        await agent.save_checkpoint(found[1]["job"]["id"], step)
+    for each in found:
+        await agent.complete(each["job"]["id"])
+    await until_trials(cluster, experiment_id, lambda found: job_states(found) == ["completed", "completed"])
+    for body, words in (
+        ({"steps": 500, "trial": 0}, "has no checkpoint to go on from"),
+        ({"steps": 500, "trial": 7}, "has no trial 7"),
+        ({"steps": 40, "trial": 1}, "pass steps above 40"),
+    ):
+        refused = await cluster.client.post(extend, json=body)
+        assert words in refused.json()["detail"]
+    answer = await cluster.client.post(extend, json={"steps": 500, "trial": 1})
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert job["name"] == f"{found[1]['job']['name']}-longer"
+    assert job["spec"]["training"]["steps"] == 500
+    await cluster.until_job(job["id"], "running")
+    assert agent.worlds(job["id"])[0].restore_from[0].endswith("step-40.g1")
+    assert len(await trials(cluster, experiment_id)) == 2, "it is no trial"
+
+
+async def test_what_no_node_would_hold_ends_as_a_refusal_with_the_reason(cluster: Cluster) -> None:
+    agent = await cluster.add_agent(slots=2)
+    ddp = factories.job_spec().model_dump(mode="json", exclude={"name", "project", "labels", "resources"})
+    ddp |= {"parallelism": {"strategy": "ddp"}}
+    experiment_id = await post(cluster, grid={"resources.slots": [1, 8]}, job=ddp, budget={"trials": 2})
+    await run_trial(cluster, agent, experiment_id, 0)
+    found = await until_trials(cluster, experiment_id, lambda found: found[1]["refusal"] is not None)
+    assert "needs 8" in found[1]["refusal"]
+    assert "post the experiment again once it can be held" in found[1]["refusal"]
+
+    async def look() -> str:
+        await loop.step_once(cluster.services, cluster.now())
+        return str((await cluster.client.get(f"{EXPERIMENTS}/{experiment_id}")).json()["state"])
+
+    await cluster.until_seen(look, lambda state: state == "completed")
+    await cluster.add_agent("large", slots=8)
+    assert await post(cluster, grid={"resources.slots": [1, 8]}, job=ddp, budget={"trials": 2}) == experiment_id
+    await until_trials(cluster, experiment_id, lambda found: job_states(found)[1] == "running")

@@ -520,6 +520,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/experiments/{experiment_id}/extend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Extend Trial
+         * @description Run a trial longer: submit a new job that goes on from the newest checkpoint of the best trial, or of the one that is named. It is an ordinary
+         *     job; the experiment stays as it is.
+         */
+        post: operations["extend_trial"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/experiments/{experiment_id}/pause": {
         parameters: {
             query?: never;
@@ -2633,6 +2654,27 @@ export interface components {
              */
             state: "running" | "paused" | "completed" | "stopped" | "cancelled";
             trials: components["schemas"]["TrialCounts"];
+        };
+        /**
+         * ExtendRequest
+         * @description A trial to run longer, and how long.
+         */
+        ExtendRequest: {
+            /**
+             * Name
+             * @description of the new job; default: the trial's job's name with -longer
+             */
+            name?: string | null;
+            /**
+             * Steps
+             * @description train to this many steps, those that are done counted
+             */
+            steps: number;
+            /**
+             * Trial
+             * @description index of the trial; default: the best one so far
+             */
+            trial?: number | null;
         };
         /**
          * Failure
@@ -7242,6 +7284,44 @@ export interface operations {
                     "text/csv": unknown;
                     "text/html": unknown;
                     "text/markdown": unknown;
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    extend_trial: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExtendRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
                 };
             };
             /** @description Client Error */
