@@ -11,14 +11,15 @@ from fastapi import FastAPI
 
 from paceline.api.core import bus
 from paceline.api.core.context import Services
-from paceline.api.loops import experiments, housekeeping, nodes, readings, retention, rollups, scheduler, storage
+from paceline.api.loops import analyses, experiments, housekeeping, nodes, readings, retention, rollups, scheduler, storage
 from paceline.api.loops.lease_loop import LeaseLoop, run_until_stopped
+from paceline.api.services.history.heavy_reads import HeavyReads
 
 SCHEDULER_SECONDS = 1.0
 STOP_SECONDS = 5.0
 
 
-def loops_of(services: Services) -> list[LeaseLoop]:
+def loops_of(services: Services, reads: HeavyReads) -> list[LeaseLoop]:
     watch = nodes.NodeWatch(services)
     keeper = storage.StorageKeeper(services)
     return [
@@ -26,6 +27,7 @@ def loops_of(services: Services) -> list[LeaseLoop]:
         LeaseLoop(
             "experiments", services, experiments.ExperimentKeeper(services).step_once, experiments.INTERVAL_SECONDS, (bus.EXPERIMENTS,)
         ),
+        LeaseLoop("analyses", services, analyses.Analyst(services, reads).step_once, analyses.INTERVAL_SECONDS),
         LeaseLoop("nodes", services, watch.step_once, nodes.INTERVAL_SECONDS),
         LeaseLoop("retention", services, retention.Retention(services).step_once, retention.INTERVAL_SECONDS, (bus.RETENTION,)),
         LeaseLoop("storage", services, keeper.step_once, storage.INTERVAL_SECONDS, (bus.STORAGE,)),
@@ -39,7 +41,7 @@ def loops_of(services: Services) -> list[LeaseLoop]:
 async def run_all(app: FastAPI) -> AsyncIterator[None]:
     """A context in which every loop runs; on the way out each finishes its step."""
     stop = asyncio.Event()
-    app.state.loops = loops_of(app.state.services)
+    app.state.loops = loops_of(app.state.services, app.state.heavy_reads)
     running = asyncio.create_task(run_until_stopped(app.state.loops, stop, STOP_SECONDS), name="loops")
     try:
         yield

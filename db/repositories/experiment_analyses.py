@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Text, cast, literal, select
+from sqlalchemy import ColumnElement, Text, cast, literal, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from paceline.db.models.experiments import ExperimentAnalysisRow
+from paceline.db.models.experiments import ExperimentAnalysisRow, ExperimentRow
 from paceline.db.repositories.ingest import is_postgres
+
+#: Experiments that one look finds due; they are few at a time.
+MOST_DUE = 16
 
 
 class StoredAnalysis(NamedTuple):
@@ -47,6 +50,20 @@ async def newest(session: AsyncSession, experiment_id: str) -> StoredAnalysis | 
     query = select(table.made_at, table.complete, table.seconds, cast(table.analysis, Text)).where(table.experiment_id == experiment_id)
     row = (await session.execute(query)).one_or_none()
     return None if row is None else StoredAnalysis(*row)
+
+
+async def due(session: AsyncSession, ended_before: datetime) -> list[str]:
+    """The ids of experiments that have ended before then, of themselves or by their budget, and have no analysis since; the longest ended first."""
+    table, row = ExperimentAnalysisRow, ExperimentRow
+    query = (
+        select(row.id)
+        .join(table, table.experiment_id == row.id, isouter=True)
+        .where(row.state.in_(("completed", "stopped")), row.settled, row.state_since < ended_before)
+        .where(or_(table.made_at.is_(None), table.made_at < row.state_since))
+        .order_by(row.state_since, row.id)
+        .limit(MOST_DUE)
+    )
+    return list(await session.scalars(query))
 
 
 async def save(session: AsyncSession, experiment_id: str, stored: StoredAnalysis) -> None:
