@@ -39,7 +39,8 @@ def pointer(location: Sequence[int | str], body: Any, *, missing: bool) -> str:
     here = body
     for index, part in enumerate(location):
         inside = isinstance(here, dict) and part in here
-        if isinstance(here, dict) and not inside and not (missing and index == len(location) - 1):
+        is_tag = isinstance(here, dict) and not inside and not (missing and index == len(location) - 1)
+        if is_tag or (isinstance(here, list) and isinstance(part, str)):
             continue
         parts.append(str(part).replace("~", "~0").replace("/", "~1"))
         here = here[part] if inside or (isinstance(here, list) and isinstance(part, int) and part < len(here)) else None

@@ -58,6 +58,7 @@ def cells_of(spec: ExperimentSpec, configuration: Combination, first_index: int)
     for repeat in range(spec.repeats):
         mine = _of_repeat(spec, document, repeat, first_index + repeat)
         job, error = _checked(mine)
+        values = _as_numbers(values, job) if job else values
         refused = refused or error
         work = given(job) if job else mine
         cells.append(
@@ -122,6 +123,13 @@ def _effective_values(spec: ExperimentSpec, configuration: Combination, document
         if path.split(".")[0] == "resources":
             values[path] = field_at(document, path.split("."))
     return values | ({WORLD_SIZE: configuration.ranks} if configuration.ranks is not None and spec.world_sizes else {})
+
+
+def _as_numbers(values: Mapping[str, Any], job: JobSpec) -> dict[str, Any]:
+    """Return the values with the numbers that the job reads in texts: `"1e-3"` in quotes is 0.001 in every table and on every axis."""
+    document = job.model_dump(mode="json")
+    read = {path: field_at(document, path.split(".")) for path, value in values.items() if isinstance(value, str)}
+    return {**values, **{path: number for path, number in read.items() if isinstance(number, int | float) and not isinstance(number, bool)}}
 
 
 def _checked(document: Mapping[str, Any]) -> tuple[JobSpec | None, ValidationError | None]:

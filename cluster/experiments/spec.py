@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from paceline.training.schema.amounts import TimeLimit
 from paceline.training.schema.parts import Part, Real, Text, Whole, at_most, inconsistent
@@ -35,7 +35,23 @@ class Range(Part):
 
 
 Values = Annotated[list[Any], Field(min_length=1, max_length=MOST_VALUES)]
-Axis = Values | Range
+
+
+def _form_of(axis: Any) -> str | None:
+    """Tell which of the two forms an axis has, by the name that errors leave out of the place (`training.spec.shape`); None: neither."""
+    if isinstance(axis, Range | dict):
+        return "Range"
+    return "list" if isinstance(axis, list | tuple) else None
+
+
+Axis = Annotated[
+    Annotated[Values, Tag("list")] | Annotated[Range, Tag("Range")],
+    Discriminator(
+        _form_of,
+        custom_error_type="no_axis",
+        custom_error_message="an axis is a list of values, such as [0.1, 0.01], or a range {first, last, count, scale}",
+    ),
+]
 
 
 class Span(Part):

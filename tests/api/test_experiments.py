@@ -107,6 +107,9 @@ async def test_post_takes_yaml_and_keeps_the_order_of_the_axes(client: httpx.Asy
 @pytest.mark.parametrize(
     ("changes", "pointer", "message"),
     [
+        ({"grid": {"optimizer.lr": []}}, "/grid/optimizer.lr", "grid.optimizer.lr takes at least 1 entry; got 0"),
+        ({"grid": {"optimizer.lr": "0.1"}}, "/grid/optimizer.lr", "an axis is a list of values, such as [0.1, 0.01], or a range"),
+        ({"grid": {"optimizer.lr": ["0,1"]}}, "/grid/optimizer.lr", "optimizer.lr takes a number; got '0,1'; write 0.1"),
         ({"grid": {"optimizer.lrr": [1]}}, "/grid/optimizer.lrr", "`lrr` is not a field of optimizer"),
         ({"job": {"optimizer": {"kind": "adamw"}}}, "/job", "model"),
         ({"repeats": 0}, "/repeats", "repeats must be 1 or more; got 0"),

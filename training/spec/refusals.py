@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ _EXAMPLES = {
     "labels": "{team: vision}",
     "config": "{model_type: llama}",
 }
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _BOUNDS = {
     "greater_than": ("gt", "must be more than {}"),
     "greater_than_equal": ("ge", "must be {} or more"),
@@ -79,11 +81,16 @@ def in_words(error: Mapping[str, Any], model: type[BaseModel] = JobSpec) -> str 
     if (words := _WORDS.get(kind)) and (sentence := words(refusal)):
         return sentence
     if kind in _KINDS:
-        return f"{refusal.place.spoken} {_KINDS[kind]}; got {_got(refusal.value)}"
+        return f"{refusal.place.spoken} {_KINDS[kind]}; got {_got(refusal.value)}{_with_a_point(refusal.value)}"
     if kind in _BOUNDS:
         name, sentence = _BOUNDS[kind]
         return f"{refusal.place.spoken} {sentence.format(_number(refusal.context[name]))}; got {_got(refusal.value)}"
     return None
+
+
+def _with_a_point(value: Any) -> str:
+    """Say how a number with a decimal comma is written; nothing for anything else."""
+    return f"; write {value.replace(',', '.')}" if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value) else ""
 
 
 def parameter_in_words(error: Mapping[str, Any]) -> str | None:

@@ -193,3 +193,10 @@ def test_values_that_do_not_go_together_are_refused_there_alone() -> None:
 def test_a_search_has_no_trials_before_they_are_drawn() -> None:
     grid = expand(experiment(search={"trials": 4, "parameters": {"optimizer.lr": {"low": 0.001, "high": 0.1, "scale": "log"}}}))
     assert (grid.axes, grid.cells) == (("optimizer.lr",), ())
+
+
+def test_a_number_in_quotes_is_that_number_in_every_table() -> None:
+    cells = expand(experiment(grid={"optimizer.lr": ["1e-3", "0.5"]})).cells
+    assert [cell.values["optimizer.lr"] for cell in cells] == [0.001, 0.5]
+    plain = expand(experiment(grid={"optimizer.lr": [0.001, 0.5]})).cells
+    assert [cell.key for cell in cells] == [cell.key for cell in plain]
