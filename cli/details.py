@@ -114,9 +114,27 @@ def _current_state(job: Job) -> Pairs:
         ("throughput", rates),
         ("world", f"{world(job)}, {job.strategy}, generation {job.generation}, {formats.count(job.restarts, 'restart')}"),
         *chosen(job.choice),
+        *_gradients(job),
         *_time_limit(job),
         ("first step", _first_step(job)),
     ]
+
+
+_SUMS = {"ring": "summed over a ring, machine by machine", "hierarchical": "summed within machines, then between them"}
+_COMPRESSIONS = {
+    "bf16": "sent as bf16",
+    "fp16": "sent as fp16",
+    "top_k": "the largest {ratio:g} of the elements sent, the rest later",
+    "power_sgd": "matrices sent as factors of rank {rank}, the rest later",
+}
+
+
+def _gradients(job: Job) -> Pairs:
+    """How replicas sum their gradients, where the job asks for another way than the default."""
+    asked = (job.spec or {}).get("communication") or {}
+    words = [_SUMS.get(asked.get("algorithm", ""), ""), _COMPRESSIONS.get(asked.get("compression", ""), "").format(**asked)]
+    told = "; ".join(each for each in words if each)
+    return [("gradients", told)] if told else []
 
 
 def _first_step(job: Job) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Paceline
 from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
 
@@ -104,3 +106,26 @@ def test_show_says_that_a_job_is_smaller_than_it_should_be_and_why(paceline: Pac
     assert "runs with 1 of 2 ranks, 1 more parked, ddp, generation 1" in shown
     assert "lacks runs with 1 of 2 ranks; 1 more slot wanted; none is free" in shown
     assert "next step add a node" in shown
+
+
+@pytest.mark.parametrize(
+    ("communication", "words"),
+    [
+        ({"algorithm": "ring", "compression": "none"}, "summed over a ring, machine by machine"),
+        (
+            {"algorithm": "hierarchical", "compression": "top_k", "ratio": 0.01},
+            "summed within machines, then between them; the largest 0.01 of the elements sent, the rest later",
+        ),
+        ({"algorithm": "backend", "compression": "power_sgd", "rank": 2}, "matrices sent as factors of rank 2, the rest later"),
+    ],
+)
+def test_show_says_how_gradients_are_summed_where_the_job_asks_for_another_way(
+    paceline: Paceline, coordinator: FakeCoordinator, communication: dict[str, Any], words: str
+) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(spec={"communication": communication})))
+    assert re.search(rf"^gradients +{re.escape(words)}$", paceline("show", ID).stdout, re.MULTILINE)
+
+
+def test_show_says_nothing_of_gradients_that_are_summed_as_ever(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(spec={"communication": {"algorithm": "backend", "compression": "none"}})))
+    assert "gradients" not in paceline("show", ID).stdout
