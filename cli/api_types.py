@@ -867,6 +867,8 @@ class ExperimentPlan(Struct, frozen=True, kw_only=True):
     trials: int
     configurations: list[PlannedConfiguration]
     axes: list[str] = field(default_factory=list)
+    by_earlier_jobs: bool = False
+    """the estimate goes by other jobs of the same model and data, since no trial has ended"""
     errors: list[Any] = field(default_factory=list)
     """what is wrong with the job spec that all begin with"""
     refused: int = 0

@@ -116,6 +116,9 @@ def _state(trial: Trial) -> str:
     return f"{trial.state} ({reason})" if trial.state == "failed" and reason else trial.state
 
 
+BY_EARLIER = ", by earlier jobs of the same model and data"
+
+
 def plan_report(plan: ExperimentPlan, spec: Mapping[str, Any]) -> str:
     """Return what would run of the experiment `spec`, and what would not and why."""
     running, most = plan.trials - plan.refused, _most_trials(spec)
@@ -127,7 +130,7 @@ def plan_report(plan: ExperimentPlan, spec: Mapping[str, Any]) -> str:
             "time",
             "unknown: no time of a step is known here"
             if plan.seconds is None
-            else f"about {formats.duration(plan.seconds)} with the slots of today",
+            else f"about {formats.duration(plan.seconds)} with the slots of today{BY_EARLIER if plan.by_earlier_jobs else ''}",
         ),
         ("slot-hours", formats.significant(plan.slot_hours)),
         *(("error", f"{each['pointer']}: {each['message']}") for each in plan.errors),

@@ -87,6 +87,7 @@ class ExperimentPlan(Schema):
     axes: list[str]
     configurations: list[PlannedConfiguration]
     seconds: float | None = Field(description="estimate with the slots of today; null: no time of a step is known")
+    by_earlier_jobs: bool = Field(False, description="the estimate goes by other jobs of the same model and data, since no trial has ended")
     slot_hours: float | None
     errors: list[FieldError] = Field([], description="what is wrong with the job spec that all begin with")
 

@@ -29,6 +29,14 @@ class UnreachableRank(NamedTuple):
     heard_at: datetime  # when its node last was
 
 
+class CompletedJob(NamedTuple):
+    """A completed job, as far as its time goes."""
+
+    document: Mapping[str, Any]  # its spec
+    world_size: int
+    ran_seconds: float
+
+
 @dataclass(frozen=True)
 class JobFilter:
     states: tuple[JobState, ...] = ()
@@ -54,6 +62,17 @@ async def get(session: AsyncSession, job_id: str) -> JobRow | None:
 async def get_locked(session: AsyncSession, job_id: str) -> JobRow | None:
     """The job's row, for a transaction that will change the job. SQLite's one writer needs no lock, and ignores this."""
     return await session.get(JobRow, job_id, with_for_update={"key_share": True}, populate_existing=True)
+
+
+async def newest_completed(session: AsyncSession, limit: int) -> list[CompletedJob]:
+    """The completed jobs that were submitted last, the newest first."""
+    query = (
+        select(JobRow.spec, JobRow.world_size, JobRow.ran_seconds)
+        .where(JobRow.state == JobState.COMPLETED)
+        .order_by(JobRow.id.desc())
+        .limit(limit)
+    )
+    return [CompletedJob(spec.document, ranks, seconds) for spec, ranks, seconds in await session.execute(query)]
 
 
 async def all_locked(session: AsyncSession, job_ids: Collection[str]) -> Sequence[JobRow]:

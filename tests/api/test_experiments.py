@@ -13,6 +13,7 @@ from paceline.api.core.context import Services
 from paceline.api.loops import experiments as loop
 from paceline.cluster.states import EndReason, Intent, JobState
 from paceline.db.models.jobs import JobRow
+from paceline.training.spec.job import JobSpec
 from tests import factories
 from tests.conftest import Connect
 
@@ -157,6 +158,24 @@ async def test_a_plan_tells_what_would_run_and_what_would_be_refused(client: htt
     ]
     assert plan["configurations"][0]["memory_bytes"] > 10_000
     assert (await client.get(EXPERIMENTS)).json()["items"] == [], "it changes nothing"
+
+
+async def test_a_plan_tells_the_time_by_earlier_jobs_of_the_same_work(client: httpx.AsyncClient, services: Services) -> None:
+    async with services.write() as session:
+        await factories.create_node(session, slots=2)
+    asked = document(grid={"optimizer.lr": [0.1, 0.01]})
+    plan = (await client.post(f"{EXPERIMENTS}/plan", json=asked)).json()
+    assert (plan["seconds"], plan["by_earlier_jobs"]) == (None, False)
+    spec = JobSpec.model_validate({**JOB, "name": "earlier", "optimizer": {"kind": "sgd", "lr": 0.5}})
+    assert spec.training is not None
+    twice = spec.model_copy(update={"training": spec.training.model_copy(update={"steps": 2 * (spec.training.steps or 0)})})
+    async with services.write() as session:
+        await factories.create_job(session, spec=twice, state=JobState.COMPLETED, ran_seconds=60.0, ended_at=services.now())
+    plan = (await client.post(f"{EXPERIMENTS}/plan", json=asked)).json()
+    assert (plan["seconds"], plan["by_earlier_jobs"]) == (30.0, True), "half of the steps, two trials, two at once"
+    assert plan["slot_hours"] == pytest.approx(60 / 3600)
+    other = {**asked, "job": {**JOB, "model": {"kind": "mlp", "hidden": [7]}}}
+    assert (await client.post(f"{EXPERIMENTS}/plan", json=other)).json()["seconds"] is None
 
 
 async def test_a_plan_of_a_wrong_job_says_what_is_wrong_with_it(client: httpx.AsyncClient) -> None:

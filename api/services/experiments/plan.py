@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
 from paceline.api.schemas.experiments import ExperimentPlan, PlannedConfiguration
+from paceline.api.services.experiments.earlier_jobs import earlier_times
 from paceline.api.services.experiments.expansion import expand_apart, field_errors
 from paceline.api.services.planning import plan, plan_auto
 from paceline.cluster.experiments.errors import ExperimentRefusedError
@@ -50,7 +51,7 @@ async def plan_experiment(services: Services, spec: ExperimentSpec) -> Experimen
 
 async def _planned(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> ExperimentPlan:
     first = grid.cells[:: spec.repeats]
-    times, side_by_side = await _times(services, spec, grid)
+    times, side_by_side, by_earlier = await _times(services, spec, grid)
     slot_seconds = slot_seconds_left(times)
     configurations = [await _configuration(services, spec, cell, place < MOST_PLANNED) for place, cell in enumerate(first)]
     return ExperimentPlan(
@@ -59,12 +60,14 @@ async def _planned(services: Services, spec: ExperimentSpec, grid: TrialGrid) ->
         axes=list(grid.axes),
         configurations=configurations,
         seconds=seconds_left(times, side_by_side),
+        by_earlier_jobs=by_earlier,
         slot_hours=None if slot_seconds is None else slot_seconds / 3600,
     )
 
 
-async def _times(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> tuple[list[TrialTime], int]:
-    """How long trials took that the experiment of this name has run, with those that it has not; and how many fit side by side."""
+async def _times(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> tuple[list[TrialTime], int, bool]:
+    """How long trials took that the experiment of this name has run, with those that it has not; how many fit side by side; and whether other jobs
+    stand in for trials that have ended."""
     missing, times, now = {cell.key: cell for cell in grid.cells if cell.refusal is None}, list[TrialTime](), services.now()
     async with services.control.read() as session:
         row = await rows.by_name(session, spec.project, spec.name)
@@ -73,9 +76,10 @@ async def _times(services: Services, spec: ExperimentSpec, grid: TrialGrid) -> t
                 missing.pop(known.trial.key, None)
                 times.append(TrialTime(known.trial.world_size, 1, known.job.held_seconds(now), has_ended=True))
         slots = sum(node.slots for node in await node_rows.present(session) if node.state is NodeState.READY)
+        others = [] if times else await earlier_times(session, [*missing.values()][: MOST_PLANNED * spec.repeats : spec.repeats])
     times += [TrialTime(cell.world_size, 1, 0.0, has_ended=False) for cell in missing.values()]
     largest = max((cell.world_size for cell in missing.values()), default=1)
-    return times, min(spec.at_once or slots, max(1, slots // largest))
+    return [*times, *others], min(spec.at_once or slots, max(1, slots // largest)), bool(others)
 
 
 def _count_refused(configurations: Sequence[PlannedConfiguration]) -> int:

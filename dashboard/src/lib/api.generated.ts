@@ -2487,6 +2487,12 @@ export interface components {
         ExperimentPlan: {
             /** Axes */
             axes: string[];
+            /**
+             * By Earlier Jobs
+             * @description the estimate goes by other jobs of the same model and data, since no trial has ended
+             * @default false
+             */
+            by_earlier_jobs: boolean;
             /** Configurations */
             configurations: components["schemas"]["PlannedConfiguration"][];
             /**

@@ -96,7 +96,15 @@ function Refusals({ plan: { configurations } }: { plan: ExperimentPlan }) {
   );
 }
 
-function factsOf({ trials, refused, configurations, seconds, slot_hours: hours, axes }: ExperimentPlan): Fact[] {
+function factsOf({
+  trials,
+  refused,
+  configurations,
+  seconds,
+  by_earlier_jobs: byEarlier,
+  slot_hours: hours,
+  axes,
+}: ExperimentPlan): Fact[] {
   return [
     { name: "Trials", value: count(trials - refused), hint: refused > 0 ? `and ${count(refused)} refused` : undefined },
     {
@@ -107,7 +115,12 @@ function factsOf({ trials, refused, configurations, seconds, slot_hours: hours, 
     {
       name: "Time",
       value: duration(seconds),
-      hint: seconds === null ? "known once a step is" : "estimated, with today's slots",
+      hint:
+        seconds === null
+          ? "known once a step is"
+          : byEarlier
+            ? "by earlier jobs of this model, with today's slots"
+            : "estimated, with today's slots",
     },
     { name: "Slot-hours", value: measured(hours), hint: hours === null ? undefined : "estimated" },
   ];
