@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paceline.tracking import Fields, Run, finish, init
     from paceline.training.own_loop.communication_optimizer import CommunicationOptimizer
     from paceline.training.own_loop.faces import DistributedTrainer, EnhancedDistributedTrainer
+    from paceline.training.own_loop.gradient_interceptor import GradientRecord, GradientReport, intercept_gradients
     from paceline.training.own_loop.loader import loader
     from paceline.training.own_loop.monitor import DistributedMonitor
     from paceline.training.own_loop.trainer import Trainer
@@ -49,6 +50,7 @@ _HOMES = {
     "paceline.tracking": ("Run", "finish", "init"),
     "paceline.training.own_loop.communication_optimizer": ("CommunicationOptimizer",),
     "paceline.training.own_loop.faces": ("DistributedTrainer", "EnhancedDistributedTrainer"),
+    "paceline.training.own_loop.gradient_interceptor": ("GradientRecord", "GradientReport", "intercept_gradients"),
     "paceline.training.own_loop.loader": ("loader",),
     "paceline.training.own_loop.monitor": ("DistributedMonitor",),
     "paceline.training.own_loop.trainer": ("Trainer",),
@@ -67,6 +69,8 @@ __all__ = [
     "DistributedMonitor",
     "DistributedTrainer",
     "EnhancedDistributedTrainer",
+    "GradientRecord",
+    "GradientReport",
     "JobSpec",
     "Loss",
     "Position",
@@ -77,6 +81,7 @@ __all__ = [
     "Unit",
     "finish",
     "init",
+    "intercept_gradients",
     "loader",
     "log",
     "world",
