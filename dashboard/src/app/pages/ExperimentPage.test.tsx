@@ -2,7 +2,16 @@ import { act, fireEvent, screen, waitFor, within } from "@testing-library/react"
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import { keys } from "@/lib/keys";
-import { experiment, experimentAnalysis, page, trial, trialCounts } from "@/testing/fixtures";
+import {
+  analysis,
+  configuration,
+  estimate,
+  experiment,
+  experimentAnalysis,
+  page,
+  trial,
+  trialCounts,
+} from "@/testing/fixtures";
 import { mockApi, never, ok, problem, type Handler } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -83,6 +92,37 @@ describe("the page of an experiment", () => {
     expect(within(table).getByRole("row", { name: /recommended/ })).toHaveTextContent("ddp4");
     expect(within(table).getByRole("row", { name: /shard=4 does not divide 6 layers/ })).toHaveTextContent("refused");
     expect(await within(table).findByRole("link", { name: "Job of trial 0" })).toHaveAttribute("href", "/jobs/job1");
+  });
+
+  it.each([
+    ["minimize", "0.5"],
+    ["maximize", "99.5"],
+  ])("has the best ten of 200 configurations first, and all on request, to %s", async (goal, best) => {
+    const grid = Array.from({ length: 200 }, (_, index) =>
+      configuration({
+        index,
+        values: { "optimizer.lr": index + 1 },
+        trials: [],
+        final_metric: index === 0 ? null : estimate((200 - index) / 2),
+      }),
+    );
+    const made = analysis({ configurations: grid, best: null, axes: ["optimizer.lr"], series: [] });
+    mockApi({
+      "GET /api/v1/experiments/exp1": () => ok(experiment({ spec: { metric: { name: "loss", goal } } })),
+      "GET /api/v1/experiments/exp1/analysis": () => ok(experimentAnalysis({ analysis: made })),
+    });
+    renderApp("/experiments/exp1");
+    const panel = await region("Configurations");
+    const rows = () => within(panel).getAllByRole("row").slice(1);
+    expect(rows()).toHaveLength(10);
+    expect(rows()[0]).toHaveTextContent(best);
+    await userEvent.click(within(panel).getByRole("button", { name: "Show all 200" }));
+    expect(rows()).toHaveLength(200);
+    expect(rows().at(-1)).toHaveTextContent(/^1–/);
+    await userEvent.click(within(panel).getByRole("button", { name: "Show the first 10" }));
+    await userEvent.click(within(panel).getByRole("button", { name: "Learning rate" }));
+    expect(rows()).toHaveLength(10);
+    expect(rows()[0]).toHaveTextContent(/^200/);
   });
 
   it("says every figure in a sentence and as a table", async () => {

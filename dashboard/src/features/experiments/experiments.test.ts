@@ -3,7 +3,7 @@ import { analysis, configuration, estimate, experimentAnalysis, trial, trialCoun
 import { coordinateAxes } from "./coordinates";
 import { barOf, countsInWords, jobsOf, lossOfCancelling, lossOfPausing, newerTrials, shareEnded } from "./experiments";
 import { differing, valuesOf, withStrategies } from "./fields";
-import { figureNamed, figuresOf, intervalOf, titleOf, written } from "./figures";
+import { bestFirst, figureNamed, figuresOf, intervalOf, titleOf, written, type Goal } from "./figures";
 import { heatGrid, heatSentence, strength } from "./heat";
 import { lossLines, lossSentence } from "./losses";
 import { asksOfScaling, scalingLines, scalingRows, scalingSentence } from "./scaling";
@@ -109,6 +109,37 @@ describe("the split of a step", () => {
     expect(splitSentence(splitRows(configurations))).toBe(
       "ddp, 2 ranks takes 60 ms, 50% of it backward (the shortest step); single, 1 rank takes 0.1 s, 60% of it backward (the longest).",
     );
+  });
+});
+
+describe("configurations", () => {
+  const measured = (index: number, metric: number | null, speed: number | null = null) =>
+    configuration({
+      index,
+      final_metric: metric === null ? null : estimate(metric),
+      samples_per_second: speed === null ? null : estimate(speed),
+    });
+  const indices = (best: number | null, goal: Goal) =>
+    bestFirst(
+      [
+        configuration({ index: 0, refusal: "no" }),
+        measured(1, null, 10),
+        measured(2, null, 20),
+        measured(3, 2),
+        measured(4, 1),
+        measured(5, 2),
+      ],
+      best,
+      goal,
+    ).map(({ index }) => index);
+
+  it("stand in the order of their results, then of their speed, those that were refused last", () => {
+    expect(indices(null, "minimize")).toEqual([4, 3, 5, 2, 1, 0]);
+    expect(indices(null, "maximize")).toEqual([3, 5, 4, 2, 1, 0]);
+  });
+
+  it("begin with the recommended one", () => {
+    expect(indices(2, "minimize")).toEqual([2, 4, 3, 5, 1, 0]);
   });
 });
 

@@ -4,6 +4,7 @@ import { EmptyState, type Source } from "@/components/ui/Panel";
 import type { Analysis, Experiment, ExperimentAnalysis, Trial } from "@/lib/types";
 import { ended, isOver, newerTrials } from "../experiments";
 import { withStrategies } from "../fields";
+import type { Goal } from "../figures";
 import type { LossAxis } from "../losses";
 import { asksOfScaling } from "../scaling";
 import { ConfigurationsTable } from "./ConfigurationsTable";
@@ -30,7 +31,7 @@ interface Props {
   source: Source<ExperimentAnalysis | null>;
   trials: readonly Trial[];
   metric: string;
-  goal: "minimize" | "maximize";
+  goal: Goal;
   view: ResultsView;
   onView(view: ResultsView): void;
   analyzing: boolean;
@@ -39,7 +40,7 @@ interface Props {
 
 /** What was found: first in sentences, then the configurations, then in figures. */
 export function Results(props: Props) {
-  const { experiment, source, trials, metric, analyzing, onAnalyze } = props;
+  const { experiment, source, trials, metric, goal, analyzing, onAnalyze } = props;
   const made = source.data;
   const analysis = useMemo(() => made && withStrategies(made.analysis), [made]);
   return (
@@ -53,7 +54,7 @@ export function Results(props: Props) {
       />
       {analysis && (
         <>
-          <ConfigurationsTable analysis={analysis} trials={trials} metric={metric} />
+          <ConfigurationsTable analysis={analysis} trials={trials} metric={metric} goal={goal} />
           <ParallelCoordinates analysis={analysis} metric={metric} />
           <Figures {...props} analysis={analysis} />
         </>
