@@ -19,6 +19,12 @@ const made = () => ok(experimentAnalysis());
 const trials = () => ok(page([trial()]));
 const region = (name: string) => screen.findByRole("region", { name });
 
+/** By how many pixels a path from one point to another rises or falls. */
+function heightOf(path: string): number {
+  const [, from, to] = /^M\S+ ([^L]+)L\S+ (.+)$/.exec(path)!;
+  return Math.abs(Number(from) - Number(to));
+}
+
 describe("the list of experiments", () => {
   it("asks for what stands in its URL, and says what filters leave out", async () => {
     const seen = mockApi({ "GET /api/v1/experiments": () => ok(page([])) });
@@ -141,6 +147,27 @@ describe("the page of an experiment", () => {
     const { router } = renderApp("/experiments/exp1");
     await userEvent.click(within(await region("Loss")).getByRole("radio", { name: "Time" }));
     await waitFor(() => expect(router.state.location.search).toEqual({ by: "seconds" }));
+  });
+
+  it("does not let a diverging run flatten the other losses: the axis is a log one, until it is switched", async () => {
+    const [one, other] = analysis().series;
+    const series = [
+      { ...one!, losses: [2, 1] },
+      { ...other!, losses: [2, 1e9] },
+    ];
+    mockApi({
+      "GET /api/v1/experiments/exp1/analysis": () => ok(experimentAnalysis({ analysis: analysis({ series }) })),
+    });
+    const { router } = renderApp("/experiments/exp1");
+    const panel = await region("Loss");
+    const log = within(panel).getByRole("switch", { name: "Log scale" });
+    expect(log).toBeChecked();
+    const heights = () =>
+      [...within(panel).getByRole("img").querySelectorAll("path")].map((path) => heightOf(path.getAttribute("d")!));
+    expect(Math.min(...heights())).toBeGreaterThan(5);
+    await userEvent.click(log);
+    await waitFor(() => expect(router.state.location.search).toEqual({ log: false }));
+    expect(Math.min(...heights())).toBeLessThan(1);
   });
 
   it("says when trials have ended since, and includes them", async () => {

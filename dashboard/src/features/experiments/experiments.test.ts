@@ -5,7 +5,7 @@ import { barOf, countsInWords, jobsOf, lossOfCancelling, lossOfPausing, newerTri
 import { differing, valuesOf, withStrategies } from "./fields";
 import { bestFirst, figureNamed, figuresOf, intervalOf, titleOf, written, type Goal } from "./figures";
 import { heatGrid, heatSentence, strength } from "./heat";
-import { lossLines, lossSentence } from "./losses";
+import { isWide, leftOutByLog, lossLines, lossSentence } from "./losses";
 import { asksOfScaling, scalingLines, scalingRows, scalingSentence } from "./scaling";
 import { partNames, splitRows, splitSentence } from "./split";
 
@@ -152,6 +152,16 @@ describe("losses", () => {
     expect(lossSentence(lossLines(analysis(), "samples"), "samples")).toBe(
       "ddp, 4 ranks 2.3 after 32 samples; single, 1 rank 1.9 after 64 samples.",
     );
+  });
+
+  it("are wide apart where the positive ones span more than two decades", () => {
+    const lines = (...losses: (number | null)[]) =>
+      lossLines(analysis({ series: [{ ...analysis().series[0]!, steps: [1, 2, 3], losses }] }), "steps");
+    const wide = (...losses: (number | null)[]) => isWide(lines(...losses));
+    expect([wide(2.3, 1.9), wide(0.1, 10), wide(0, -500), wide(null, null)]).toEqual([false, false, false, false]);
+    expect([wide(0.1, 10.1), wide(1e30, 2), wide(5, 0.01, -3)]).toEqual([true, true, false]);
+    expect(leftOutByLog(lines(1, null, 2))).toBe("");
+    expect(leftOutByLog(lines(1, 0, -2))).toBe(" Not on a log scale: 2 values of zero or less.");
   });
 
   it("have six colours; the rest stands behind in grey", () => {

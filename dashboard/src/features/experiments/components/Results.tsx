@@ -20,6 +20,8 @@ import { SplitChart } from "./SplitChart";
 export interface ResultsView {
   /** By what the losses are drawn. */
   by?: LossAxis;
+  /** Their axis; left out, it is a log axis where losses are far apart. */
+  log?: boolean;
   /** Of the heat map. */
   across?: string;
   down?: string;
@@ -75,6 +77,8 @@ function Figures({ analysis, metric, goal, view, onView }: Props & { analysis: A
           analysis={analysis}
           axis={view.by ?? "samples"}
           onAxis={(by) => onView({ by: by === "samples" ? undefined : by })}
+          log={view.log}
+          onLog={(log) => onView({ log })}
         />
         <HeatMap
           analysis={analysis}
