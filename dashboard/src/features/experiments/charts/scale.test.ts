@@ -29,7 +29,8 @@ describe("a log scale", () => {
 
   it("has numbers between them where the range is short", () => {
     expect(logarithmic(0.3, 4, 0, 80).ticks).toEqual([0.5, 1, 2]);
-    expect(logarithmic(1.1, 1.4, 0, 80).ticks).toEqual([1.1, 1.2, 1.3, 1.4]);
+    expect(logarithmic(0.63, 2.1, 0, 80).ticks).toEqual([1, 1.5, 2]);
+    expect(logarithmic(0.5, 60, 0, 80).ticks).toEqual([1, 10]);
     expect(logarithmic(2, 2, 0, 80).place(2)).toBe(0);
   });
 });

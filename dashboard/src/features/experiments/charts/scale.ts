@@ -46,7 +46,8 @@ export function logarithmic(low: number, high: number, start: number, end: numbe
     .flatMap((power) => factors.map((factor) => Number(`${factor}e${power}`)))
     .filter((tick) => tick >= low && tick <= high);
   return {
-    ticks: inside.length > 1 ? inside : niceTicks(low, high, 4).filter((tick) => tick >= low && tick <= high),
+    ticks:
+      extent < 1 && inside.length < 3 ? niceTicks(low, high).filter((tick) => tick >= low && tick <= high) : inside,
     place: (value) => start + ((Math.log10(value) - bottom) / extent) * (end - start),
   };
 }
