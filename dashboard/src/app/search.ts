@@ -78,6 +78,10 @@ function text(value: unknown): string | undefined {
   return value === undefined || value === null || value === "" ? undefined : String(value);
 }
 
+function trueOrFalse(value: unknown): boolean | undefined {
+  return value === true || value === "true" ? true : value === false || value === "false" ? false : undefined;
+}
+
 function whole(value: unknown): number | undefined {
   const number = Number(value);
   return value !== undefined && value !== "" && Number.isInteger(number) && number >= 0 ? number : undefined;
@@ -163,6 +167,7 @@ export function experimentSearch(raw: Raw): ExperimentSearch {
   return {
     tab: oneOf(raw.tab, EXPERIMENT_TABS),
     by: oneOf(raw.by, LOSS_AXES),
+    log: trueOrFalse(raw.log),
     across: text(raw.across),
     down: text(raw.down),
     figure: text(raw.figure),

@@ -2,13 +2,28 @@ import { act, fireEvent, screen, waitFor, within } from "@testing-library/react"
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 import { keys } from "@/lib/keys";
-import { experiment, experimentAnalysis, page, trial, trialCounts } from "@/testing/fixtures";
+import {
+  analysis,
+  configuration,
+  estimate,
+  experiment,
+  experimentAnalysis,
+  page,
+  trial,
+  trialCounts,
+} from "@/testing/fixtures";
 import { mockApi, never, ok, problem, type Handler } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
 const made = () => ok(experimentAnalysis());
 const trials = () => ok(page([trial()]));
 const region = (name: string) => screen.findByRole("region", { name });
+
+/** By how many pixels a path from one point to another rises or falls. */
+function heightOf(path: string): number {
+  const [, from, to] = /^M\S+ ([^L]+)L\S+ (.+)$/.exec(path)!;
+  return Math.abs(Number(from) - Number(to));
+}
 
 describe("the list of experiments", () => {
   it("asks for what stands in its URL, and says what filters leave out", async () => {
@@ -85,6 +100,37 @@ describe("the page of an experiment", () => {
     expect(await within(table).findByRole("link", { name: "Job of trial 0" })).toHaveAttribute("href", "/jobs/job1");
   });
 
+  it.each([
+    ["minimize", "0.5"],
+    ["maximize", "99.5"],
+  ])("has the best ten of 200 configurations first, and all on request, to %s", async (goal, best) => {
+    const grid = Array.from({ length: 200 }, (_, index) =>
+      configuration({
+        index,
+        values: { "optimizer.lr": index + 1 },
+        trials: [],
+        final_metric: index === 0 ? null : estimate((200 - index) / 2),
+      }),
+    );
+    const made = analysis({ configurations: grid, best: null, axes: ["optimizer.lr"], series: [] });
+    mockApi({
+      "GET /api/v1/experiments/exp1": () => ok(experiment({ spec: { metric: { name: "loss", goal } } })),
+      "GET /api/v1/experiments/exp1/analysis": () => ok(experimentAnalysis({ analysis: made })),
+    });
+    renderApp("/experiments/exp1");
+    const panel = await region("Configurations");
+    const rows = () => within(panel).getAllByRole("row").slice(1);
+    expect(rows()).toHaveLength(10);
+    expect(rows()[0]).toHaveTextContent(best);
+    await userEvent.click(within(panel).getByRole("button", { name: "Show all 200" }));
+    expect(rows()).toHaveLength(200);
+    expect(rows().at(-1)).toHaveTextContent(/^1–/);
+    await userEvent.click(within(panel).getByRole("button", { name: "Show the first 10" }));
+    await userEvent.click(within(panel).getByRole("button", { name: "Learning rate" }));
+    expect(rows()).toHaveLength(10);
+    expect(rows()[0]).toHaveTextContent(/^200/);
+  });
+
   it("says every figure in a sentence and as a table", async () => {
     mockApi();
     renderApp("/experiments/exp1");
@@ -101,6 +147,27 @@ describe("the page of an experiment", () => {
     const { router } = renderApp("/experiments/exp1");
     await userEvent.click(within(await region("Loss")).getByRole("radio", { name: "Time" }));
     await waitFor(() => expect(router.state.location.search).toEqual({ by: "seconds" }));
+  });
+
+  it("does not let a diverging run flatten the other losses: the axis is a log one, until it is switched", async () => {
+    const [one, other] = analysis().series;
+    const series = [
+      { ...one!, losses: [2, 1] },
+      { ...other!, losses: [2, 1e9] },
+    ];
+    mockApi({
+      "GET /api/v1/experiments/exp1/analysis": () => ok(experimentAnalysis({ analysis: analysis({ series }) })),
+    });
+    const { router } = renderApp("/experiments/exp1");
+    const panel = await region("Loss");
+    const log = within(panel).getByRole("switch", { name: "Log scale" });
+    expect(log).toBeChecked();
+    const heights = () =>
+      [...within(panel).getByRole("img").querySelectorAll("path")].map((path) => heightOf(path.getAttribute("d")!));
+    expect(Math.min(...heights())).toBeGreaterThan(5);
+    await userEvent.click(log);
+    await waitFor(() => expect(router.state.location.search).toEqual({ log: false }));
+    expect(Math.min(...heights())).toBeLessThan(1);
   });
 
   it("says when trials have ended since, and includes them", async () => {

@@ -54,6 +54,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
     <>
       <ExperimentHeader
         experiment={experiment}
+        trials={trials.data ?? []}
         metric={metric}
         analyzed={analysis.data != null}
         analyzing={analyze.isPending}

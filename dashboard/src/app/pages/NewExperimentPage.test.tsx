@@ -10,6 +10,12 @@ const readable = job({
   spec: { ...plan().spec, model: { kind: "mlp" }, data: { kind: "digits" }, training: { steps: 10 } } as never,
 });
 
+const SPEC = {
+  version: 1,
+  name: "rates",
+  job: { model: { kind: "mlp" }, data: { kind: "digits" }, training: { steps: 10 } },
+};
+
 describe("a new experiment", () => {
   it("begins from a job, varies a field by its path, counts the trials and starts them", async () => {
     const seen = mockApi({
@@ -35,6 +41,41 @@ describe("a new experiment", () => {
     const sent = seen.find(({ method, path }) => method === "POST" && path === "/api/v1/experiments")!;
     expect(sent.body).toMatchObject({ name: "gpt-stdlib-varied", grid: varied, job: { model: { kind: "mlp" } } });
     expect(sent.headers.get("Idempotency-Key")).toMatch(/^[0-9a-f]{32}$/);
+  });
+
+  it.each([
+    ["1e-3, 1e-2, 1e-1", { "optimizer.lr": [0.001, 0.01, 0.1] }],
+    ["{backspace}", undefined],
+  ])("starts with one click while a field still has the focus: %s", async (keys, grid) => {
+    const seen = mockApi({
+      "GET /api/v1/experiments/exp1": () => ok(experiment({ spec: { ...SPEC, grid: { "optimizer.lr": [0.1] } } })),
+      "POST /api/v1/experiments": () => ok(experiment(), 201),
+    });
+    const { router } = renderApp("/experiments/new?again=exp1");
+    const start = await screen.findByRole("button", { name: "Start 4 trials" });
+    await userEvent.type(screen.getByLabelText("optimizer.lr"), keys, {
+      initialSelectionStart: 0,
+      initialSelectionEnd: 99,
+    });
+    await userEvent.click(start);
+    await waitFor(() => expect(router.state.location.pathname).toBe("/experiments/exp1"));
+    const sent = seen.filter(({ method, path }) => method === "POST" && path === "/api/v1/experiments");
+    expect(sent.map(({ body }) => (body as { grid?: unknown }).grid)).toEqual([grid]);
+  });
+
+  it("starts nothing by a click on what turns out to be wrong", async () => {
+    const errors = [{ pointer: "/grid/optimizer.lr", code: "wrong", message: "is not a rate", hint: null }];
+    const seen = mockApi({
+      "GET /api/v1/experiments/exp1": () => ok(experiment({ spec: { ...SPEC, grid: { "optimizer.lr": [0.1] } } })),
+      [PLAN]: ({ body }) => ok(experimentPlan(JSON.stringify(body).includes('"fast"') ? { errors } : {})),
+    });
+    renderApp("/experiments/new?again=exp1");
+    const start = await screen.findByRole("button", { name: "Start 4 trials" });
+    await userEvent.type(screen.getByLabelText("optimizer.lr"), ", fast");
+    await userEvent.click(start);
+    expect(await screen.findByRole("list", { name: "Problems" })).toHaveTextContent("is not a rate");
+    expect(screen.getByRole("button", { name: "Start" })).toBeDisabled();
+    expect(seen.some(({ method, path }) => method === "POST" && path === "/api/v1/experiments")).toBe(false);
   });
 
   it("lists refused configurations with their reasons", async () => {

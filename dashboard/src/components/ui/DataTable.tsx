@@ -1,4 +1,5 @@
 /** The one table: headless columns from TanStack Table, our markup; over 200 rows it draws only what is in view. */
+import { Button } from "@mantine/core";
 import {
   createSortedRowModel,
   rowSortingFeature,
@@ -8,7 +9,7 @@ import {
   type ColumnDef,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useRef, type ReactNode } from "react";
+import { useRef, useState, type ReactNode } from "react";
 import classes from "./DataTable.module.css";
 
 const features = tableFeatures({ rowSortingFeature, sortedRowModel: createSortedRowModel(), sortFns });
@@ -32,13 +33,17 @@ interface Props<Row> {
   rows: readonly Row[];
   columns: readonly Column<Row>[];
   rowId(row: Row): string;
+  /** Show this many rows until all are asked for. */
+  first?: number;
   rowProps?(row: Row): { "data-selected"?: boolean; "data-muted"?: boolean };
 }
 
-export function DataTable<Row extends object>({ label, rows, columns, rowId, rowProps }: Props<Row>) {
+export function DataTable<Row extends object>({ label, rows, columns, rowId, first, rowProps }: Props<Row>) {
+  const [whole, setWhole] = useState(false);
   const table = useTable({ features, data: rows as Row[], columns: toDefinitions(columns), getRowId: rowId });
   const scroller = useRef<HTMLDivElement>(null);
-  const sorted = table.getRowModel().rows;
+  const all = table.getRowModel().rows;
+  const sorted = whole ? all : all.slice(0, first);
   const virtual = useVirtualizer({
     count: sorted.length,
     enabled: sorted.length > VIRTUAL_FROM,
@@ -51,43 +56,50 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, row
   const above = window?.[0]?.start ?? 0;
   const below = window ? virtual.getTotalSize() - (window.at(-1)?.end ?? 0) : 0;
   return (
-    <div
-      ref={scroller}
-      className={classes.scroller}
-      data-tall={window !== null || undefined}
-      role="region"
-      aria-label={`${label}, scrollable`}
-      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
-      tabIndex={0}
-    >
-      <table className={classes.table} aria-label={label} aria-rowcount={sorted.length + 1}>
-        <thead>
-          <tr>
-            {table.getHeaderGroups()[0]!.headers.map((header, index) => (
-              <HeaderCell
-                key={header.id}
-                column={columns[index]!}
-                sorted={header.column.getIsSorted()}
-                onSort={header.column.getToggleSortingHandler()}
-              />
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {above > 0 && <tr style={{ height: above }} />}
-          {shown.map((row) => (
-            <tr key={row.id} {...flags(rowProps?.(row.original))}>
-              {columns.map((column) => (
-                <td key={column.id} data-numeric={column.numeric || undefined} data-prose={column.prose || undefined}>
-                  {column.cell(row.original)}
-                </td>
+    <>
+      <div
+        ref={scroller}
+        className={classes.scroller}
+        data-tall={window !== null || undefined}
+        role="region"
+        aria-label={`${label}, scrollable`}
+        // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+        tabIndex={0}
+      >
+        <table className={classes.table} aria-label={label} aria-rowcount={all.length + 1}>
+          <thead>
+            <tr>
+              {table.getHeaderGroups()[0]!.headers.map((header, index) => (
+                <HeaderCell
+                  key={header.id}
+                  column={columns[index]!}
+                  sorted={header.column.getIsSorted()}
+                  onSort={header.column.getToggleSortingHandler()}
+                />
               ))}
             </tr>
-          ))}
-          {below > 0 && <tr style={{ height: below }} />}
-        </tbody>
-      </table>
-    </div>
+          </thead>
+          <tbody>
+            {above > 0 && <tr style={{ height: above }} />}
+            {shown.map((row) => (
+              <tr key={row.id} {...flags(rowProps?.(row.original))}>
+                {columns.map((column) => (
+                  <td key={column.id} data-numeric={column.numeric || undefined} data-prose={column.prose || undefined}>
+                    {column.cell(row.original)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+            {below > 0 && <tr style={{ height: below }} />}
+          </tbody>
+        </table>
+      </div>
+      {first !== undefined && all.length > first && (
+        <Button className={classes.more} variant="subtle" size="compact-xs" onClick={() => setWhole(!whole)}>
+          {whole ? `Show the first ${first}` : `Show all ${all.length}`}
+        </Button>
+      )}
+    </>
   );
 }
 

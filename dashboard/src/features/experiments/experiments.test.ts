@@ -3,9 +3,9 @@ import { analysis, configuration, estimate, experimentAnalysis, trial, trialCoun
 import { coordinateAxes } from "./coordinates";
 import { barOf, countsInWords, jobsOf, lossOfCancelling, lossOfPausing, newerTrials, shareEnded } from "./experiments";
 import { differing, valuesOf, withStrategies } from "./fields";
-import { figureNamed, figuresOf, intervalOf, titleOf, written } from "./figures";
+import { bestFirst, figureNamed, figuresOf, intervalOf, titleOf, written, type Goal } from "./figures";
 import { heatGrid, heatSentence, strength } from "./heat";
-import { lossLines, lossSentence } from "./losses";
+import { isWide, leftOutByLog, lossLines, lossSentence } from "./losses";
 import { asksOfScaling, scalingLines, scalingRows, scalingSentence } from "./scaling";
 import { partNames, splitRows, splitSentence } from "./split";
 
@@ -112,6 +112,37 @@ describe("the split of a step", () => {
   });
 });
 
+describe("configurations", () => {
+  const measured = (index: number, metric: number | null, speed: number | null = null) =>
+    configuration({
+      index,
+      final_metric: metric === null ? null : estimate(metric),
+      samples_per_second: speed === null ? null : estimate(speed),
+    });
+  const indices = (best: number | null, goal: Goal) =>
+    bestFirst(
+      [
+        configuration({ index: 0, refusal: "no" }),
+        measured(1, null, 10),
+        measured(2, null, 20),
+        measured(3, 2),
+        measured(4, 1),
+        measured(5, 2),
+      ],
+      best,
+      goal,
+    ).map(({ index }) => index);
+
+  it("stand in the order of their results, then of their speed, those that were refused last", () => {
+    expect(indices(null, "minimize")).toEqual([4, 3, 5, 2, 1, 0]);
+    expect(indices(null, "maximize")).toEqual([3, 5, 4, 2, 1, 0]);
+  });
+
+  it("begin with the recommended one", () => {
+    expect(indices(2, "minimize")).toEqual([2, 4, 3, 5, 1, 0]);
+  });
+});
+
 describe("losses", () => {
   it("are drawn by samples or by time, the recommended one first", () => {
     expect(lossLines(analysis(), "seconds").map(({ name, points }) => [name, points.at(-1)])).toEqual([
@@ -121,6 +152,16 @@ describe("losses", () => {
     expect(lossSentence(lossLines(analysis(), "samples"), "samples")).toBe(
       "ddp, 4 ranks 2.3 after 32 samples; single, 1 rank 1.9 after 64 samples.",
     );
+  });
+
+  it("are wide apart where the positive ones span more than two decades", () => {
+    const lines = (...losses: (number | null)[]) =>
+      lossLines(analysis({ series: [{ ...analysis().series[0]!, steps: [1, 2, 3], losses }] }), "steps");
+    const wide = (...losses: (number | null)[]) => isWide(lines(...losses));
+    expect([wide(2.3, 1.9), wide(0.1, 10), wide(0, -500), wide(null, null)]).toEqual([false, false, false, false]);
+    expect([wide(0.1, 10.1), wide(1e30, 2), wide(5, 0.01, -3)]).toEqual([true, true, false]);
+    expect(leftOutByLog(lines(1, null, 2))).toBe("");
+    expect(leftOutByLog(lines(1, 0, -2))).toBe(" Not on a log scale: 2 values of zero or less.");
   });
 
   it("have six colours; the rest stands behind in grey", () => {

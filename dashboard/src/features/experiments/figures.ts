@@ -66,6 +66,30 @@ export function figuresOf(configurations: readonly Configuration[]): FigureSpec[
   return FIGURES.filter(({ name }) => configurations.some((one) => one[name] !== null));
 }
 
+export type Goal = "minimize" | "maximize";
+
+/** The recommended one, then those with a result, best first; then by speed where there is no result; refused ones last. */
+export function bestFirst(configurations: readonly Configuration[], best: number | null, goal: Goal): Configuration[] {
+  const sign = goal === "minimize" ? 1 : -1;
+  const rank = ({ index, refusal, final_metric: metric, samples_per_second: speed }: Configuration) => [
+    index === best ? 0 : 1,
+    refusal === null ? 0 : 1,
+    metric === null ? Infinity : sign * metric.value,
+    speed === null ? Infinity : -speed.value,
+    index,
+  ];
+  return configurations
+    .map((one) => ({ one, rank: rank(one) }))
+    .sort((a, b) => inOrder(a.rank, b.rank))
+    .map(({ one }) => one);
+}
+
+/** The first place where they differ decides. */
+function inOrder(a: readonly number[], b: readonly number[]): number {
+  const place = a.findIndex((value, index) => value !== b[index]);
+  return place < 0 || a[place]! < b[place]! ? -1 : 1;
+}
+
 /** The ends of its interval, "80–83%"; null where there is one value. */
 export function intervalOf(estimate: Estimate, figure: FigureSpec): string | null {
   const { value, low, high } = estimate;

@@ -1,6 +1,7 @@
 /** The losses of configurations, one over the other. Pure. */
-import { count, duration, measured } from "@/lib/format";
+import { count, duration, measured, plural } from "@/lib/format";
 import type { Analysis, LossSeries } from "@/lib/types";
+import { extentOf } from "./charts/scale";
 
 export const LOSS_AXES = ["samples", "seconds", "steps"] as const;
 export type LossAxis = (typeof LOSS_AXES)[number];
@@ -33,6 +34,30 @@ export function lossLines({ series, configurations, best }: Analysis, axis: Loss
 
 function lastOf({ losses }: LossSeries): number {
   return losses.findLast((loss) => loss !== null) ?? Infinity;
+}
+
+const WIDE = 100;
+
+/** Losses so far apart that one curve would flatten all others: over two decades. Never with negative ones, which a log axis would hide. */
+export function isWide(lines: readonly LossLine[]): boolean {
+  const positive = positiveExtent(lines);
+  const negative = lines.some(({ points }) => points.some(([, loss]) => loss !== null && loss < 0));
+  return positive !== null && positive[1] > WIDE * positive[0] && !negative;
+}
+
+/** Says what a log axis leaves out; empty: nothing. */
+export function leftOutByLog(lines: readonly LossLine[]): string {
+  const hidden = lines.flatMap(({ points }) => points).filter(([, loss]) => loss !== null && !isPositive(loss)).length;
+  return hidden > 0 ? ` Not on a log scale: ${plural(hidden, "value")} of zero or less.` : "";
+}
+
+/** What a log axis can show; null: nothing. */
+export function positiveExtent(lines: readonly LossLine[]): [number, number] | null {
+  return extentOf(lines.flatMap(({ points }) => points.map(([, loss]) => (isPositive(loss) ? loss : null))));
+}
+
+export function isPositive(loss: number | null): loss is number {
+  return loss !== null && loss > 0;
 }
 
 export function writeX(axis: LossAxis, value: number): string {

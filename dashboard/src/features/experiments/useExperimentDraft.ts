@@ -16,7 +16,12 @@ export function useExperimentDraft(initial: string, schema: Schema) {
   const issues = useMemo(() => (local.length ? local : serverIssues(wrong, value)), [local, wrong, value]);
   /** The shown plan answers exactly this text. */
   const answered = sound && settled === value && !plan.isPlaceholderData && !plan.error && plan.data !== undefined;
-  return { ...document, issues, plan, planError, current: answered && issues.length === 0 };
+  const current = answered && issues.length === 0;
+  /** How many trials the shown plan would run; null while the plan is on its way. */
+  const trials = current ? plan.data.trials - plan.data.refused : null;
+  /** Also while the plan is on its way: leaving a field by a click on a button changes the text under that click. */
+  const startable = sound && issues.length === 0 && planError === null && trials !== 0;
+  return { ...document, issues, plan, planError, current, trials, startable };
 }
 
 export type ExperimentDraft = ReturnType<typeof useExperimentDraft>;

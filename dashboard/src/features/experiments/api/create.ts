@@ -30,16 +30,20 @@ export interface Submission {
   idempotencyKey: string;
 }
 
-export function useCreateExperiment() {
+/** Starts what was asked for once its plan is known; null: the plan has problems or nothing to run, and the page shows it. */
+export function useStartExperiment() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: ({ spec, idempotencyKey }: Submission): Promise<Experiment> =>
-      unwrap(
+    mutationFn: async ({ spec, idempotencyKey }: Submission): Promise<Experiment | null> => {
+      const { errors, trials, refused } = await client.ensureQueryData(experimentPlanQuery(spec));
+      if (errors.length > 0 || trials === refused) return null;
+      return unwrap(
         api.POST("/api/v1/experiments", {
           params: { header: { "Idempotency-Key": idempotencyKey } },
           body: spec as SpecBody,
         }),
-      ),
+      );
+    },
     onSettled: () => client.invalidateQueries({ queryKey: keys.experiments }),
   });
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { doublings, extentOf, linear, niceTicks, pathThrough, tight } from "./scale";
+import { doublings, extentOf, linear, logarithmic, niceTicks, pathThrough, tight } from "./scale";
 
 describe("the ticks of an axis", () => {
   it("are round and enclose the values", () => {
@@ -16,6 +16,22 @@ describe("the ticks of an axis", () => {
     const { ticks, place } = tight(0.3, 9.7, 0, 94);
     expect(ticks).toEqual([2, 4, 6, 8]);
     expect([place(0.3), place(9.7)]).toEqual([0, 94]);
+  });
+});
+
+describe("a log scale", () => {
+  it("has powers of ten, equally far apart, of any range", () => {
+    const { ticks, place } = logarithmic(0.01, 1e6, 0, 80);
+    expect(ticks).toEqual([0.01, 1, 100, 1e4, 1e6]);
+    expect(ticks.map(place)).toEqual([0, 20, 40, 60, 80]);
+    expect(logarithmic(0.3, 1e30, 0, 80).ticks).toEqual([1, 1e6, 1e12, 1e18, 1e24, 1e30]);
+  });
+
+  it("has numbers between them where the range is short", () => {
+    expect(logarithmic(0.3, 4, 0, 80).ticks).toEqual([0.5, 1, 2]);
+    expect(logarithmic(0.63, 2.1, 0, 80).ticks).toEqual([1, 1.5, 2]);
+    expect(logarithmic(0.5, 60, 0, 80).ticks).toEqual([1, 10]);
+    expect(logarithmic(2, 2, 0, 80).place(2)).toBe(0);
   });
 });
 

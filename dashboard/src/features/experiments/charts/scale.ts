@@ -33,6 +33,25 @@ export function tight(low: number, high: number, start: number, end: number, wan
   };
 }
 
+/** Positive values: each power of ten is as high as the next. Ticks are powers of ten, about five; of less than two decades 1, 2 and 5 of each. */
+export function logarithmic(low: number, high: number, start: number, end: number): Scale {
+  const [bottom, top] = [Math.log10(low), Math.log10(high)];
+  const extent = top - bottom || 1;
+  const first = Math.floor(bottom);
+  const powers = Array.from({ length: Math.ceil(top) - first + 1 }, (_, index) => first + index);
+  const every = Math.max(1, Math.round(extent / 5));
+  const factors = extent < 2 ? [1, 2, 5] : [1];
+  const inside = powers
+    .filter((power) => power % every === 0)
+    .flatMap((power) => factors.map((factor) => Number(`${factor}e${power}`)))
+    .filter((tick) => tick >= low && tick <= high);
+  return {
+    ticks:
+      extent < 1 && inside.length < 3 ? niceTicks(low, high).filter((tick) => tick >= low && tick <= high) : inside,
+    place: (value) => start + ((Math.log10(value) - bottom) / extent) * (end - start),
+  };
+}
+
 /** Numbers of ranks: each doubling is as wide as the next. Ticks are the numbers that there are, as many as have room. */
 export function doublings(values: readonly number[], start: number, end: number): Scale {
   const all = [...new Set(values)].sort((a, b) => a - b);

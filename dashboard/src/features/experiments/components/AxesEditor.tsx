@@ -137,11 +137,16 @@ interface ValuesFieldProps {
   onValues(values: unknown): void;
 }
 
-/** Values as text, taken over when the field is left, so that typing is not rewritten. */
+/** Values as text, shown as typed until the field is left. The document has them at once, so that leaving the field changes nothing; only an emptied field is taken over as it is left. */
 function ValuesField({ label, path = false, description, values, error, onValues }: ValuesFieldProps) {
   const [typed, setTyped] = useState<string | null>(null);
+  const type = (text: string) => {
+    setTyped(text);
+    const next = valuesFrom(text);
+    if (next !== undefined) onValues(next);
+  };
   const settle = () => {
-    if (typed !== null) onValues(valuesFrom(typed));
+    if (typed !== null && valuesFrom(typed) === undefined) onValues(undefined);
     setTyped(null);
   };
   return (
@@ -155,7 +160,7 @@ function ValuesField({ label, path = false, description, values, error, onValues
       placeholder={path ? "1, 2, 4 or 1e-4..1e-1 x 4 log" : "1, 2, 4"}
       value={typed ?? textOf(values)}
       error={error}
-      onChange={(event) => setTyped(event.currentTarget.value)}
+      onChange={(event) => type(event.currentTarget.value)}
       onBlur={settle}
       onKeyDown={(event) => event.key === "Enter" && settle()}
     />

@@ -1,6 +1,6 @@
 import { Checkbox } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Panel } from "@/components/ui/Panel";
 import { StateBadge } from "@/components/ui/StateBadge";
@@ -8,18 +8,32 @@ import { MISSING } from "@/lib/format";
 import type { Analysis, Configuration, Estimate, Trial } from "@/lib/types";
 import { jobsOf } from "../experiments";
 import { differing } from "../fields";
-import { axisTitle, figuresOf, intervalOf, isMain, titleOf, valueInWords, type FigureSpec } from "../figures";
+import {
+  axisTitle,
+  bestFirst,
+  figuresOf,
+  intervalOf,
+  isMain,
+  titleOf,
+  valueInWords,
+  type FigureSpec,
+  type Goal,
+} from "../figures";
 import classes from "./Experiments.module.css";
 
 interface Props {
   analysis: Analysis;
   trials: readonly Trial[];
   metric: string;
+  goal: Goal;
 }
 
-/** Only what differs, and what came of it. */
-export function ConfigurationsTable({ analysis, trials, metric }: Props) {
+const SHOWN_FIRST = 10;
+
+/** Only what differs, and what came of it, best first. */
+export function ConfigurationsTable({ analysis, trials, metric, goal }: Props) {
   const { configurations, axes, best } = analysis;
+  const rows = useMemo(() => bestFirst(configurations, best, goal), [configurations, best, goal]);
   const [all, setAll] = useState(false);
   return (
     <Panel
@@ -34,7 +48,8 @@ export function ConfigurationsTable({ analysis, trials, metric }: Props) {
     >
       <DataTable
         label="Configurations"
-        rows={configurations}
+        rows={rows}
+        first={SHOWN_FIRST}
         columns={[
           ...fieldColumns(configurations, axes),
           { id: "notes", header: "Notes", cell: (one) => <Notes one={one} best={best} /> },

@@ -8,7 +8,7 @@ import { newIdempotencyKey } from "@/lib/client";
 import { asApiError } from "@/lib/errors";
 import { plural } from "@/lib/format";
 import type { Schema } from "@/lib/spec/schema";
-import { useCreateExperiment } from "../api/create";
+import { useStartExperiment } from "../api/create";
 import { TEMPLATES } from "../templates";
 import { useExperimentDraft, type ExperimentDraft } from "../useExperimentDraft";
 import { ExperimentForm } from "./ExperimentForm";
@@ -37,7 +37,6 @@ export function CreateExperiment(props: Props) {
   const { schema, jobSchema, initial, from, template, view, onView, onTemplate, onCreated, jobForm } = props;
   const draft = useExperimentDraft(initial, schema);
   const { send, created, create } = useSending(draft, onCreated);
-  const trials = draft.current && draft.plan.data ? draft.plan.data.trials - draft.plan.data.refused : 0;
   return (
     <>
       <LeaveGuard noun="experiment" isEdited={() => draft.text !== initial && !created.current} />
@@ -45,8 +44,14 @@ export function CreateExperiment(props: Props) {
         title="New experiment"
         subtitle={from ? `Varies the spec of ${from}.` : "Edit as a form or as YAML; both stay in sync."}
         actions={
-          <Button size="sm" disabled={trials === 0} loading={create.isPending} onClick={send}>
-            {trials > 0 ? `Start ${plural(trials, "trial")}` : "Start"}
+          <Button
+            size="sm"
+            className={classes.start}
+            disabled={!draft.startable}
+            loading={create.isPending}
+            onClick={send}
+          >
+            {draft.trials ? `Start ${plural(draft.trials, "trial")}` : "Start"}
           </Button>
         }
       />
@@ -111,7 +116,7 @@ export function CreateExperiment(props: Props) {
 
 /** One key for one text: what is sent again creates nothing twice. */
 function useSending(draft: ExperimentDraft, onCreated: (id: string) => void) {
-  const create = useCreateExperiment();
+  const create = useStartExperiment();
   const created = useRef(false);
   const keyFor = useRef({ text: "", key: "" });
   const send = () => {
@@ -119,9 +124,10 @@ function useSending(draft: ExperimentDraft, onCreated: (id: string) => void) {
     create.mutate(
       { spec: draft.value, idempotencyKey: keyFor.current.key },
       {
-        onSuccess: ({ id }) => {
+        onSuccess: (made) => {
+          if (made === null) return;
           created.current = true;
-          onCreated(id);
+          onCreated(made.id);
         },
       },
     );

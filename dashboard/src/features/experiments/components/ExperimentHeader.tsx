@@ -7,23 +7,25 @@ import { PageHeader } from "@/components/ui/PageHeader";
 import { StackedBar } from "@/components/ui/StackedBar";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, dateTime, duration, measured, MISSING, plural, sentence } from "@/lib/format";
-import type { Experiment } from "@/lib/types";
+import type { Experiment, Trial } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import { barOf, countsInWords, ended, isOver, toRun } from "../experiments";
 import { axisTitle } from "../figures";
 import { ExperimentActions } from "./ExperimentActions";
 import classes from "./Experiments.module.css";
 import { ExportMenu } from "./ExportMenu";
+import { RunLonger } from "./RunLonger";
 
 interface Props {
   experiment: Experiment;
+  trials: readonly Trial[];
   metric: string;
   analyzed: boolean;
   analyzing: boolean;
   onAnalyze(): void;
 }
 
-export function ExperimentHeader({ experiment, metric, analyzed, analyzing, onAnalyze }: Props) {
+export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzing, onAnalyze }: Props) {
   const {
     name,
     project,
@@ -32,7 +34,7 @@ export function ExperimentHeader({ experiment, metric, analyzed, analyzing, onAn
     id,
     state,
     description,
-    trials,
+    trials: counts,
     waits_for: waits,
   } = experiment;
   const now = useNow(5_000);
@@ -63,6 +65,7 @@ export function ExperimentHeader({ experiment, metric, analyzed, analyzing, onAn
               {analyzed ? "Analyze again" : "Analyze"}
             </Button>
             <ExportMenu experimentId={id} disabled={!analyzed} />
+            <RunLonger experiment={experiment} trials={trials} />
             <ExperimentActions experiment={experiment} />
           </>
         }
@@ -74,8 +77,8 @@ export function ExperimentHeader({ experiment, metric, analyzed, analyzing, onAn
       )}
       <div className={classes.strip}>
         <Facts facts={factsOf(experiment, metric, now)} />
-        <StackedBar parts={barOf(trials)} label={`Trials: ${countsInWords(trials)}`} size="sm" />
-        <p className={classes.counts}>{countsInWords(trials)}</p>
+        <StackedBar parts={barOf(counts)} label={`Trials: ${countsInWords(counts)}`} size="sm" />
+        <p className={classes.counts}>{countsInWords(counts)}</p>
       </div>
     </>
   );

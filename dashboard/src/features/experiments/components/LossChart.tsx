@@ -1,15 +1,19 @@
-import { SegmentedControl } from "@mantine/core";
+import { SegmentedControl, Switch } from "@mantine/core";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { Keyed } from "@/components/ui/StackedBar";
 import { count, measured, tickLabels } from "@/lib/format";
 import type { Analysis } from "@/lib/types";
 import { Chart, XAxis, YAxis, type Area } from "../charts/Chart";
-import { extentOf, linear, pathThrough, tight } from "../charts/scale";
+import { extentOf, linear, logarithmic, pathThrough, tight, type Scale } from "../charts/scale";
 import {
+  isPositive,
+  isWide,
+  leftOutByLog,
   LOSS_AXES,
   lossLines,
   lossRows,
   lossSentence,
+  positiveExtent,
   writeX,
   type LossAxis,
   type LossLine,
@@ -22,28 +26,41 @@ interface Props {
   analysis: Analysis;
   axis: LossAxis;
   onAxis(axis: LossAxis): void;
+  /** Of the losses; undefined: where they are far apart. */
+  log: boolean | undefined;
+  onLog(log: boolean): void;
 }
 
 const HEIGHT = 280;
 const NAMES: Record<LossAxis, string> = { samples: "Samples", seconds: "Time", steps: "Steps" };
 
 /** The losses of all configurations at equal samples, at equal time, or at equal steps. */
-export function LossChart({ analysis, axis, onAxis }: Props) {
+export function LossChart({ analysis, axis, onAxis, log, onLog }: Props) {
   const lines = lossLines(analysis, axis);
+  const drawable = positiveExtent(lines) !== null;
+  const isLog = drawable && (log ?? isWide(lines));
   const coloured = lines.filter(({ color }) => color !== null);
-  const sentence = lossSentence(lines, axis);
+  const sentence = lossSentence(lines, axis) + (isLog ? leftOutByLog(lines) : "");
   return (
     <Figure
       title="Loss"
       empty={lines.length === 0 ? "No trial has reported a loss." : null}
       controls={
-        <SegmentedControl
-          size="xs"
-          aria-label="Loss by"
-          data={LOSS_AXES.map((name) => ({ value: name, label: NAMES[name] }))}
-          value={axis}
-          onChange={(next) => onAxis(next as LossAxis)}
-        />
+        <>
+          <Switch
+            label="Log scale"
+            checked={isLog}
+            disabled={!drawable}
+            onChange={(event) => onLog(event.currentTarget.checked)}
+          />
+          <SegmentedControl
+            size="xs"
+            aria-label="Loss by"
+            data={LOSS_AXES.map((name) => ({ value: name, label: NAMES[name] }))}
+            value={axis}
+            onChange={(next) => onAxis(next as LossAxis)}
+          />
+        </>
       }
       legend={
         <>
@@ -66,7 +83,7 @@ export function LossChart({ analysis, axis, onAxis }: Props) {
       }
     >
       <Chart label={`Loss: ${sentence}`} height={HEIGHT}>
-        {(width) => <Drawn lines={lines} axis={axis} width={width} />}
+        {(width) => <Drawn lines={lines} axis={axis} log={isLog} width={width} />}
       </Chart>
     </Figure>
   );
@@ -86,14 +103,20 @@ function columnsOf(axis: LossAxis): Column<LossRow>[] {
   ];
 }
 
-function Drawn({ lines, axis, width }: { lines: readonly LossLine[]; axis: LossAxis; width: number }) {
+interface DrawnProps {
+  lines: readonly LossLine[];
+  axis: LossAxis;
+  log: boolean;
+  width: number;
+}
+
+function Drawn({ lines, axis, log, width }: DrawnProps) {
   const area: Area = { left: 50, right: width - 16, top: 12, bottom: HEIGHT - 44 };
-  const points = lines.flatMap((line) => line.points);
-  const across = extentOf(points.map(([x]) => x)) ?? [0, 1];
-  const up = extentOf(points.map(([, loss]) => loss)) ?? [0, 1];
+  const across = extentOf(lines.flatMap(({ points }) => points.map(([x]) => x))) ?? [0, 1];
   const x = tight(across[0], across[1], area.left, area.right, width < 480 ? 3 : 6);
-  const y = linear(up[0], up[1], area.bottom, area.top);
-  const labels = tickLabels(y.ticks);
+  const y = lossScale(lines, log, area);
+  const labels = log ? y.ticks.map(measured) : tickLabels(y.ticks);
+  const shows = (loss: number | null): loss is number => (log ? isPositive(loss) : loss !== null);
   return (
     <>
       <YAxis scale={y} area={area} write={(tick) => labels[y.ticks.indexOf(tick)]!} />
@@ -109,11 +132,17 @@ function Drawn({ lines, axis, width }: { lines: readonly LossLine[]; axis: LossA
           className={classes.loss}
           data-behind={color === null || undefined}
           style={color === null ? undefined : { stroke: `var(${color})` }}
-          d={pathThrough(own.map(([at, loss]) => (loss === null ? null : [x.place(at), y.place(loss)])))}
+          d={pathThrough(own.map(([at, loss]) => (shows(loss) ? [x.place(at), y.place(loss)] : null)))}
         />
       ))}
     </>
   );
+}
+
+function lossScale(lines: readonly LossLine[], log: boolean, { top, bottom }: Area): Scale {
+  if (log) return logarithmic(...(positiveExtent(lines) ?? [1, 10]), bottom, top);
+  const losses = lines.flatMap(({ points }) => points.map(([, loss]) => loss));
+  return linear(...(extentOf(losses) ?? [0, 1]), bottom, top);
 }
 
 function tickOf(axis: LossAxis, value: number): string {

@@ -4,6 +4,7 @@ import { EmptyState, type Source } from "@/components/ui/Panel";
 import type { Analysis, Experiment, ExperimentAnalysis, Trial } from "@/lib/types";
 import { ended, isOver, newerTrials } from "../experiments";
 import { withStrategies } from "../fields";
+import type { Goal } from "../figures";
 import type { LossAxis } from "../losses";
 import { asksOfScaling } from "../scaling";
 import { ConfigurationsTable } from "./ConfigurationsTable";
@@ -19,6 +20,8 @@ import { SplitChart } from "./SplitChart";
 export interface ResultsView {
   /** By what the losses are drawn. */
   by?: LossAxis;
+  /** Their axis; left out, it is a log axis where losses are far apart. */
+  log?: boolean;
   /** Of the heat map. */
   across?: string;
   down?: string;
@@ -30,7 +33,7 @@ interface Props {
   source: Source<ExperimentAnalysis | null>;
   trials: readonly Trial[];
   metric: string;
-  goal: "minimize" | "maximize";
+  goal: Goal;
   view: ResultsView;
   onView(view: ResultsView): void;
   analyzing: boolean;
@@ -39,7 +42,7 @@ interface Props {
 
 /** What was found: first in sentences, then the configurations, then in figures. */
 export function Results(props: Props) {
-  const { experiment, source, trials, metric, analyzing, onAnalyze } = props;
+  const { experiment, source, trials, metric, goal, analyzing, onAnalyze } = props;
   const made = source.data;
   const analysis = useMemo(() => made && withStrategies(made.analysis), [made]);
   return (
@@ -53,7 +56,7 @@ export function Results(props: Props) {
       />
       {analysis && (
         <>
-          <ConfigurationsTable analysis={analysis} trials={trials} metric={metric} />
+          <ConfigurationsTable analysis={analysis} trials={trials} metric={metric} goal={goal} />
           <ParallelCoordinates analysis={analysis} metric={metric} />
           <Figures {...props} analysis={analysis} />
         </>
@@ -74,6 +77,8 @@ function Figures({ analysis, metric, goal, view, onView }: Props & { analysis: A
           analysis={analysis}
           axis={view.by ?? "samples"}
           onAxis={(by) => onView({ by: by === "samples" ? undefined : by })}
+          log={view.log}
+          onLog={(log) => onView({ log })}
         />
         <HeatMap
           analysis={analysis}
