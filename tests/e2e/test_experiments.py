@@ -127,6 +127,7 @@ def test_a_paused_experiment_frees_its_slots_and_goes_on(stack: Stack) -> None:
             "job": {
                 "model": {"kind": "mlp", "hidden": [64]},
                 "data": {"kind": "digits"},
+                "optimizer": {"kind": "adamw"},
                 "training": {"steps": 2_000, "global_batch_size": 64, "eval_every_steps": None},
                 "checkpoint": {"every_steps": None},
             },
