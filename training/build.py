@@ -20,7 +20,7 @@ from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize, parallelize_served
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.pieces import PieceMaker
-from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer, require_groups
+from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer
 from paceline.parallelism.plan import Coordinates, ParallelizeOptions, state_shards
 from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
@@ -181,12 +181,12 @@ def communication_of(spec: JobSpec) -> CommunicationOptions:
 
 def reducer_for(spec: JobSpec, state: TrainState, group: Group) -> Reducer:
     """Return what sums the gradients of this generation over its replicas."""
-    options = communication_of(spec)
-    if options.is_default or group.reduction_groups is None:
+    options, groups = communication_of(spec), group.reduction_groups
+    if options.is_default or groups is None:  # None: this world has one replica
         return BackendReducer(group)
     shards = group.axis_groups.get("shard")
     suffix = f"@{shards.rank}/{shards.size}" if shards else ""
-    reduction = reduction_for(options.compression, require_groups(group))
+    reduction = reduction_for(options.compression, groups)
     return BackgroundReducer(group, reduction, lambda: PieceMaker(state.model, options.exclude, suffix), lambda: state.step + 1)
 
 

@@ -15,7 +15,6 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]  # docume
 
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Reduction, ReductionState
-from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.parallelism.communication.pieces import PieceMaker
 from paceline.parallelism.gradients import SUMMED_AXES, all_reduce_flat, gradients_of, sum_gradients
 from paceline.parallelism.mesh import local_tensor
@@ -109,10 +108,3 @@ class BackgroundReducer:
         held = self._pieces.names
         own = {kind: {name: part for name, part in of_kind.items() if name in held} for kind, of_kind in state.items()}
         self._reduction.load_state(own)
-
-
-def require_groups(group: Group) -> ReductionGroups:
-    """Return the groups for reductions. Raises ValueError for a world that was joined without them."""
-    if group.reduction_groups is None:
-        raise ValueError("a reduction needs groups of its own: join the world with reduces=, and with a replicate axis")
-    return group.reduction_groups

@@ -20,7 +20,7 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import GradientBucket, Piece
-from paceline.parallelism.communication.reducers import require_groups
+from paceline.distributed.reduction_groups import ReductionGroups
 from paceline.training.link import World
 from tests.ranks import PROCESSES, call, make_world, receive, run_ranks, store_server
 
@@ -30,6 +30,11 @@ ELEMENTS = 4000
 def joined(world: World, nodes: list[int], algorithm: Algorithm) -> Group:
     placed = msgspec.structs.replace(world, node_rank=nodes[world.rank])
     return join(placed, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=algorithm)
+
+
+def groups_of(group: Group) -> ReductionGroups:
+    assert group.reduction_groups is not None
+    return group.reduction_groups
 
 
 def bucket(rank: int, step: int) -> GradientBucket:
@@ -43,7 +48,7 @@ def bucket(rank: int, step: int) -> GradientBucket:
 def summed(world: World, nodes: list[int], algorithm: Algorithm, compression: dict[str, Any], steps: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     group = joined(world, nodes, algorithm)
-    groups = require_groups(group)
+    groups = groups_of(group)
     reduction = reduction_for(CompressionOptions(**compression), groups)
     found, left = [], []
     group.sent()
@@ -110,7 +115,7 @@ def test_between_machines_compressed_sums_lose_nothing(compression: dict[str, An
 
 def over_process_group(world: World) -> dict[str, Any]:
     group = joined(world, [0] * world.world_size, "backend")
-    replicas = require_groups(group).replicas
+    replicas = groups_of(group).replicas
     order = tuple(range(world.world_size))
     ring = Ring(order, world.rank, 1, GroupTransport(replicas, order), chunk_bytes=1000)
     values = bucket(world.rank, 1).values.to(torch.bfloat16)
@@ -131,7 +136,7 @@ def test_a_ring_over_a_torch_process_group() -> None:
 
 def left_alone(world: World, victim: int) -> str:
     group = joined(world, [0] * world.world_size, "ring")
-    reduction = reduction_for(CompressionOptions(), require_groups(group))
+    reduction = reduction_for(CompressionOptions(), groups_of(group))
     try:
         for step in range(1, 1000):
             if world.rank == victim and step == 5:

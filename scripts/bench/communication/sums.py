@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,9 +68,8 @@ def times(world: World, algorithm: Algorithm, mebibytes: int, rounds: int) -> li
     return found[1:]
 
 
-def timed(group: Group, work: object) -> float:
+def timed(group: Group, work: Callable[[], object]) -> float:
     """Return the seconds that `work` takes on this rank, begun by all ranks together."""
-    assert callable(work)
     group.sum(torch.zeros(1)).wait()
     started = time.perf_counter()
     work()
