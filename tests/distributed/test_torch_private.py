@@ -254,12 +254,12 @@ def test_fake_tensors_have_shapes_alone() -> None:
     assert product.shape == (1 << 20, 3)
 
 
-def test_the_compiler_heeds_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_heeds_its_options() -> None:
     config = torch_private.find("compiler_config")
-    monkeypatch.setattr(config, "optimize_ddp", True)
-    monkeypatch.setattr(torch.compiler.config, "recompile_limit", 3)
-    torch_private.keep_blocks_whole()
-    assert (config.optimize_ddp, config.recompile_limit) == (False, 3)
+    with config.patch(optimize_ddp=True, recompile_limit=5):  # of these, pytest's monkeypatch leaves nothing behind
+        torch.compiler.config.recompile_limit = 3
+        torch_private.keep_blocks_whole()
+        assert (config.optimize_ddp, config.recompile_limit) == (False, 3)
     assert issubclass(FailOnRecompileLimitHit, Exception)
 
 

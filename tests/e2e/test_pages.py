@@ -272,6 +272,20 @@ def test_a_page_left_open_leads_to_the_sign_in_when_its_session_ends_elsewhere(b
     page.context.close()
 
 
+def test_a_part_of_the_page_that_cannot_be_loaded_is_loaded_anew(browser: Browser, stack: Stack) -> None:
+    page = signed_in(stack, browser, "/cluster")
+    page.route("**/assets/SpecForm*.css", lambda route: route.abort("internetdisconnected"), times=1)
+    page.get_by_role("link", name="New job").first.click()
+    expect(page.get_by_role("button", name="Submit job")).to_be_visible()
+    page.route("**/assets/ExperimentsPage*", lambda route: route.abort("internetdisconnected"))
+    page.get_by_role("link", name="Experiments").first.click()
+    expect(page.get_by_text("Could not load this page.")).to_be_visible()
+    page.unroute("**/assets/ExperimentsPage*")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+    page.context.close()
+
+
 def test_an_open_page_says_that_it_is_stale_while_the_coordinator_is_dead_and_recovers_by_itself(browser: Browser, stack: Stack) -> None:
     page = signed_in(stack, browser, "/cluster")
     node = page.get_by_label("Node local-1")

@@ -110,8 +110,8 @@ class OutputReader:
     def _may_send(self, offset: int, now: float, *, final: bool) -> bool:
         """Make a gap where the rank has printed more than may be sent. Returns False where nothing may be sent for some time."""
         size = self._size()
-        left = self._allowance.left(offset, size, now)
         unsent = size - offset - sum(gap.end - max(gap.start, offset) for gap in self._gaps.behind(offset))
+        left = self._allowance.left(offset, unsent, now)
         if unsent <= left or (offset < self._window_end and left > 0):
             return True
         if not final and left < RESUME_BYTES:

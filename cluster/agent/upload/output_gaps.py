@@ -116,10 +116,11 @@ class Allowance:
         self._spent = 0
         self._counted_to = 0
 
-    def left(self, offset: int, size: int, now: float) -> int:
+    def left(self, offset: int, kept: int, now: float) -> int:
+        """`kept`: how many bytes behind `offset` are there to be sent."""
         if self._since is None:
             self._since, self._counted_to = now, offset
-            self._extra += max(0, size - offset)
+            self._extra += max(0, kept)
         return int(self._extra + SEND_BYTES_PER_SECOND * max(0.0, now - self._since)) - self._spent
 
     def spend(self, length: int, end: int) -> None:

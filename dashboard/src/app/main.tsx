@@ -6,8 +6,10 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { createQueryClient } from "@/lib/query";
 import { App } from "./App";
+import { reloadOnMissingPart } from "./missingParts";
 import { createAppRouter } from "./router";
 
+reloadOnMissingPart(() => window.location.reload());
 const client = createQueryClient();
 
 createRoot(document.getElementById("root")!).render(

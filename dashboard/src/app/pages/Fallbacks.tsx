@@ -1,6 +1,7 @@
 import { Link, useRouter, type ErrorComponentProps } from "@tanstack/react-router";
 import { PageHeader } from "@/components/ui/PageHeader";
 import { ErrorState } from "@/components/ui/Panel";
+import { isMissingPart } from "../missingParts";
 
 export function NotFound() {
   return (
@@ -14,6 +15,7 @@ export function NotFound() {
 export function RouteError({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
   const retry = () => {
+    if (isMissingPart(error)) return window.location.reload(); // the browser remembers that it failed
     reset();
     void router.invalidate();
   };
