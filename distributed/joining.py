@@ -40,15 +40,11 @@ class Membership(StoreAddress, Protocol):
 class GenerationGroup(WorldGroup):
     """The group of one generation of a job. Its ranks meet in the job's rendezvous store and exchange the addresses of their probe ports."""
 
-    def __init__(self, membership: Membership, aborter: GroupAborter, axes: Axes, algorithm: Algorithm | None = None) -> None:
+    def __init__(self, membership: Membership, aborter: GroupAborter, axes: Axes, algorithms: frozenset[Algorithm] = frozenset()) -> None:
         self._store = meet(membership, aborter)
         device = torch.device("cuda", device_index(membership.slot)) if membership.device == "cuda" else torch.device("cpu")
         store = PrefixStore(f"g{membership.generation}", self._store)
-        request = (
-            ReductionRequest(algorithm, membership.generation, membership.node_rank, self._store.local_host)
-            if algorithm is not None
-            else None
-        )
+        request = ReductionRequest(algorithms, membership.generation, membership.node_rank, self._store.local_host) if algorithms else None
         super().__init__(membership.rank, membership.world_size, device, store, aborter, axes, request)
         self._host_probe_port = HostProbePort(self._store.local_host)
         endpoints = self.all_gather_object((self._host_probe_port.endpoint, aborter.process_probe_port.at(self._store.local_host)))
@@ -101,9 +97,11 @@ def await_all(store: RendezvousStore, membership: Membership, aborter: GroupAbor
     store.wait([f"{arrived}/all"])
 
 
-def join(membership: Membership, aborter: GroupAborter, axes: Axes = MappingProxyType({}), *, reduces: Algorithm | None = None) -> Group:
+def join(
+    membership: Membership, aborter: GroupAborter, axes: Axes = MappingProxyType({}), *, reduces: frozenset[Algorithm] = frozenset()
+) -> Group:
     """Meet the other ranks of the generation and return their group, with the axis groups `axes`. Once `aborter` has aborted, every wait
-    fails. `reduces`: gradients will be summed by a `Reduction`, in this way.
+    fails. `reduces`: gradients will be summed by a `Reduction`, in one of these ways.
     """
     try:
         return SoloGroup() if membership.world_size == 1 else GenerationGroup(membership, aborter, axes, reduces)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 class ReductionRequest:
     """The sums that are asked for, and this rank's own place."""
 
-    algorithm: Algorithm
+    algorithms: frozenset[Algorithm]  # any of these may be used
     generation: int
     node: int  # number of the machine
     host: str  # address of the machine in the gang's network
@@ -43,7 +43,7 @@ class ReductionGroups:
     """The groups of this rank's replicas."""
 
     replicas: AxisGroup  # all of them
-    ring: Ring | None = None  # through all of them, machine by machine, where it was asked for, or where there is no hierarchy
+    ring: Ring | None = None  # through all of them, machine by machine, where it was asked for, or a hierarchy that there is not
     local: Ring | None = None  # through those of this machine, in a hierarchy
     peers: AxisGroup | None = None  # those that have this rank's place on the other machines, in a hierarchy
 
@@ -94,11 +94,11 @@ def create_reduction_groups(
     if AXIS not in axes:
         return None
     builder = _Builder(rank, request, store, aborter, traffic)
-    node_of = builder.nodes() if request.algorithm != "backend" else {}
+    node_of = builder.nodes() if request.algorithms != {"backend"} else {}
     found = None
     for ranks in axes[AXIS]:
         replicas = builder.axis_group(ranks)
-        layout = hierarchy(ranks, node_of) if request.algorithm == "hierarchical" else None
+        layout = hierarchy(ranks, node_of) if "hierarchical" in request.algorithms else None
         peers = _first(builder.axis_group(each) for each in layout.peers) if layout else None
         if replicas is not None:
             found = ReductionGroups(replicas, *_rings(builder, ranks, node_of, request, layout), peers)
@@ -108,10 +108,10 @@ def create_reduction_groups(
 def _rings(
     builder: _Builder, ranks: Sequence[int], node_of: Mapping[int, int], request: ReductionRequest, layout: Hierarchy | None
 ) -> tuple[Ring | None, Ring | None]:
-    """Return the ring through all replicas and the one through those of this machine: one of them, or none."""
-    if layout is not None:
-        return None, _first(builder.ring("local", each) for each in layout.nodes)
-    return (builder.ring("all", ring_order(ranks, node_of)) if request.algorithm != "backend" else None), None
+    """Return the ring through all replicas and the one through those of this machine, as far as they are needed."""
+    instead = {"hierarchical"} if layout is None else set()
+    through_all = builder.ring("all", ring_order(ranks, node_of)) if request.algorithms & ({"ring"} | instead) else None
+    return through_all, _first(builder.ring("local", each) for each in layout.nodes) if layout else None
 
 
 def _first(found: Iterable[T | None]) -> T | None:

@@ -141,6 +141,7 @@ EventKind = Literal[
     "file_saved",
     "bad_loss",
     "run_configured",
+    "communication_chosen",
 ]
 
 
@@ -165,6 +166,8 @@ class RankEvent(msgspec.Struct, frozen=True, kw_only=True):
     bad_loss              step, what (not_finite, spike), act (the job's policy), again, loss, gradient_norm, limit or null, micro_batches,
                           sample_ids (the first of them), samples (how many there are)
     run_configured        the fields of `RunConfig`
+    communication_chosen  step, text, links (as text), why, name, waited_seconds, options (name, predicted_seconds or null, measured_seconds or null,
+                          taken), within and between (latency_seconds, bytes_per_second) or null
     """
 
     seq: int

@@ -11,21 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.distributed.abort import GroupAborter
-from paceline.distributed.compression.factory import reduction_for
-from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.joining import join
 from paceline.distributed.process_group import Group
 from paceline.distributed.retired_groups import RetiredGroups, retire_group
 from paceline.parallelism import mesh
 from paceline.parallelism.apply import parallelize, parallelize_served
-from paceline.parallelism.communication.options import CommunicationOptions
-from paceline.parallelism.communication.pieces import PieceMaker
-from paceline.parallelism.communication.reducers import BackendReducer, BackgroundReducer, Reducer
+from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.plan import Coordinates, ParallelizeOptions, state_shards
 from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
 from paceline.training.elastic import RecoveryReport
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
+from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums, options_of
 from paceline.training.link import World
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, left_out, unsent
@@ -55,7 +52,11 @@ class JoinedGeneration:
     saves: Saves
     telemetry: Telemetry
     rebuilt: RecoveryReport | None  # None: all its processes are new
-    reducer: Reducer
+    sums: FixedSums | ChosenSums
+
+    @property
+    def reducer(self) -> Reducer:
+        return self.sums.reducer
 
     def remember_unsent(self) -> None:
         """Take what the sums of gradients have left out so far into the state, and what they would have left out with the step under way."""
@@ -82,7 +83,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     """Join the group of `world`, prepare the model for it, and bring all its ranks to one state. Collective."""
     entered_at = time.time()
     sizes = spec.parallelism.degrees(world.world_size)
-    group = join(world, aborter, mesh.axis_group_ranks(sizes), reduces=spec.communication.reduction_on(world.device))
+    group = join(world, aborter, mesh.axis_group_ranks(sizes), reduces=spec.communication.algorithms_on(world.device))
     joined_at = time.time()
     checkpoints = CheckpointDirectory(Path(world.checkpoint_directory), world.job_id, world.generation, spec, group)
     summaries = group.all_gather_object(elastic.summarize_state(state, was_leader=telemetry.was_leader))
@@ -95,8 +96,8 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     for found in unreported:
         telemetry.event("checkpoint_committed", **found.announcement)
     coordinates = Coordinates(sizes, world.rank)
-    reducer = reducer_for(spec, state, group)
-    steps_from = make_ready(spec, state, group, coordinates, reducer=reducer)
+    sums = gradient_sums(spec, world, state, group)
+    steps_from = make_ready(spec, state, group, coordinates, reducer=sums.reducer)
     rebuild_optimizer(state, spec)
     if sizes.servers:
         server_state.take_part(spec, state, coordinates)
@@ -114,7 +115,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
         elastic.apply_agreement(state, group, agreement)
         kept = state.unsent_next if state.step > committed else state.unsent  # the others may have committed one step more
         state.unsent = unsent.with_newcomers(kept, agreement.newcomers)
-    reducer.load_state(state.unsent)
+    sums.reducer.load_state(state.unsent)
     rebuilt = RecoveryReport(agreement, state.step, entered_at, joined_at, agreed_at=time.time()) if newest_generation else None
     if spec.initial_weights is not None and state.step == 0:  # newcomers too: at step 0 nothing is transferred
         load_initial(state.model, Path(spec.initial_weights), group)
@@ -126,7 +127,7 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
         step_runner.left_out = left_out.read(checkpoints)
     writer = BackgroundWriter(world.local_world_size, telemetry.log) if spec.checkpoint.asynchronous else BlockingWriter()
     return JoinedGeneration(
-        spec, state, group, step_runner, checkpoints, Saves(checkpoints, state, telemetry, writer), telemetry, rebuilt, reducer
+        spec, state, group, step_runner, checkpoints, Saves(checkpoints, state, telemetry, writer), telemetry, rebuilt, sums
     )
 
 
@@ -169,25 +170,8 @@ def choices_of(spec: JobSpec) -> ParallelizeOptions:
         activation_checkpointing=spec.parallelism.activation_checkpointing,
         reshard_after_forward=spec.parallelism.reshard_after_forward,
         cpu_offload=spec.parallelism.cpu_offload,
-        communication=communication_of(spec),
+        communication=options_of(spec),
     )
-
-
-def communication_of(spec: JobSpec) -> CommunicationOptions:
-    asked = spec.communication
-    compression = CompressionOptions(asked.compression, asked.ratio, asked.threshold, asked.rank, asked.dense_steps)
-    return CommunicationOptions(asked.algorithm, compression, asked.exclude, asked.bucket_mb, asked.static_graph)
-
-
-def reducer_for(spec: JobSpec, state: TrainState, group: Group) -> Reducer:
-    """Return what sums the gradients of this generation over its replicas."""
-    options, groups = communication_of(spec), group.reduction_groups
-    if options.is_default or groups is None:  # None: this world has one replica
-        return BackendReducer(group)
-    shards = group.axis_groups.get("shard")
-    suffix = f"@{shards.rank}/{shards.size}" if shards else ""
-    reduction = reduction_for(options.compression, groups)
-    return BackgroundReducer(group, reduction, lambda: PieceMaker(state.model, options.exclude, suffix), lambda: state.step + 1)
 
 
 def newest_first(

@@ -15,6 +15,7 @@ from torch import nn
 
 from paceline.distributed.reduction import ReductionState
 from paceline.distributed.traffic import NOTHING, Sent
+from paceline.parallelism.communication.trial import CommunicationTrial
 from paceline.parallelism.compiled import compile_blocks, require_compiler
 from paceline.parallelism.data_parallel import Sums
 from paceline.parallelism.deferred import Build, at_once, defer
@@ -108,6 +109,7 @@ class TrainState:
     pending_step: StepReport | None = None  # the committed step whose evaluation and save are still to be begun
     unsent: ReductionState = field(default_factory=dict)  # by this rank: what compressed gradients have left out up to `step`
     unsent_next: ReductionState = field(default_factory=dict)  # ... up to the step after it, where a generation broke off
+    communication: CommunicationTrial | None = None  # what `communication: auto` has found out
     save_unfinished: bool = False  # one has begun; where its generation breaks off, it has to be made up for
     reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     buffers_before: tuple[torch.Tensor, ...] = ()  # what the step under way found in the model's buffers

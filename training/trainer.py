@@ -10,6 +10,7 @@ from paceline.monitoring.words import plural
 from paceline.training.build import JoinedGeneration
 from paceline.training.optim.bad_loss import BadLossError, BadLossVerdict
 from paceline.training.reporting.agent_link import AgentLink
+from paceline.training.reporting.communication import report_communication
 from paceline.training.saving import left_out
 from paceline.training.saving.saves import Saves
 from paceline.training.spec import derived
@@ -112,6 +113,9 @@ def run_step(generation: JoinedGeneration, requests: StepRequests) -> StepReport
         raise
     if report.applied:
         generation.reducer.commit()
+    verdict = generation.sums.after_step(report)
+    if verdict is not None:
+        report_communication(generation.telemetry, report.step, verdict)
     return report
 
 

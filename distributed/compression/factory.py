@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paceline.distributed.axis_groups import AxisGroup
+from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.collectives.reductions import HierarchicalSum, RingSum
 from paceline.distributed.compression.casts import Bfloat16Sum, Float16Sum
 from paceline.distributed.compression.options import CompressionOptions
@@ -12,11 +13,12 @@ from paceline.distributed.reduction import BackendSum, GradientBucket, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
 
 
-def reduction_for(options: CompressionOptions, groups: ReductionGroups) -> Reduction:
-    """Return the reduction over `groups`, by the algorithm that they were made for. In a hierarchy only the sums between machines are compressed."""
-    if groups.local is not None and groups.peers is not None:
+def reduction_for(algorithm: Algorithm, options: CompressionOptions, groups: ReductionGroups) -> Reduction:
+    """Return the reduction over `groups`. Where there is no hierarchy it is a ring. In a hierarchy only the sums between machines are compressed."""
+    if algorithm == "hierarchical" and groups.local is not None and groups.peers is not None:
         return HierarchicalSum(groups.local, _compressed(options, groups.peers, BackendSum(groups.peers)))
-    return _compressed(options, groups.replicas, RingSum(groups.ring) if groups.ring is not None else BackendSum(groups.replicas))
+    ring = groups.ring if algorithm != "backend" else None
+    return _compressed(options, groups.replicas, BackendSum(groups.replicas) if ring is None else RingSum(ring))
 
 
 def _compressed(options: CompressionOptions, group: AxisGroup, dense: Reduction) -> Reduction:

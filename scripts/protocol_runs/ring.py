@@ -95,7 +95,7 @@ def serial(run: Run) -> list[RankStep]:
 def run_rank(world: World, tell: Callable[[Any], None], run: Run) -> None:
     """Train on this rank's shard, and tell the parent of every step."""
     torch.set_num_threads(1)
-    group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces="ring")
+    group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({"ring"}))
     groups = group.reduction_groups
     assert groups is not None
     assert groups.ring is not None

@@ -29,7 +29,7 @@ ELEMENTS = 4000
 
 def joined(world: World, nodes: list[int], algorithm: Algorithm) -> Group:
     placed = msgspec.structs.replace(world, node_rank=nodes[world.rank])
-    return join(placed, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=algorithm)
+    return join(placed, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({algorithm}))
 
 
 def groups_of(group: Group) -> ReductionGroups:
@@ -49,7 +49,7 @@ def summed(world: World, nodes: list[int], algorithm: Algorithm, compression: di
     torch.set_num_threads(1)
     group = joined(world, nodes, algorithm)
     groups = groups_of(group)
-    reduction = reduction_for(CompressionOptions(**compression), groups)
+    reduction = reduction_for(algorithm, CompressionOptions(**compression), groups)
     found, left = [], []
     group.sent()
     for step in range(1, steps + 1):
@@ -136,7 +136,7 @@ def test_a_ring_over_a_torch_process_group() -> None:
 
 def left_alone(world: World, victim: int) -> str:
     group = joined(world, [0] * world.world_size, "ring")
-    reduction = reduction_for(CompressionOptions(), groups_of(group))
+    reduction = reduction_for("ring", CompressionOptions(), groups_of(group))
     try:
         for step in range(1, 1000):
             if world.rank == victim and step == 5:

@@ -145,7 +145,7 @@ class CommunicationOptimizer:
 
     def _reduction_of(self, group: AxisGroup) -> Reduction:
         kind: Compression = "none" if self.compression_ratio == 1 else "top_k"
-        return reduction_for(CompressionOptions(kind, self.compression_ratio, dense_steps=0), ReductionGroups(group))
+        return reduction_for("backend", CompressionOptions(kind, self.compression_ratio, dense_steps=0), ReductionGroups(group))
 
     def _name_of(self, gradient: Tensor) -> str:
         for name, parameter in self._model.named_parameters() if self._model is not None else ():

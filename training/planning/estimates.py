@@ -66,5 +66,5 @@ def setup_of(spec: JobSpec, ranks: int | None = None) -> Setup:
         cpu_offload=spec.parallelism.cpu_offload,
         pipeline_schedule=spec.parallelism.pipeline_schedule,
         stages_per_rank=spec.parallelism.stages_on_each_rank,
-        keeps_unsent=spec.communication.compression in ("top_k", "power_sgd"),
+        keeps_unsent=spec.communication.compression in ("top_k", "power_sgd", "auto"),
     )

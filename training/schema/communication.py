@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import FailFast, Field
+from pydantic import FailFast, Field, model_validator
 
 from paceline.distributed.collectives.options import Algorithm
 from paceline.training.schema.parts import Part, Real, Text, Whole
@@ -19,16 +19,17 @@ MOST_DENSE_STEPS = 1_000_000
 class Communication(Part):
     """How gradients are sent. Any value but the defaults makes the job not reproducible to the last bit; `top_k` and `power_sgd` change what it learns too."""
 
-    algorithm: Algorithm = Field(
+    algorithm: Algorithm | Literal["auto"] = Field(
         "backend",
         description="how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; "
         "hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, "
-        "which knows the machine's links",
+        "which knows the machine's links. auto: whichever makes steps fastest, by measurement",
     )
-    compression: Literal["none", "bf16", "fp16", "top_k", "power_sgd"] = Field(
+    compression: Literal["none", "bf16", "fp16", "top_k", "power_sgd", "auto"] = Field(
         "none",
         description="of gradients on their way between replicas. bf16, fp16: half the bytes, rounded; top_k: the largest elements only; power_sgd: two thin "
-        "factors of each matrix. What top_k and power_sgd leave out is added to the next step's (error feedback)",
+        "factors of each matrix. What top_k and power_sgd leave out is added to the next step's (error feedback). auto: "
+        "none, bf16, top_k or power_sgd, whichever makes steps fastest by enough; given up again where the loss does not hold up",
     )
     ratio: Real = Field(0.01, gt=0, le=1, description="top_k: share of the elements that is sent in a step")
     threshold: Literal["exact", "sampled"] = Field(
@@ -57,11 +58,23 @@ class Communication(Part):
         False, description="ddp: promises that every step uses the same parameters in the same order, which saves DDP a search of the graph"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _auto_in_one_word(cls, given: Any) -> Any:
+        return {"algorithm": "auto", "compression": "auto"} if given == "auto" else given
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether something is to be chosen by measurement."""
+        return "auto" in (self.algorithm, self.compression)
+
     @property
     def compresses(self) -> bool:
         return self.compression != "none"
 
-    def reduction_on(self, device: Literal["cpu", "cuda"]) -> Algorithm | None:
-        """Return the algorithm of sums apart from the backend's own, or None where the backend sums."""
-        algorithm: Algorithm = self.algorithm if device == "cpu" else "backend"
-        return algorithm if self.compresses or algorithm != "backend" else None
+    def algorithms_on(self, device: Literal["cpu", "cuda"]) -> frozenset[Algorithm]:
+        """Return the algorithms that sums apart from the backend's own may use; none where the backend sums by itself. On GPUs NCCL decides."""
+        if self.algorithm == "auto" and device == "cpu":
+            return frozenset({"backend", "ring", "hierarchical"})
+        algorithm = "backend" if device == "cuda" or self.algorithm == "auto" else self.algorithm
+        return frozenset({algorithm}) if self.compresses or algorithm != "backend" else frozenset()

@@ -164,7 +164,7 @@ def why_not_compressed(spec: JobSpec) -> str | None:
     asked = spec.communication
     for name, takes in OF_COMPRESSION.items():
         value = getattr(asked, name)
-        if value != getattr(Communication(), name) and asked.compression not in takes:
+        if value != getattr(Communication(), name) and asked.compression not in (*takes, "auto"):
             told = f"{value:g}" if isinstance(value, float) else value
             return f"communication.{name}={told} is for compression {' and '.join(takes)}, not {asked.compression}: leave it out, or use {takes[0]}"
     if spec.precision == "fp16" and asked.compression in ("top_k", "power_sgd"):
@@ -172,6 +172,8 @@ def why_not_compressed(spec: JobSpec) -> str | None:
             f"communication.compression={asked.compression} with precision=fp16 is not offered: what is not sent would be kept at a scale of the loss "
             "that changes; use precision bf16 or fp32, or compression bf16 or fp16"
         )
+    if asked.compression == "auto" and asked.algorithm == "ring":
+        return "communication.algorithm=ring sums gradients whole, so that compression=auto has nothing to choose: leave one of the two out"
     if asked.compresses and asked.algorithm == "ring":
         return (
             f"communication.algorithm=ring sums gradients whole, and compression={asked.compression} does not: leave one of the two out, or use "

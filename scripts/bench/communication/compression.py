@@ -16,8 +16,9 @@ from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
 from paceline.parallelism import mesh
 from paceline.parallelism.plan import Coordinates
-from paceline.training.build import make_ready, reducer_for
+from paceline.training.build import make_ready
 from paceline.training.elastic import first_assignment
+from paceline.training.gradient_sums import gradient_sums
 from paceline.training.link import World
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
@@ -54,17 +55,17 @@ def steps(world: World, communication: dict[str, Any], count: int) -> list[float
     }
     spec = JobSpec.model_validate(document)
     sizes = spec.parallelism.degrees(world.world_size)
-    group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes), reduces=spec.communication.reduction_on(world.device))
+    group = join(world, GroupAborter(), mesh.axis_group_ranks(sizes), reduces=spec.communication.algorithms_on(world.device))
     state = new_state(spec, torch.device("cpu"), env.cache_directory())
-    coordinates, reducer = Coordinates(sizes, group.rank), reducer_for(spec, state, group)
-    runner = make_ready(spec, state, group, coordinates, reducer=reducer)(
+    coordinates, sums = Coordinates(sizes, group.rank), gradient_sums(spec, world, state, group)
+    runner = make_ready(spec, state, group, coordinates, reducer=sums.reducer)(
         spec, first_assignment(derived.micro_batches(spec), coordinates, None)
     )
     found = []
     for _ in range(count + 1):
         started = time.perf_counter()
         runner.run(NobodyAsks())
-        reducer.commit()
+        sums.reducer.commit()
         state.pending_step = None
         found.append(time.perf_counter() - started)
     group.barrier_and_leave()

@@ -53,9 +53,9 @@ ROUNDS, QUICK_ROUNDS = 6, 2
 def times(world: World, algorithm: Algorithm, mebibytes: int, rounds: int) -> list[float]:
     """Return gloo's seconds over ours, round by round."""
     torch.set_num_threads(1)
-    group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=algorithm)
+    group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]}, reduces=frozenset({algorithm}))
     assert group.reduction_groups is not None
-    reduction = reduction_for(CompressionOptions(), group.reduction_groups)
+    reduction = reduction_for(algorithm, CompressionOptions(), group.reduction_groups)
     replicas = group.reduction_groups.replicas
     values = torch.zeros(mebibytes << 18)
     bucket = GradientBucket(values, [Piece("w", tuple(values.shape), 0, values.numel())], 1)

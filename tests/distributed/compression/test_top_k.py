@@ -47,7 +47,7 @@ def sums(world: World, options: dict[str, Any], steps: int, dtype: torch.dtype, 
     """For each step: (sum, residuals afterwards). `spoil`: (rank, step, value) of a gradient that is not finite."""
     torch.set_num_threads(1)
     group = join(world, GroupAborter(), {"replicate": [list(range(world.world_size))]})
-    reduction = reduction_for(CompressionOptions(dense_steps=0, **options), ReductionGroups(group.axis_groups["replicate"]))
+    reduction = reduction_for("backend", CompressionOptions(dense_steps=0, **options), ReductionGroups(group.axis_groups["replicate"]))
     found = []
     for step in range(1, steps + 1):
         values = gradients(world.rank, step, dtype)

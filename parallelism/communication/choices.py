@@ -1,0 +1,65 @@
+"""The ways to sum gradients that `auto` chooses between. Pure, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from paceline.distributed.collectives.options import Algorithm
+from paceline.distributed.compression.options import Compression, CompressionOptions
+from paceline.parallelism.communication.options import CommunicationOptions
+
+#: The share of a step that a choice must save, by what it does to the sums: nothing; rounding; what it leaves out comes later, and changes what is learned.
+WORTH: dict[Compression, float] = {"none": 0.02, "bf16": 0.05, "fp16": 0.05, "top_k": 0.2, "power_sgd": 0.2}
+ALGORITHMS: tuple[Algorithm, ...] = ("backend", "ring", "hierarchical")
+COMPRESSIONS: tuple[Compression, ...] = ("none", "bf16", "top_k", "power_sgd")
+LOSSY: frozenset[Compression] = frozenset({"top_k", "power_sgd"})
+
+_SUMS: dict[Algorithm, str] = {"backend": "the backend", "ring": "a ring", "hierarchical": "a hierarchy"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to sum gradients."""
+
+    algorithm: Algorithm = "backend"
+    compression: Compression = "none"
+
+    @property
+    def is_lossy(self) -> bool:
+        return self.compression in LOSSY
+
+    @property
+    def worth(self) -> float:
+        """The share of a step that it must save to be taken."""
+        return WORTH[self.compression] if self != Choice() else 0.0
+
+    @property
+    def name(self) -> str:
+        how = "exact" if self.compression == "none" else self.compression
+        return f"{how}, by {_SUMS[self.algorithm]}"
+
+    def of(self, asked: CommunicationOptions) -> CommunicationOptions:
+        """Return the job's options with this choice in them."""
+        return replace(asked, algorithm=self.algorithm, compression=replace(asked.compression, compression=self.compression))
+
+
+def choices(
+    algorithm: Algorithm | Literal["auto"],
+    compression: Compression | Literal["auto"],
+    offered: Collection[Algorithm],
+    compressions: Sequence[Compression] = COMPRESSIONS,
+) -> tuple[Choice, ...]:
+    """Return what is left to choose between, the default first: the backend's exact sum where the job leaves both open.
+
+    `offered`: the algorithms that this device and these machines have. A ring sums whole gradients only.
+    """
+    algorithms = [each for each in ALGORITHMS if each in offered] if algorithm == "auto" else [algorithm]
+    kinds = compressions if compression == "auto" else [compression]
+    return tuple(Choice(each, kind) for kind in kinds for each in algorithms if each != "ring" or kind == "none")
+
+
+def with_probe_options(options: CompressionOptions, choice: Choice) -> CompressionOptions:
+    """Return the options of a sum that is only timed: compressed from the first step on."""
+    return replace(options, compression=choice.compression, dense_steps=0)

@@ -1,0 +1,182 @@
+"""Decide by measurement how gradients are summed: the default first, then what a prediction says is faster, each for a few steps. Pure.
+
+Every rank counts the same steps with the same losses, and agrees on times at the end of each round: so all ranks decide alike, without a leader. What
+was chosen is watched for as long as the job runs: where steps get slower than the default's were, the default is timed again, and where the loss of a
+choice that leaves something out does not hold up, that choice is given up for good.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from paceline.parallelism.communication.choices import Choice
+from paceline.parallelism.communication.sum_cost import Links
+
+#: Steps by one choice: the first ones are not counted, since connections, memory and compiled code are new.
+WARM_UP, TIMED = 2, 6
+#: Choices that are timed beside the default, and how far their prediction may be behind the best one's: predictions are that good, or less.
+MOST_TIMED, NEAR = 3, 1.25
+#: Steps of a window in which a choice is watched.
+WINDOW = 32
+#: A window's loss is worse than the best one's if it is above it by its own spread and by this share.
+LOSS_SHARE = 0.05
+
+Why = Literal["nothing_to_gain", "not_faster", "faster", "no_longer_faster", "loss"]
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Medians of one rank over a round of steps."""
+
+    seconds: float
+    waited: float  # for the network, while nothing was computed
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was decided, and on what evidence. Seconds are of a step."""
+
+    taken: Choice
+    why: Why
+    options: Sequence[Choice]  # all that there are, the default first
+    measured: Mapping[Choice, float]  # seconds of those that were tried, the default first
+    predicted: Mapping[Choice, float]
+    waited: float  # of the default's step: exposed communication
+    links: Links
+    before: Choice | None = None  # what was given up
+
+
+@dataclass
+class CommunicationTrial:
+    """The choice of one job. It outlives generations, and is the same on every rank."""
+
+    sums: Mapping[Choice, float]  # predicted seconds of a step's sums, the default first
+    dense_steps: int = 0  # first steps of a job that are summed exactly: nothing else is timed before
+    replicas: int = 2  # that the times are of
+    links: Links = field(default_factory=Links)
+    measured: dict[Choice, float] = field(default_factory=dict)
+    predicted: dict[Choice, float] = field(default_factory=dict)
+    given_up: set[Choice] = field(default_factory=set)
+    waited: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.default = next(iter(self.sums))
+        self.taken = self.default
+        self._to_time = [self.default]
+        self._watches = False
+        self._best_loss = math.inf
+        self.begin_round()
+
+    @property
+    def current(self) -> Choice:
+        """How the next step's gradients are summed."""
+        return self._to_time[0] if self._to_time else self.taken
+
+    def join_generation(self, replicas: int) -> None:
+        """Count anew in another generation. Other numbers of replicas take other times: what was chosen stays, and the default is timed again."""
+        self.begin_round()
+        if replicas != self.replicas and not self._to_time:
+            self.measured.clear()
+        self.replicas = replicas
+
+    def begin_round(self) -> None:
+        """Count anew."""
+        self._seconds: list[float] = []
+        self._waits: list[float] = []
+        self._losses: list[float] = []
+        self._skipped = 0
+
+    def count(self, step: int, seconds: float, waited: float, loss: float) -> bool:
+        """Count a step by `current`. Returns whether all ranks are to `conclude` now."""
+        if self._skipped < WARM_UP:
+            self._skipped += 1
+            return False
+        self._seconds.append(seconds)
+        self._waits.append(waited)
+        self._losses.append(loss)
+        if self.current.is_lossy and not math.isfinite(loss):
+            return True
+        if not self._to_time:
+            return self.taken != self.default and len(self._seconds) >= WINDOW
+        return len(self._seconds) >= TIMED and (self.current != self.default or step >= self.dense_steps)
+
+    def times(self) -> StepTimes:
+        """This rank's part of what `conclude` needs."""
+        return StepTimes(statistics.median(self._seconds), statistics.median(self._waits))
+
+    def conclude(self, everyones: Sequence[StepTimes]) -> Verdict | None:
+        """End a round with the times of all ranks. Returns what is decided by it, if anything is."""
+        seconds, waited = max(each.seconds for each in everyones), min(each.waited for each in everyones)
+        losses = self._losses
+        self.begin_round()
+        if not self._loss_holds_up(losses):
+            return self._give_up()
+        if not self._to_time:
+            self._watch(seconds)
+            return None
+        timed = self._to_time.pop(0)
+        self.measured[timed] = seconds
+        if timed == self.default:
+            self.waited = waited
+            self._to_time += [self.taken] if self._watches else self._promising()
+        return None if self._to_time else self._decide()
+
+    # -- what a round says
+
+    def _promising(self) -> list[Choice]:
+        """Return the choices that are predicted to be worth it, the best first. No more can be saved than is waited for."""
+        now, sums = self.measured[self.default], self.sums
+        self.predicted = {each: max(now - self.waited, now + sums[each] - sums[self.default]) for each in sums if each not in self.given_up}
+        best = min(map(self._predicted_cost, self.predicted))
+        worth_it = [
+            each
+            for each in self.predicted
+            if each != self.default and self._predicted_cost(each) < now and self._predicted_cost(each) <= NEAR * best
+        ]
+        return sorted(worth_it, key=lambda each: (self._predicted_cost(each), sums[each]))[:MOST_TIMED]
+
+    def _predicted_cost(self, choice: Choice) -> float:
+        return self.predicted[choice] / (1 - choice.worth)
+
+    def _measured_cost(self, choice: Choice) -> float:
+        return self.measured[choice] / (1 - choice.worth)
+
+    def _decide(self) -> Verdict:
+        before, tried = self.taken, [each for each in self.measured if each not in self.given_up]
+        self.taken = min(tried, key=self._measured_cost)
+        if before not in (self.default, self.taken):
+            return self._verdict("no_longer_faster", before)
+        if self.taken != self.default:
+            return self._verdict("faster")
+        return self._verdict("not_faster" if len(tried) > 1 else "nothing_to_gain")
+
+    def _watch(self, seconds: float) -> None:
+        """Time the default once more where the choice is slower than that was."""
+        if seconds <= self.measured.get(self.default, 0.0):
+            return
+        self._watches, self.measured, self._to_time = True, {}, [self.default]
+
+    def _loss_holds_up(self, losses: Sequence[float]) -> bool:
+        if not all(map(math.isfinite, losses)):
+            return not self.current.is_lossy
+        found = statistics.median(losses)
+        spread = 1.4826 * statistics.median(abs(loss - found) for loss in losses)  # as a normal distribution's standard deviation
+        worse = found > self._best_loss + max(spread, LOSS_SHARE * abs(self._best_loss))
+        self._best_loss = min(self._best_loss, found)
+        return not (worse and self.current.is_lossy)
+
+    def _give_up(self) -> Verdict | None:
+        """Drop a choice whose loss does not hold up, with all others that leave something out."""
+        before = self.current
+        self.given_up |= {each for each in self.sums if each.is_lossy}
+        self._to_time = [each for each in self._to_time if each not in self.given_up]
+        self.measured = {each: seconds for each, seconds in self.measured.items() if each not in self.given_up}
+        self.taken = min(self.measured, key=self._measured_cost, default=self.default)
+        return self._verdict("loss", before)
+
+    def _verdict(self, why: Why, before: Choice | None = None) -> Verdict:
+        return Verdict(self.taken, why, tuple(self.sums), dict(self.measured), dict(self.predicted), self.waited, self.links, before)

@@ -1,0 +1,47 @@
+"""The sentence that says how gradients are summed, and why. Pure."""
+
+from __future__ import annotations
+
+from paceline.parallelism.communication.sum_cost import Links, MeasuredLink
+from paceline.parallelism.communication.trial import Verdict
+from paceline.parallelism.planning.auto_words import duration
+
+
+def why(verdict: Verdict) -> str:
+    """Return what was decided, with the numbers that decided it."""
+    taken, measured, default = verdict.taken, verdict.measured, verdict.options[0]
+    match verdict.why:
+        case "faster":
+            less = f"a step takes {duration(measured[taken])} instead of {duration(measured[default])}"
+            return f"{taken.name}: {less}, of which {duration(verdict.waited)} were waited for sums"
+        case "nothing_to_gain":
+            waits = f"{duration(verdict.waited)} of a step of {duration(measured[default])} are waited for sums"
+            return f"{taken.name}: {waits}, and no other way is predicted to save enough of that"
+        case "not_faster":
+            tried = min((each for each in measured if each != default), key=lambda each: measured[each])
+            took = f"{tried.name} takes {duration(measured[tried])} instead of {duration(measured[default])}"
+            return f"{taken.name}: nothing that was tried saves enough; {took}, and would have to save {tried.worth:.0%}"
+        case "no_longer_faster":
+            before = verdict.before or taken
+            return (
+                f"{taken.name} again: a step takes {duration(measured[taken])} with it, and {duration(measured[before])} with {before.name}"
+            )
+        case "loss":
+            before = verdict.before or taken
+            return f"{taken.name} again: with {before.name} the loss was higher than it had been, and it leaves out a part of each gradient"
+
+
+def links(found: Links) -> str:
+    """Return links as text, such as `measured: 94.1 Mbit/s and 310 µs between machines`."""
+    told = [_link(name, link) for name, link in (("between machines", found.between), ("within a machine", found.within)) if link]
+    return f"measured: {', '.join(told)}"
+
+
+def _link(name: str, link: MeasuredLink) -> str:
+    return f"{bit_rate(link.bytes_per_second)} and {duration(link.latency_seconds)} {name}"
+
+
+def bit_rate(bytes_per_second: float) -> str:
+    """Return a rate in the units that networks are sold in."""
+    bits = 8 * bytes_per_second
+    return f"{bits / 1e9:.3g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.3g} Mbit/s"

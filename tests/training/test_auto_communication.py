@@ -1,0 +1,48 @@
+"""Jobs that choose how to sum their gradients while they train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.training.link import Broken
+from tests.faults import Fault, faulty_job
+from tests.training.conftest import MakeJob
+from tests.training.specs import tiny_gpt
+
+pytestmark = pytest.mark.timeout(300)
+EXACT = {"algorithm": "auto"}
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_job_measures_and_tells_once_how_its_gradients_are_summed(make_job: MakeJob, ranks: int) -> None:
+    alone = make_job(tiny_gpt(steps=60) | {"reproducible": False}, "alone").run()[0].curve("loss")
+    ends = make_job(tiny_gpt(ranks, steps=60) | {"communication": EXACT}).run(ranks)
+    assert [end.exit_code for end in ends] == [0] * ranks, ends[0].output
+    assert ends[0].curve("loss") == pytest.approx(alone, abs=1e-4), "all of them sum exactly"
+    first, *_ = ends[0].events_of("communication_chosen")
+    assert first["why"] in ("faster", "not_faster", "nothing_to_gain")
+    assert [option["name"] for option in first["options"]] == ["exact, by the backend", "exact, by a ring"]
+    assert first["options"][0]["measured_seconds"] > 0
+    assert [option["name"] for option in first["options"] if option["taken"]] == [first["name"]]
+    assert first["within"]["bytes_per_second"] > 1e6
+    assert all(not end.events_of("communication_chosen") for end in ends[1:])
+
+
+def test_a_job_that_may_leave_something_out_learns(make_job: MakeJob) -> None:
+    ends = make_job(tiny_gpt(2, steps=60) | {"communication": "auto"}).run(2)
+    assert [end.exit_code for end in ends] == [0, 0], ends[0].output
+    loss = ends[0].curve("loss")
+    assert loss[60] < loss[1] - 0.3
+    assert len(ends[0].events_of("communication_chosen")[0]["options"]) == 5
+
+
+def test_survivors_keep_what_was_found_out_and_newcomers_learn_of_it(make_job: MakeJob, tmp_path: Path) -> None:
+    spec = faulty_job(tmp_path / "code", Fault(1, 25), nodes=3, steps=60, task="gpt", communication="auto")
+    gang = make_job(spec).start(3)
+    for rank in (0, 2):
+        gang.agent.until(1, rank, Broken)
+    gang.close_up(0, 2, newcomers=1)
+    ends = gang.wait()
+    assert [end.exit_code for end in ends] == [0, -9, 0, 0]
