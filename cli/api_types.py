@@ -1198,6 +1198,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """by what it runs, whatever its state: a script only with a least or most size: `min_nodes`, `max_nodes`, `min_slots` or `max_slots`"""
     choice: PlanChoice | None = None
     """where strategy auto was asked for: what stands in its place in the spec, and why"""
+    communication: Any = None
+    """where communication: auto was asked for: how gradients are summed, and why; null: not decided yet"""
     created_by: str = ""
     created_by_id: str | None = None
     """the user whose job it is; null: nobody's but the admins'"""

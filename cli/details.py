@@ -120,8 +120,9 @@ def _current_state(job: Job) -> Pairs:
     ]
 
 
-_SUMS = {"ring": "summed over a ring, machine by machine", "hierarchical": "summed within machines, then between them"}
+_SUMS = {"auto": "summed in whichever way is measured to be fastest", "ring": "summed over a ring, machine by machine", "hierarchical": "summed within machines, then between them"}
 _COMPRESSIONS = {
+    "auto": "compressed where that saves enough",
     "bf16": "sent as bf16",
     "fp16": "sent as fp16",
     "top_k": "the largest {ratio:g} of the elements sent, the rest later",
@@ -131,6 +132,8 @@ _COMPRESSIONS = {
 
 def _gradients(job: Job) -> Pairs:
     """How replicas sum their gradients, where the job asks for another way than the default."""
+    if job.communication is not None:
+        return [("gradients", job.communication.text), ("links", job.communication.links)]
     asked = (job.spec or {}).get("communication") or {}
     words = [_SUMS.get(asked.get("algorithm", ""), ""), _COMPRESSIONS.get(asked.get("compression", ""), "").format(**asked)]
     told = "; ".join(each for each in words if each)

@@ -118,8 +118,9 @@ def _begin(spec: JobSpec, world: World, state: TrainState, group: Group, groups:
     asked, options = spec.communication, options_of(spec)
     kinds = tuple(kind for kind in COMPRESSIONS if kind not in LOSSY or spec.precision != "fp16")
     found = choices(asked.algorithm, asked.compression, offered_by(groups, world.device), kinds)
-    costs, links = probe(group, groups, found, options.compression, state.device, machines=world.node_count)
     gradients = gradient_bytes(state, options, shards=group.axis_groups["shard"].size if "shard" in group.axis_groups else 1)
+    largest = gradients.compressible + gradients.whole
+    costs, links = probe(group, groups, found, options.compression, state.device, largest=largest, machines=world.node_count)
     dense_steps = options.compression.dense_steps if any(each.is_lossy for each in found) else 0
     return CommunicationTrial(predicted_sums(costs, gradients), dense_steps, groups.replicas.size, links)
 

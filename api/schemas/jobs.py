@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from paceline.api.schemas.common import AnyFloat, Reason, Schema, Timestamp
+from paceline.api.schemas.communication import CommunicationChoice
 from paceline.api.schemas.plan_choice import PlanChoice
 from paceline.api.schemas.stacks import HangNotice
 from paceline.api.schemas.storage import DataRemoval
@@ -162,6 +163,9 @@ class Job(JobSummary):
     failure: Failure | None = None
     restored_from: str | None = Field(None, description="the checkpoint that this job started from")
     choice: PlanChoice | None = Field(None, description="where strategy auto was asked for: what stands in its place in the spec, and why")
+    communication: CommunicationChoice | None = Field(
+        None, description="where communication: auto was asked for: how gradients are summed, and why; null: not decided yet"
+    )
     ran_seconds: float = Field(0.0, description="how long it has held slots, over all generations: what `spec.time_limit` counts")
     time_limit_seconds: int | None = Field(None, description="`spec.time_limit`")
     time_left_seconds: float | None = Field(None, description="of `spec.time_limit`; null: no limit, or it has ended")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -19,27 +18,34 @@ from paceline.parallelism.communication.choices import Choice, with_probe_option
 from paceline.parallelism.communication.sum_cost import Links, SumCost, cost_of, link_of
 
 ELEMENT_BYTES = 4
-#: Rows and columns of the matrices that are summed. The widest is for links on which the wide one takes less than FAST_SECONDS: a timer's noise.
-SMALL, WIDE, WIDEST = (64, 64), (512, 512), (2048, 1024)
-FAST_SECONDS = 0.02
-#: Times that each is summed, after once that is not counted; the median counts. The first bytes may pass a shaped link at once.
-TIMES = 3
+#: Rows and columns of the matrices that are summed: a small one, and one that grows by GROWTH until its sum takes LONG_ENOUGH, or it is as large as all
+#: gradients. Many links let some megabytes pass at once before they keep to their rate.
+SMALL, COLUMNS, FIRST_ROWS, GROWTH = (64, 64), 512, 256, 4
+LONG_ENOUGH_SECONDS = 0.04
+#: Times that each is summed; the last counts.
+TIMES = 2
 T = TypeVar("T")
 
 
 def probe(
-    group: Group, groups: ReductionGroups, choices: Sequence[Choice], options: CompressionOptions, device: torch.device, machines: int
+    group: Group,
+    groups: ReductionGroups,
+    choices: Sequence[Choice],
+    options: CompressionOptions,
+    device: torch.device,
+    *,
+    largest: int,
+    machines: int,
 ) -> tuple[dict[Choice, SumCost], Links]:
-    """Time a small and a large sum by each choice, and over each kind of link. All ranks get the same numbers: those of the slowest."""
+    """Time a small and a large sum by each choice, and over each kind of link. All ranks get the same numbers: those of the slowest.
+
+    `largest`: bytes of all gradients. `machines`: how many the ranks are on."""
     sums: dict[object, Reduction] = {each: reduction_for(each.algorithm, with_probe_options(options, each), groups) for each in choices}
     replicas, local, peers = groups.replicas.size, groups.local, groups.peers
     if local is not None and peers is not None:
         sums |= {"within": RingSum(local), "between": BackendSum(peers)}
-    small, wide = _timed(group, sums, SMALL, device), _timed(group, sums, WIDE, device)
-    large, shape = wide, WIDE
-    if max(wide.values()) < FAST_SECONDS:
-        large, shape = _timed(group, sums, WIDEST, device), WIDEST
-    costs = {key: cost_of((_bytes(SMALL), small[key]), (_bytes(shape), large[key])) for key in sums}
+    small, large = _timed(group, sums, SMALL, device), _long_enough(group, sums, device, largest)
+    costs = {key: cost_of((_bytes(SMALL), small[key]), large[key]) for key in sums}
     of_choices = {each: costs[each] for each in choices}
     if local is not None and peers is not None:
         beside = replicas // peers.size
@@ -47,6 +53,18 @@ def probe(
     exact = next(of_choices[each] for each in choices if each.compression == "none" or each == choices[-1])
     link = link_of(exact, replicas)
     return of_choices, Links(between=link) if machines > 1 else Links(within=link)
+
+
+def _long_enough(group: Group, sums: Mapping[T, Reduction], device: torch.device, largest: int) -> dict[T, tuple[int, float]]:
+    """Return the bytes and the seconds of a sum that takes long enough, by each of `sums`."""
+    found: dict[T, tuple[int, float]] = {}
+    shape = (FIRST_ROWS, COLUMNS)
+    while left := {key: reduction for key, reduction in sums.items() if key not in found}:
+        for key, seconds in _timed(group, left, shape, device).items():
+            if seconds >= LONG_ENOUGH_SECONDS or _bytes(shape) >= largest:
+                found[key] = _bytes(shape), seconds
+        shape = (GROWTH * shape[0], COLUMNS)
+    return found
 
 
 def _timed(group: Group, sums: Mapping[T, Reduction], shape: tuple[int, int], device: torch.device) -> dict[T, float]:
@@ -58,16 +76,16 @@ def _timed(group: Group, sums: Mapping[T, Reduction], shape: tuple[int, int], de
 
 def _seconds(group: Group, reduction: Reduction, shape: tuple[int, int], device: torch.device) -> float:
     values = torch.randn(shape, generator=torch.Generator().manual_seed(0)).reshape(-1).to(device)
-    found = []
-    for _ in range(TIMES + 1):
+    seconds = 0.0
+    for _ in range(TIMES):
         bucket = GradientBucket(values.clone(), [Piece("probe", shape, 0, values.numel())], step=1)
         started = time.perf_counter()
         group.start_reduction(reduction, bucket).wait()
         if values.is_cuda:
             torch.cuda.synchronize()
-        found.append(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
         reduction.commit()
-    return statistics.median(found[1:])
+    return seconds
 
 
 def _bytes(shape: tuple[int, int]) -> int:

@@ -43,10 +43,12 @@ class Links:
     between: MeasuredLink | None = None  # machines
 
 
-def link_of(cost: SumCost, ranks: int, sharers: int = 1) -> MeasuredLink:
+def link_of(cost: SumCost, ranks: int, sharers: int = 1) -> MeasuredLink | None:
     """Return the link under a ring of `ranks`, of which `sharers` went over it at the same time. A ring takes 2 (n - 1) messages of a share of 1 / n."""
-    per_byte = cost.seconds_per_byte * ranks / (2 * (ranks - 1))
-    return MeasuredLink(cost.latency / (2 * (ranks - 1)), sharers / per_byte if per_byte else float("inf"))
+    messages = 2 * (ranks - 1)
+    if not cost.seconds_per_byte:  # a large sum took no longer than a small one: nothing can be said
+        return None
+    return MeasuredLink(cost.latency / messages, sharers * messages / (ranks * cost.seconds_per_byte))
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from paceline.parallelism.communication.choices import Choice
+from paceline.parallelism.communication.choices import WORTH, Choice
 from paceline.parallelism.communication.sum_cost import Links
 
 #: Steps by one choice: the first ones are not counted, since connections, memory and compiled code are new.
 WARM_UP, TIMED = 2, 6
 #: Choices that are timed beside the default, and how far their prediction may be behind the best one's: predictions are that good, or less.
-MOST_TIMED, NEAR = 3, 1.25
+MOST_TIMED, NEAR = 4, 1.5
 #: Steps of a window in which a choice is watched.
 WINDOW = 32
 #: A window's loss is worse than the best one's if it is above it by its own spread and by this share.
@@ -132,11 +132,8 @@ class CommunicationTrial:
         now, sums = self.measured[self.default], self.sums
         self.predicted = {each: max(now - self.waited, now + sums[each] - sums[self.default]) for each in sums if each not in self.given_up}
         best = min(map(self._predicted_cost, self.predicted))
-        worth_it = [
-            each
-            for each in self.predicted
-            if each != self.default and self._predicted_cost(each) < now and self._predicted_cost(each) <= NEAR * best
-        ]
+        saves = [each for each, seconds in self.predicted.items() if each != self.default and seconds < now * (1 - WORTH["none"])]
+        worth_it = [each for each in saves if self._predicted_cost(each) <= NEAR * best]
         return sorted(worth_it, key=lambda each: (self._predicted_cost(each), sums[each]))[:MOST_TIMED]
 
     def _predicted_cost(self, choice: Choice) -> float:

@@ -34,7 +34,7 @@ def why(verdict: Verdict) -> str:
 def links(found: Links) -> str:
     """Return links as text, such as `measured: 94.1 Mbit/s and 310 µs between machines`."""
     told = [_link(name, link) for name, link in (("between machines", found.between), ("within a machine", found.within)) if link]
-    return f"measured: {', '.join(told)}"
+    return f"measured: {', '.join(told) or 'no link by itself'}"
 
 
 def _link(name: str, link: MeasuredLink) -> str:

@@ -15,6 +15,7 @@ from paceline.api.core.identity import node_actor
 from paceline.api.schemas.common import Actor
 from paceline.api.services.ingest import bad_losses
 from paceline.api.services.ingest.bad_losses import BadLossReport, LossReporter
+from paceline.api.services.ingest.communication import CommunicationReport, keep_communication
 from paceline.api.services.ingest.screening import MAX_TIME, without_nul
 from paceline.api.services.lifecycle import checkpoint_lifecycle, events, incidents, job_lifecycle
 from paceline.api.services.lifecycle.incidents import CarriedOn
@@ -116,6 +117,8 @@ async def _apply(session: AsyncSession, node: NodeRow, batch: RankBatch, event: 
             await _file_saved(session, node, batch, msgspec.convert(event.data, FileSaved, strict=False), now)
         case "run_configured":
             await _configured(session, node, batch, msgspec.convert(event.data, RunConfig, strict=False), now)
+        case "communication_chosen":
+            await _communication(session, node, batch, msgspec.convert(event.data, CommunicationReport, strict=False), now)
         case "data_dropped":
             await _dropped(session, node, batch, msgspec.convert(event.data, DataDropped, strict=False), now)
         case _:
@@ -226,6 +229,13 @@ async def _found(session: AsyncSession, node: NodeRow, batch: RankBatch, found: 
     message = f"micro-batches of {found.size} samples: the largest that fit, with {used}"
     data = msgspec.to_builtins(found)
     await _event(session, node, batch, "job.micro_batch", "training.micro_batch_size: auto", message, data, now)
+
+
+async def _communication(session: AsyncSession, node: NodeRow, batch: RankBatch, told: CommunicationReport, now: datetime) -> None:
+    job = await job_rows.get_locked(session, batch.job_id)
+    if job is not None and batch.generation == job.generation:
+        data = keep_communication(job, told)
+        await _event(session, node, batch, "job.communication", data["links"], f"gradients are summed {data['text']}", data, now)
 
 
 async def _file_saved(session: AsyncSession, node: NodeRow, batch: RankBatch, saved: FileSaved, now: datetime) -> None:

@@ -14,6 +14,7 @@ from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor, Reason
 from paceline.api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank, Resize
 from paceline.api.services.ingest import bad_losses
+from paceline.api.services.ingest.communication import COMMUNICATION
 from paceline.api.services.ingest.progress import not_finite_step
 from paceline.api.services.jobs import notices, revisions
 from paceline.api.services.jobs.notices import Notices
@@ -52,8 +53,12 @@ async def find(session: AsyncSession, job_id: str, *, lock: bool = False) -> Job
 # --- what clients see
 
 
+#: In the stored progress, beside what rank 0 has reported last.
+NOT_TOLD = ("not_finite", BAD_LOSS, COMMUNICATION, job_lifecycle.SET_BACK)
+
+
 def _progress(job: JobRow) -> JobProgress:
-    told = {name: value for name, value in (job.progress or {}).items() if name not in ("not_finite", BAD_LOSS, job_lifecycle.SET_BACK)}
+    told = {name: value for name, value in (job.progress or {}).items() if name not in NOT_TOLD}
     not_finite = not_finite_step(job.progress, job.generation)
     return JobProgress.model_validate(told | {"not_finite_step": not_finite, "bad_loss": bad_losses.shown(job)})
 
@@ -105,6 +110,7 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
         failure=_failure_of(job),
         restored_from=job.restored_from,
         choice=await plan_auto.choice_of(session, job.id),
+        communication=(job.progress or {}).get(COMMUNICATION),
         **_time_of(job, spec, rows[-1] if rows else None, now),
         actual_world_size=next((each.world_size for each in generations[-1:] if each.ended_at is None), None),
         ranks=[describe_rank(rank, node, places.get(rank.rank, {}), now) for rank, node in ranks],

@@ -1899,11 +1899,10 @@ export interface components {
         Communication: {
             /**
              * Algorithm
-             * @description how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, which knows the machine's links
+             * @description how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, which knows the machine's links. auto: whichever makes steps fastest, by measurement
              * @default backend
-             * @enum {string}
              */
-            algorithm: "backend" | "ring" | "hierarchical";
+            algorithm: ("backend" | "ring" | "hierarchical") | "auto";
             /**
              * Bucket Mb
              * @description ddp: MiB of gradients that are sent together; default: torch's, 25 after a first bucket of 1
@@ -1911,11 +1910,11 @@ export interface components {
             bucket_mb?: number | null;
             /**
              * Compression
-             * @description of gradients on their way between replicas. bf16, fp16: half the bytes, rounded; top_k: the largest elements only; power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step's (error feedback)
+             * @description of gradients on their way between replicas. bf16, fp16: half the bytes, rounded; top_k: the largest elements only; power_sgd: two thin factors of each matrix. What top_k and power_sgd leave out is added to the next step's (error feedback). auto: none, bf16, top_k or power_sgd, whichever makes steps fastest by enough; given up again where the loss does not hold up
              * @default none
              * @enum {string}
              */
-            compression: "none" | "bf16" | "fp16" | "top_k" | "power_sgd";
+            compression: "none" | "bf16" | "fp16" | "top_k" | "power_sgd" | "auto";
             /**
              * Dense Steps
              * @description top_k, power_sgd: first steps of the job whose gradients are sent whole, while they change most
@@ -1953,6 +1952,65 @@ export interface components {
              * @enum {string}
              */
             threshold: "exact" | "sampled";
+        };
+        /** CommunicationChoice */
+        CommunicationChoice: {
+            /** @description between machines; null: there is one, or it was not measured by itself */
+            between: components["schemas"]["MeasuredLink"] | null;
+            /**
+             * Links
+             * @description what probes of the links have found, as text
+             */
+            links: string;
+            /** Name */
+            name: string;
+            /**
+             * Options
+             * @description all that could be chosen, the default first
+             */
+            options: components["schemas"]["CommunicationOption"][];
+            /**
+             * Step
+             * @description after which it was decided
+             */
+            step: number;
+            /**
+             * Text
+             * @description a sentence: how gradients are summed, and why
+             */
+            text: string;
+            /**
+             * Waited Seconds
+             * @description of a step by the default way, waiting for sums
+             */
+            waited_seconds: number;
+            /**
+             * Why
+             * @description faster, not_faster, nothing_to_gain, no_longer_faster or loss
+             */
+            why: string;
+            /** @description between the ranks of a machine; null: not measured by itself */
+            within: components["schemas"]["MeasuredLink"] | null;
+        };
+        /** CommunicationOption */
+        CommunicationOption: {
+            /**
+             * Measured Seconds
+             * @description of a step, the median of some; null: not tried
+             */
+            measured_seconds: number | null;
+            /**
+             * Name
+             * @description `top_k, by a hierarchy`
+             */
+            name: string;
+            /**
+             * Predicted Seconds
+             * @description of a step, by probes of the links; null: not predicted
+             */
+            predicted_seconds: number | null;
+            /** Taken */
+            taken: boolean;
         };
         /** ComparedJob */
         ComparedJob: {
@@ -3411,6 +3469,8 @@ export interface components {
             can_resize: boolean;
             /** @description where strategy auto was asked for: what stands in its place in the spec, and why */
             choice: components["schemas"]["PlanChoice"] | null;
+            /** @description where communication: auto was asked for: how gradients are summed, and why; null: not decided yet */
+            communication: components["schemas"]["CommunicationChoice"] | null;
             /**
              * Created At
              * Format: date-time
@@ -4069,6 +4129,16 @@ export interface components {
             role: "viewer" | "member" | "admin";
             /** User Id */
             user_id: string;
+        };
+        /** MeasuredLink */
+        MeasuredLink: {
+            /**
+             * Bytes Per Second
+             * @description of all ranks of a machine together
+             */
+            bytes_per_second: number;
+            /** Latency Seconds */
+            latency_seconds: number;
         };
         /**
          * MemoryEstimate

@@ -35,6 +35,7 @@ export type Rank = Schemas["Rank"];
 export type Generation = Schemas["Generation"];
 export type Plan = Schemas["Plan"];
 export type Memory = NonNullable<Plan["memory_per_rank"]>;
+export type CommunicationChoice = Schemas["CommunicationChoice"];
 export type PlanChoice = Schemas["PlanChoice"];
 export type PlanOption = Schemas["PlanOption"];
 export type RankPlacement = Schemas["RankPlacement"];

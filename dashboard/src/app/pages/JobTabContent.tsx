@@ -15,6 +15,7 @@ import { CardPanel } from "@/features/metrics/components/CardPanel";
 import { Charts } from "@/features/metrics/components/Charts";
 import { HeatmapPanel } from "@/features/metrics/components/HeatmapPanel";
 import type { MetricsFeed } from "@/features/metrics/useMetricsFeed";
+import { CommunicationPanel } from "@/features/performance/components/CommunicationPanel";
 import { PerformancePanel } from "@/features/performance/components/PerformancePanel";
 import { SamplesPanel } from "@/features/samples/components/SamplesPanel";
 import { StacksPanel } from "@/features/stacks/components/StacksPanel";
@@ -58,6 +59,7 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
       return (
         <div className="stack">
           <PerformancePanel job={job} />
+          {job.communication && <CommunicationPanel choice={job.communication} />}
           <CardPanel
             jobId={job.id}
             world={job.world_size}

@@ -1,7 +1,7 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
-import { artifact, page, performance, profileRequest } from "@/testing/fixtures";
+import { artifact, job, page, performance, profileRequest } from "@/testing/fixtures";
 import { mockApi, ok, problem } from "@/testing/mockApi";
 import { renderApp } from "@/testing/renderApp";
 
@@ -49,6 +49,55 @@ describe("the performance of a job", () => {
     expect(rows()[7]).toHaveTextContent("0 B");
     await userEvent.click(screen.getByRole("button", { name: "Show 120 more ranks" }));
     expect(rows()).toHaveLength(128);
+  });
+});
+
+describe("how gradients are summed", () => {
+  it("is told with the reason and with what the other ways would take", async () => {
+    const option = (name: string, predicted: number, measured: number | null, taken = false) => ({
+      name,
+      predicted_seconds: predicted,
+      measured_seconds: measured,
+      taken,
+    });
+    const communication = {
+      step: 25,
+      text: "top_k, by a hierarchy: a step takes 423 ms instead of 6.19 s",
+      links: "measured: 94.4 Mbit/s and 202 µs between machines",
+      why: "faster",
+      name: "top_k, by a hierarchy",
+      waited_seconds: 5.9,
+      options: [
+        option("exact, by the backend", 6.19, 6.19),
+        option("bf16, by a hierarchy", 2.2, null),
+        option("top_k, by a hierarchy", 0.479, 0.423, true),
+      ],
+      within: null,
+      between: { latency_seconds: 2e-4, bytes_per_second: 11.8e6 },
+    };
+    mockApi({ [`GET ${ONE}`]: () => ok(job({ communication })) });
+    renderApp("/jobs/job1?tab=performance");
+    const panel = await screen.findByRole("region", { name: "How gradients are summed" });
+    expect(panel).toHaveTextContent("instead of 6.19 s. Decided after step 25; measured: 94.4 Mbit/s");
+    const rows = within(panel).getAllByRole("row").slice(1);
+    expect(
+      rows.map((row) =>
+        within(row)
+          .getAllByRole("cell")
+          .map((cell) => cell.textContent),
+      ),
+    ).toEqual([
+      ["exact, by the backend", "6.2 s", "6.2 s"],
+      ["bf16, by a hierarchy", "2.2 s", "–"],
+      ["top_k, by a hierarchy (in use)", "0.48 s", "0.42 s"],
+    ]);
+  });
+
+  it("is not told of a job that says it itself", async () => {
+    mockApi();
+    renderApp("/jobs/job1?tab=performance");
+    await screen.findByRole("region", { name: "Performance" });
+    expect(screen.queryByRole("region", { name: "How gradients are summed" })).toBeNull();
   });
 });
 
