@@ -105,6 +105,26 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     """until the slowest rank had its part on disk, hashed"""
 
 
+class CommunicationChoice(Struct, frozen=True, kw_only=True):
+    text: str
+    """a sentence: how gradients are summed, and why"""
+    links: str
+    """what probes of the links have found, as text"""
+    between: Any = None
+    """between machines; null: there is one, or it was not measured by itself"""
+    name: str = ""
+    options: list[Any] = field(default_factory=list)
+    """all that could be chosen, the default first"""
+    step: int = 0
+    """after which it was decided"""
+    waited_seconds: float = 0.0
+    """of a step by the default way, waiting for sums"""
+    why: str = ""
+    """faster, not_faster, nothing_to_gain, no_longer_faster or loss"""
+    within: Any = None
+    """between the ranks of a machine; null: not measured by itself"""
+
+
 class Convergence(Struct, frozen=True, kw_only=True):
     """The loss of a configuration beside that of the single process with the same other values."""
 
@@ -1198,7 +1218,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """by what it runs, whatever its state: a script only with a least or most size: `min_nodes`, `max_nodes`, `min_slots` or `max_slots`"""
     choice: PlanChoice | None = None
     """where strategy auto was asked for: what stands in its place in the spec, and why"""
-    communication: Any = None
+    communication: CommunicationChoice | None = None
     """where communication: auto was asked for: how gradients are summed, and why; null: not decided yet"""
     created_by: str = ""
     created_by_id: str | None = None

@@ -120,7 +120,11 @@ def _current_state(job: Job) -> Pairs:
     ]
 
 
-_SUMS = {"auto": "summed in whichever way is measured to be fastest", "ring": "summed over a ring, machine by machine", "hierarchical": "summed within machines, then between them"}
+_SUMS = {
+    "auto": "summed in whichever way is measured to be fastest",
+    "ring": "summed over a ring, machine by machine",
+    "hierarchical": "summed within machines, then between them",
+}
 _COMPRESSIONS = {
     "auto": "compressed where that saves enough",
     "bf16": "sent as bf16",

@@ -33,6 +33,7 @@ READ = {
     "Bubble": "formula text",
     "Checkpoint": "id step state bytes best latest pinned created_at",
     "ClusterSummary": "nodes jobs slots_total slots_used slots_free gpus",
+    "CommunicationChoice": "text links",
     "Comparison": "text same_run",
     "ComparisonReport": "items",
     "Configuration": "index label world_size strategy",

@@ -11,7 +11,7 @@ from paceline.distributed.compression.remainder import WithRemainder
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.parallelism.communication.choices import COMPRESSIONS, LOSSY, Choice, choices
+from paceline.parallelism.communication.choices import COMPRESSIONS, LOSSY, ReductionChoice, choices
 from paceline.parallelism.communication.chosen_reducer import ChosenReducer
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.pieces import PieceMaker
@@ -83,7 +83,7 @@ class _Reducers:
     group: Group
     groups: ReductionGroups
 
-    def by(self, choice: Choice) -> Reducer:
+    def by(self, choice: ReductionChoice) -> Reducer:
         return self.of(choice.of(self.options))
 
     def of(self, options: CommunicationOptions) -> Reducer:
@@ -91,7 +91,7 @@ class _Reducers:
             return BackendReducer(self.group)
         return self._in_background(reduction_for(options.algorithm, options.compression, self.groups))
 
-    def flushing(self, choice: Choice) -> Reducer:
+    def flushing(self, choice: ReductionChoice) -> Reducer:
         exact = reduction_for(choice.algorithm, CompressionOptions(), self.groups)
         return self._in_background(WithRemainder(exact))
 

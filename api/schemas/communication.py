@@ -14,7 +14,7 @@ class CommunicationOption(Schema):
     taken: bool
 
 
-class MeasuredLink(Schema):
+class CommunicationLink(Schema):
     latency_seconds: float
     bytes_per_second: float = Field(description="of all ranks of a machine together")
 
@@ -27,5 +27,5 @@ class CommunicationChoice(Schema):
     name: str
     waited_seconds: float = Field(description="of a step by the default way, waiting for sums")
     options: list[CommunicationOption] = Field(description="all that could be chosen, the default first")
-    within: MeasuredLink | None = Field(description="between the ranks of a machine; null: not measured by itself")
-    between: MeasuredLink | None = Field(description="between machines; null: there is one, or it was not measured by itself")
+    within: CommunicationLink | None = Field(description="between the ranks of a machine; null: not measured by itself")
+    between: CommunicationLink | None = Field(description="between machines; null: there is one, or it was not measured by itself")

@@ -20,7 +20,7 @@ _SUMS: dict[Algorithm, str] = {"backend": "the backend", "ring": "a ring", "hier
 
 
 @dataclass(frozen=True)
-class Choice:
+class ReductionChoice:
     """One way to sum gradients."""
 
     algorithm: Algorithm = "backend"
@@ -33,7 +33,7 @@ class Choice:
     @property
     def worth(self) -> float:
         """The share of a step that it must save to be taken."""
-        return WORTH[self.compression] if self != Choice() else 0.0
+        return WORTH[self.compression] if self != ReductionChoice() else 0.0
 
     @property
     def name(self) -> str:
@@ -50,16 +50,16 @@ def choices(
     compression: Compression | Literal["auto"],
     offered: Collection[Algorithm],
     compressions: Sequence[Compression] = COMPRESSIONS,
-) -> tuple[Choice, ...]:
+) -> tuple[ReductionChoice, ...]:
     """Return what is left to choose between, the default first: the backend's exact sum where the job leaves both open.
 
     `offered`: the algorithms that this device and these machines have. A ring sums whole gradients only.
     """
     algorithms = [each for each in ALGORITHMS if each in offered] if algorithm == "auto" else [algorithm]
     kinds = compressions if compression == "auto" else [compression]
-    return tuple(Choice(each, kind) for kind in kinds for each in algorithms if each != "ring" or kind == "none")
+    return tuple(ReductionChoice(each, kind) for kind in kinds for each in algorithms if each != "ring" or kind == "none")
 
 
-def with_probe_options(options: CompressionOptions, choice: Choice) -> CompressionOptions:
+def with_probe_options(options: CompressionOptions, choice: ReductionChoice) -> CompressionOptions:
     """Return the options of a sum that is only timed: compressed from the first step on."""
     return replace(options, compression=choice.compression, dense_steps=0)

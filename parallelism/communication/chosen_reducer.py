@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # documented, and not in its __all__
 
 from paceline.distributed.reduction import ReductionState
-from paceline.parallelism.communication.choices import Choice
+from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.reducers import Reducer
 
 
@@ -18,13 +18,15 @@ class ChosenReducer:
     sends what compressed sums have left out; it is used for one step.
     """
 
-    def __init__(self, choice: Choice, make: Callable[[Choice], Reducer], flushing: Callable[[Choice], Reducer]) -> None:
+    def __init__(
+        self, choice: ReductionChoice, make: Callable[[ReductionChoice], Reducer], flushing: Callable[[ReductionChoice], Reducer]
+    ) -> None:
         self.choice = choice
         self._make, self._flushing = make, flushing
         self._current = make(choice)
         self._flushes = False
 
-    def use(self, choice: Choice) -> None:
+    def use(self, choice: ReductionChoice) -> None:
         """Sum by `choice` from the next step on. Every rank changes at the same step."""
         if choice != self.choice:
             left_out = self._current.state()

@@ -14,7 +14,7 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import BackendSum, GradientBucket, Piece, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.parallelism.communication.choices import Choice, with_probe_options
+from paceline.parallelism.communication.choices import ReductionChoice, with_probe_options
 from paceline.parallelism.communication.sum_cost import Links, SumCost, cost_of, link_of
 
 ELEMENT_BYTES = 4
@@ -30,13 +30,13 @@ T = TypeVar("T")
 def probe(
     group: Group,
     groups: ReductionGroups,
-    choices: Sequence[Choice],
+    choices: Sequence[ReductionChoice],
     options: CompressionOptions,
     device: torch.device,
     *,
     largest: int,
     machines: int,
-) -> tuple[dict[Choice, SumCost], Links]:
+) -> tuple[dict[ReductionChoice, SumCost], Links]:
     """Time a small and a large sum by each choice, and over each kind of link. All ranks get the same numbers: those of the slowest.
 
     `largest`: bytes of all gradients. `machines`: how many the ranks are on."""

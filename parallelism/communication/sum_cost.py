@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paceline.parallelism.communication.choices import Choice
+from paceline.parallelism.communication.choices import ReductionChoice
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class GradientBytes:
     buckets: int
 
 
-def predicted_sums(costs: Mapping[Choice, SumCost], gradients: GradientBytes) -> dict[Choice, float]:
+def predicted_sums(costs: Mapping[ReductionChoice, SumCost], gradients: GradientBytes) -> dict[ReductionChoice, float]:
     """Return the seconds of a step's sums by each choice."""
     found = {}
     for choice, cost in costs.items():
         if choice.is_lossy:
-            whole = costs.get(Choice(choice.algorithm), cost).of(gradients.whole, gradients.buckets)
+            whole = costs.get(ReductionChoice(choice.algorithm), cost).of(gradients.whole, gradients.buckets)
             found[choice] = whole + cost.of(gradients.compressible, gradients.buckets)
         else:
             found[choice] = cost.of(gradients.whole + gradients.compressible, gradients.buckets)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from paceline.parallelism.communication.choices import WORTH, Choice
+from paceline.parallelism.communication.choices import WORTH, ReductionChoice
 from paceline.parallelism.communication.sum_cost import Links
 
 #: Steps by one choice: the first ones are not counted, since connections, memory and compiled code are new.
@@ -38,29 +38,29 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was decided, and on what evidence. Seconds are of a step."""
+    """A decision, with its evidence. Seconds are of a step."""
 
-    taken: Choice
+    taken: ReductionChoice
     why: Why
-    options: Sequence[Choice]  # all that there are, the default first
-    measured: Mapping[Choice, float]  # seconds of those that were tried, the default first
-    predicted: Mapping[Choice, float]
+    options: Sequence[ReductionChoice]  # all that there are, the default first
+    measured: Mapping[ReductionChoice, float]  # seconds of those that were tried, the default first
+    predicted: Mapping[ReductionChoice, float]
     waited: float  # of the default's step: exposed communication
     links: Links
-    before: Choice | None = None  # what was given up
+    before: ReductionChoice | None = None  # what was given up
 
 
 @dataclass
 class CommunicationTrial:
     """The choice of one job. It outlives generations, and is the same on every rank."""
 
-    sums: Mapping[Choice, float]  # predicted seconds of a step's sums, the default first
+    sums: Mapping[ReductionChoice, float]  # predicted seconds of a step's sums, the default first
     dense_steps: int = 0  # first steps of a job that are summed exactly: nothing else is timed before
     replicas: int = 2  # that the times are of
     links: Links = field(default_factory=Links)
-    measured: dict[Choice, float] = field(default_factory=dict)
-    predicted: dict[Choice, float] = field(default_factory=dict)
-    given_up: set[Choice] = field(default_factory=set)
+    measured: dict[ReductionChoice, float] = field(default_factory=dict)
+    predicted: dict[ReductionChoice, float] = field(default_factory=dict)
+    given_up: set[ReductionChoice] = field(default_factory=set)
     waited: float = 0.0
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class CommunicationTrial:
         self.begin_round()
 
     @property
-    def current(self) -> Choice:
+    def current(self) -> ReductionChoice:
         """How the next step's gradients are summed."""
         return self._to_time[0] if self._to_time else self.taken
 
@@ -84,7 +84,7 @@ class CommunicationTrial:
         self.replicas = replicas
 
     def begin_round(self) -> None:
-        """Count anew."""
+        """Count the steps of a round anew."""
         self._seconds: list[float] = []
         self._waits: list[float] = []
         self._losses: list[float] = []
@@ -127,7 +127,7 @@ class CommunicationTrial:
 
     # -- what a round says
 
-    def _promising(self) -> list[Choice]:
+    def _promising(self) -> list[ReductionChoice]:
         """Return the choices that are predicted to be worth it, the best first. No more can be saved than is waited for."""
         now, sums = self.measured[self.default], self.sums
         self.predicted = {each: max(now - self.waited, now + sums[each] - sums[self.default]) for each in sums if each not in self.given_up}
@@ -136,10 +136,10 @@ class CommunicationTrial:
         worth_it = [each for each in saves if self._predicted_cost(each) <= NEAR * best]
         return sorted(worth_it, key=lambda each: (self._predicted_cost(each), sums[each]))[:MOST_TIMED]
 
-    def _predicted_cost(self, choice: Choice) -> float:
+    def _predicted_cost(self, choice: ReductionChoice) -> float:
         return self.predicted[choice] / (1 - choice.worth)
 
-    def _measured_cost(self, choice: Choice) -> float:
+    def _measured_cost(self, choice: ReductionChoice) -> float:
         return self.measured[choice] / (1 - choice.worth)
 
     def _decide(self) -> Verdict:
@@ -175,5 +175,5 @@ class CommunicationTrial:
         self.taken = min(self.measured, key=self._measured_cost, default=self.default)
         return self._verdict("loss", before)
 
-    def _verdict(self, why: Why, before: Choice | None = None) -> Verdict:
+    def _verdict(self, why: Why, before: ReductionChoice | None = None) -> Verdict:
         return Verdict(self.taken, why, tuple(self.sums), dict(self.measured), dict(self.predicted), self.waited, self.links, before)

@@ -126,6 +126,23 @@ def test_show_says_how_gradients_are_summed_where_the_job_asks_for_another_way(
     assert re.search(rf"^gradients +{re.escape(words)}$", paceline("show", ID).stdout, re.MULTILINE)
 
 
+def test_show_says_what_auto_has_found_out(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    asked = {"communication": {"algorithm": "auto", "compression": "auto"}}
+    coordinator.on("GET", ONE, Answer(200, job(spec=asked)))
+    undecided = "summed in whichever way is measured to be fastest; compressed where that saves enough"
+    assert re.search(rf"^gradients +{undecided}$", paceline("show", ID).stdout, re.MULTILINE)
+    found = {
+        "step": 25,
+        "text": "bf16, by a ring: a step takes 1 s instead of 2 s",
+        "links": "measured: 1 Gbit/s and 1 ms between machines",
+    }
+    found |= {"why": "faster", "name": "bf16", "waited_seconds": 1.0, "options": [], "within": None, "between": None}
+    coordinator.on("GET", ONE, Answer(200, job(spec=asked, communication=found)))
+    shown = paceline("show", ID).stdout
+    assert re.search(r"^gradients +bf16, by a ring: a step takes 1 s instead of 2 s$", shown, re.MULTILINE)
+    assert re.search(r"^links +measured: 1 Gbit/s", shown, re.MULTILINE)
+
+
 def test_show_says_nothing_of_gradients_that_are_summed_as_ever(paceline: Paceline, coordinator: FakeCoordinator) -> None:
     coordinator.on("GET", ONE, Answer(200, job(spec={"communication": {"algorithm": "backend", "compression": "none"}})))
     assert "gradients" not in paceline("show", ID).stdout

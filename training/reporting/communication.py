@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from paceline.parallelism.communication import words
-from paceline.parallelism.communication.choices import Choice
+from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.sum_cost import MeasuredLink
 from paceline.parallelism.communication.trial import Verdict
 from paceline.training.reporting.telemetry import Telemetry
@@ -32,7 +32,7 @@ def report_communication(telemetry: Telemetry, step: int, verdict: Verdict) -> N
     )
 
 
-def _option(verdict: Verdict, choice: Choice) -> dict[str, object]:
+def _option(verdict: Verdict, choice: ReductionChoice) -> dict[str, object]:
     return {
         "name": choice.name,
         "predicted_seconds": verdict.predicted.get(choice),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import FailFast, Field, model_validator
 
 from paceline.distributed.collectives.options import Algorithm
-from paceline.training.schema.parts import Part, Real, Text, Whole
+from paceline.training.schema.parts import Part, Real, Text, Whole, inconsistent, shown
 
 MOST_PATTERNS = 64
 #: Beyond it two factors are seldom smaller than the matrix.
@@ -19,7 +19,7 @@ MOST_DENSE_STEPS = 1_000_000
 class Communication(Part):
     """How gradients are sent. Any value but the defaults makes the job not reproducible to the last bit; `top_k` and `power_sgd` change what it learns too."""
 
-    algorithm: Algorithm | Literal["auto"] = Field(
+    algorithm: Literal[Algorithm, "auto"] = Field(
         "backend",
         description="how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; "
         "hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, "
@@ -61,7 +61,11 @@ class Communication(Part):
     @model_validator(mode="before")
     @classmethod
     def _auto_in_one_word(cls, given: Any) -> Any:
-        return {"algorithm": "auto", "compression": "auto"} if given == "auto" else given
+        if isinstance(given, str):
+            if given != "auto":
+                raise inconsistent(f"communication={shown(given)} is no section: write auto, or one such as {{compression: bf16}}")
+            return {"algorithm": "auto", "compression": "auto"}
+        return given
 
     @property
     def is_auto(self) -> bool:

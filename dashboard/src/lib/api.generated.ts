@@ -1901,8 +1901,9 @@ export interface components {
              * Algorithm
              * @description how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, which knows the machine's links. auto: whichever makes steps fastest, by measurement
              * @default backend
+             * @enum {string}
              */
-            algorithm: ("backend" | "ring" | "hierarchical") | "auto";
+            algorithm: "backend" | "ring" | "hierarchical" | "auto";
             /**
              * Bucket Mb
              * @description ddp: MiB of gradients that are sent together; default: torch's, 25 after a first bucket of 1
@@ -1956,7 +1957,7 @@ export interface components {
         /** CommunicationChoice */
         CommunicationChoice: {
             /** @description between machines; null: there is one, or it was not measured by itself */
-            between: components["schemas"]["MeasuredLink"] | null;
+            between: components["schemas"]["CommunicationLink"] | null;
             /**
              * Links
              * @description what probes of the links have found, as text
@@ -1990,7 +1991,17 @@ export interface components {
              */
             why: string;
             /** @description between the ranks of a machine; null: not measured by itself */
-            within: components["schemas"]["MeasuredLink"] | null;
+            within: components["schemas"]["CommunicationLink"] | null;
+        };
+        /** CommunicationLink */
+        CommunicationLink: {
+            /**
+             * Bytes Per Second
+             * @description of all ranks of a machine together
+             */
+            bytes_per_second: number;
+            /** Latency Seconds */
+            latency_seconds: number;
         };
         /** CommunicationOption */
         CommunicationOption: {
@@ -4129,16 +4140,6 @@ export interface components {
             role: "viewer" | "member" | "admin";
             /** User Id */
             user_id: string;
-        };
-        /** MeasuredLink */
-        MeasuredLink: {
-            /**
-             * Bytes Per Second
-             * @description of all ranks of a machine together
-             */
-            bytes_per_second: number;
-            /** Latency Seconds */
-            latency_seconds: number;
         };
         /**
          * MemoryEstimate

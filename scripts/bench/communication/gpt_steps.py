@@ -30,7 +30,7 @@ Section = dict[str, Any] | str
 
 @dataclass(frozen=True)
 class Run:
-    """What one rank saw."""
+    """Steps as one rank saw them."""
 
     seconds: list[float]  # of each step after the first
     losses: list[float]  # of the same steps

@@ -197,6 +197,37 @@ async def test_a_scripts_newest_file_is_in_its_progress_and_told_once(story: Sto
     assert (saved.path, saved.bytes, saved.step) == ("/srv/run/checkpoint-40", 2048, 40)
 
 
+CHOSEN = {
+    "step": 25,
+    "text": "top_k, by a hierarchy: a step takes 423 ms instead of 6.19 s" + "x" * 5_000,
+    "links": "measured: 94.4 Mbit/s and 0.2 ms between machines",
+    "why": "faster",
+    "name": "top_k, by a hierarchy",
+    "waited_seconds": 5.9,
+    "options": [
+        {"name": "exact, by the backend", "predicted_seconds": 6.19, "measured_seconds": 6.19, "taken": False},
+        {"name": "top_k, by a hierarchy", "predicted_seconds": None, "measured_seconds": 0.42, "taken": True},
+    ],
+    "within": None,
+    "between": {"latency_seconds": 2e-4, "bytes_per_second": 11.8e6},
+}
+
+
+async def test_how_gradients_are_summed_is_on_the_job_and_in_its_history(story: Story, client: httpx.AsyncClient) -> None:
+    one = f"/api/v1/training/jobs/{story.job.id}"
+    assert (await client.get(one)).json()["communication"] is None
+    await story.tell("communication_chosen", CHOSEN)
+    told = (await client.get(one)).json()["communication"]
+    assert (told["step"], told["name"], told["between"]["bytes_per_second"]) == (25, "top_k, by a hierarchy", 11.8e6)
+    assert [option["predicted_seconds"] for option in told["options"]] == [6.19, None]
+    assert len(told["text"]) == 500
+    (event,) = (await client.get(f"{one}/events")).json()["items"]
+    assert event["type"] == "job.communication"
+    assert event["message"].startswith("gradients are summed top_k, by a hierarchy: a step takes 423 ms instead of 6.19 s")
+    await story.tell("communication_chosen", CHOSEN | {"name": "of a generation that is over"}, generation=story.job.generation - 1)
+    assert (await client.get(one)).json()["communication"]["name"] == "top_k, by a hierarchy"
+
+
 BAD = {"step": 61, "what": "not_finite", "act": "skip_update", "again": False, "loss": "NaN", "gradient_norm": "NaN", "limit": None}
 
 

@@ -1,0 +1,152 @@
+"""The choice between ways to sum gradients: by prediction, then by time, and for as long as time and loss hold up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from paceline.parallelism.communication import words
+from paceline.parallelism.communication.choices import ReductionChoice, choices
+from paceline.parallelism.communication.sum_cost import Links, MeasuredLink
+from paceline.parallelism.communication.trial import TIMED, WARM_UP, WINDOW, CommunicationTrial, StepTimes, Verdict
+
+BACKEND, RING, BF16, TOP_K = (
+    ReductionChoice(),
+    ReductionChoice("ring"),
+    ReductionChoice("backend", "bf16"),
+    ReductionChoice("hierarchical", "top_k"),
+)
+SUMS = {BACKEND: 1.0, RING: 0.7, BF16: 0.5, TOP_K: 0.05}
+COMPUTING = 0.2
+
+
+class Job:
+    """Steps of a job whose times and losses are given."""
+
+    def __init__(
+        self,
+        trial: CommunicationTrial,
+        seconds: Mapping[ReductionChoice, float],
+        loss: Callable[[int, ReductionChoice], float] | None = None,
+    ) -> None:
+        self.trial, self.seconds, self.step = trial, dict(seconds), 0
+        self.loss = loss or (lambda step, choice: 5.0 - 0.001 * step)
+        self.told: list[Verdict] = []
+        self.used: list[ReductionChoice] = []
+
+    def run(self, steps: int) -> Job:
+        for _ in range(steps):
+            self.step += 1
+            choice = self.trial.current
+            self.used.append(choice)
+            seconds = self.seconds[choice]
+            if self.trial.count(self.step, seconds, seconds - COMPUTING, self.loss(self.step, choice)):
+                verdict = self.trial.conclude([self.trial.times(), StepTimes(0.9 * seconds, seconds)])
+                self.told += [] if verdict is None else [verdict]
+        return self
+
+
+def job(measured: Mapping[ReductionChoice, float], sums: Mapping[ReductionChoice, float] = SUMS, **options: int) -> Job:
+    trial = CommunicationTrial(sums, links=Links(MeasuredLink(1e-4, 1e9), MeasuredLink(3e-4, 11.8e6)), **options)
+    return Job(trial, {choice: COMPUTING + seconds for choice, seconds in measured.items()})
+
+
+def test_the_default_is_timed_first_and_then_the_best_predictions() -> None:
+    found = job(SUMS).run(60)
+    round_ = WARM_UP + TIMED
+    assert found.used[: 3 * round_] == [*[BACKEND] * round_, *[TOP_K] * round_, *[TOP_K] * round_], (
+        "the others are predicted to be far behind"
+    )
+    (verdict,) = found.told
+    assert (verdict.taken, verdict.why, verdict.waited) == (TOP_K, "faster", pytest.approx(1.0))
+    assert verdict.predicted[RING] == pytest.approx(0.9)
+    assert words.why(verdict) == "top_k, by a hierarchy: a step takes 250 ms instead of 1.2 s, of which 1 s were waited for sums"
+    assert words.links(verdict.links) == "measured: 94.4 Mbit/s and 0.3 ms between machines, 8 Gbit/s and 0.1 ms within a machine"
+
+
+def test_a_wrong_prediction_costs_some_steps_and_no_more() -> None:
+    found = job({BACKEND: 0.1, RING: 0.3, BF16: 0.2, TOP_K: 0.4}).run(100)
+    (verdict,) = found.told
+    assert (verdict.taken, verdict.why) == (BACKEND, "not_faster")
+    assert found.used[-1] == BACKEND
+    assert words.why(verdict).endswith("bf16, by the backend takes 400 ms instead of 300 ms, and would have to save 5%")
+
+
+def test_what_changes_the_training_must_save_more() -> None:
+    sums = {BACKEND: 1.0, RING: 0.95, TOP_K: 0.8}
+    assert job(sums, sums).run(60).told[0].taken == RING, "a fifth of 1.2 s is more than top_k saves"
+
+
+def test_nothing_is_tried_where_little_is_waited_for() -> None:
+    trial = CommunicationTrial(SUMS)
+    found = Job(trial, dict.fromkeys(SUMS, COMPUTING + 0.001)).run(30)
+    assert set(found.used) == {BACKEND}
+    assert [(each.taken, each.why) for each in found.told] == [(BACKEND, "nothing_to_gain")]
+    assert "1 ms of a step of 201 ms" in words.why(found.told[0])
+
+
+def test_first_steps_are_dense_as_long_as_the_job_says() -> None:
+    assert job(SUMS, dense_steps=40).run(60).used[:40] == [BACKEND] * 40
+
+
+def test_a_choice_that_gets_slow_is_compared_with_the_default_again() -> None:
+    found = job(SUMS).run(40)
+    found.seconds[TOP_K] = 3.0
+    found.run(2 * WINDOW + 4 * (WARM_UP + TIMED))
+    assert [(each.taken, each.why) for each in found.told] == [(TOP_K, "faster"), (BACKEND, "no_longer_faster")]
+    assert found.used[-1] == BACKEND
+    assert words.why(found.told[-1]) == "exact, by the backend again: a step takes 1.2 s with it, and 3 s with top_k, by a hierarchy"
+
+
+def test_a_choice_stays_where_everything_gets_slow() -> None:
+    found = job(SUMS).run(40)
+    found.seconds |= {BACKEND: 20.0, TOP_K: 3.0}
+    found.run(2 * WINDOW + 4 * (WARM_UP + TIMED))
+    assert found.used[-1] == TOP_K
+    assert [each.taken for each in found.told] == [TOP_K, TOP_K]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 40.0])
+def test_a_loss_that_does_not_hold_up_ends_all_that_leave_something_out(bad: float) -> None:
+    found = job(SUMS | {RING: 0.6}).run(40)
+    found.loss = lambda step, choice: bad if choice.is_lossy else 5.0
+    found.run(3 * WINDOW)
+    assert [(each.taken, each.why) for each in found.told] == [(TOP_K, "faster"), (BACKEND, "loss")]
+    assert set(found.used[-WINDOW:]) == {BACKEND}
+    assert "the loss was higher" in words.why(found.told[-1])
+
+
+def test_a_loss_that_only_scatters_is_no_reason() -> None:
+    found = job(SUMS)
+    found.loss = lambda step, choice: 4.0 + (0.5 if step % 2 else -0.5)
+    assert found.run(400).told[-1].taken == TOP_K
+
+
+def test_another_number_of_replicas_times_the_default_again_and_keeps_the_choice() -> None:
+    found = job(SUMS).run(40)
+    found.trial.join_generation(3)
+    assert found.trial.current == TOP_K
+    found.run(WINDOW + 4 * (WARM_UP + TIMED))
+    assert [each.taken for each in found.told] == [TOP_K, TOP_K]
+    assert BACKEND in found.used[40:]
+
+
+def test_a_generation_that_breaks_off_begins_its_round_again() -> None:
+    found = job(SUMS).run(WARM_UP + 3)
+    found.trial.join_generation(2)
+    assert found.run(WARM_UP + TIMED - 1).told == []
+    assert set(found.used) == {BACKEND}
+
+
+def test_what_there_is_to_choose() -> None:
+    everything = choices("auto", "auto", ("backend", "ring", "hierarchical"))
+    assert everything[0] == ReductionChoice()
+    assert len(everything) == 9, "a ring sums whole gradients only"
+    assert choices("auto", "none", ("backend", "ring")) == (ReductionChoice(), ReductionChoice("ring"))
+    assert choices("auto", "top_k", ("backend", "ring", "hierarchical")) == (
+        ReductionChoice("backend", "top_k"),
+        ReductionChoice("hierarchical", "top_k"),
+    )
+    assert choices("backend", "auto", ("backend",), ("none", "bf16")) == (ReductionChoice(), ReductionChoice("backend", "bf16"))
