@@ -17,6 +17,13 @@ COMPRESSIONS: tuple[Compression, ...] = ("none", "bf16", "top_k", "power_sgd")
 LOSSY: frozenset[Compression] = frozenset({"top_k", "power_sgd"})
 
 _SUMS: dict[Algorithm, str] = {"backend": "the backend", "ring": "a ring", "hierarchical": "a hierarchy"}
+_KINDS: dict[Compression, str] = {
+    "none": "exactly",
+    "bf16": "in bf16",
+    "fp16": "in fp16",
+    "top_k": "as top_k",
+    "power_sgd": "as power_sgd",
+}
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,7 @@ class ReductionChoice:
 
     @property
     def name(self) -> str:
-        how = "exact" if self.compression == "none" else self.compression
-        return f"{how}, by {_SUMS[self.algorithm]}"
+        return f"{_KINDS[self.compression]}, by {_SUMS[self.algorithm]}"
 
     def of(self, asked: CommunicationOptions) -> CommunicationOptions:
         """Return the job's options with this choice in them."""

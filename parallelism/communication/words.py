@@ -19,16 +19,16 @@ def why(verdict: Verdict) -> str:
             return f"{taken.name}: {waits}, and no other way is predicted to save enough of that"
         case "not_faster":
             tried = min((each for each in measured if each != default), key=lambda each: measured[each])
-            took = f"{tried.name} takes {duration(measured[tried])} instead of {duration(measured[default])}"
-            return f"{taken.name}: nothing that was tried saves enough; {took}, and would have to save {tried.worth:.0%}"
+            took = f"a step takes {duration(measured[tried])} instead of {duration(measured[default])} with the best of it"
+            return f"{taken.name}: nothing that was tried saves enough; {took} ({tried.name}), which would have to save {tried.worth:.0%}"
         case "no_longer_faster":
             before = verdict.before or taken
-            return (
-                f"{taken.name} again: a step takes {duration(measured[taken])} with it, and {duration(measured[before])} with {before.name}"
-            )
+            return f"{taken.name} again: a step takes {duration(measured[taken])} with it, and {duration(measured[before])} if it is done {before.name}"
         case "loss":
             before = verdict.before or taken
-            return f"{taken.name} again: with {before.name} the loss was higher than it had been, and it leaves out a part of each gradient"
+            return (
+                f"{taken.name} again: done {before.name}, the loss was higher than it had been, and it leaves out a part of each gradient"
+            )
 
 
 def links(found: Links) -> str:

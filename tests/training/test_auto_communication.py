@@ -23,7 +23,7 @@ def test_a_job_measures_and_tells_once_how_its_gradients_are_summed(make_job: Ma
     assert ends[0].curve("loss") == pytest.approx(alone, abs=1e-4), "all of them sum exactly"
     first, *_ = ends[0].events_of("communication_chosen")
     assert first["why"] in ("faster", "not_faster", "nothing_to_gain")
-    assert [option["name"] for option in first["options"]] == ["exact, by the backend", "exact, by a ring"]
+    assert [option["name"] for option in first["options"]] == ["exactly, by the backend", "exactly, by a ring"]
     assert first["options"][0]["measured_seconds"] > 0
     assert [option["name"] for option in first["options"] if option["taken"]] == [first["name"]]
     assert first["within"]["bytes_per_second"] > 1e6

@@ -62,7 +62,7 @@ def test_the_default_is_timed_first_and_then_the_best_predictions() -> None:
     (verdict,) = found.told
     assert (verdict.taken, verdict.why, verdict.waited) == (TOP_K, "faster", pytest.approx(1.0))
     assert verdict.predicted[RING] == pytest.approx(0.9)
-    assert words.why(verdict) == "top_k, by a hierarchy: a step takes 250 ms instead of 1.2 s, of which 1 s were waited for sums"
+    assert words.why(verdict) == "as top_k, by a hierarchy: a step takes 250 ms instead of 1.2 s, of which 1 s were waited for sums"
     assert words.links(verdict.links) == "measured: 94.4 Mbit/s and 0.3 ms between machines, 8 Gbit/s and 0.1 ms within a machine"
 
 
@@ -71,7 +71,9 @@ def test_a_wrong_prediction_costs_some_steps_and_no_more() -> None:
     (verdict,) = found.told
     assert (verdict.taken, verdict.why) == (BACKEND, "not_faster")
     assert found.used[-1] == BACKEND
-    assert words.why(verdict).endswith("bf16, by the backend takes 400 ms instead of 300 ms, and would have to save 5%")
+    assert words.why(verdict).endswith(
+        "400 ms instead of 300 ms with the best of it (in bf16, by the backend), which would have to save 5%"
+    )
 
 
 def test_what_changes_the_training_must_save_more() -> None:
@@ -97,7 +99,10 @@ def test_a_choice_that_gets_slow_is_compared_with_the_default_again() -> None:
     found.run(2 * WINDOW + 4 * (WARM_UP + TIMED))
     assert [(each.taken, each.why) for each in found.told] == [(TOP_K, "faster"), (BACKEND, "no_longer_faster")]
     assert found.used[-1] == BACKEND
-    assert words.why(found.told[-1]) == "exact, by the backend again: a step takes 1.2 s with it, and 3 s with top_k, by a hierarchy"
+    assert (
+        words.why(found.told[-1])
+        == "exactly, by the backend again: a step takes 1.2 s with it, and 3 s if it is done as top_k, by a hierarchy"
+    )
 
 
 def test_a_choice_stays_where_everything_gets_slow() -> None:
