@@ -166,20 +166,32 @@ class Replicated(AxisParallelModel):
     ) -> None:
         super().__init__(model, group, local_batch)
         self.has_collective_forward = local_batch is not None
+        self._device_ids = [device] if device.type == "cuda" else None
+        self._static_graph = options.static_graph
+        self.reducer = reducer
+        self.last_bucket_at = 0.0
+        self._wrap()
+
+    def _wrap(self) -> None:
+        self._bucket_mb = self.reducer.bucket_mb
         # Buffers are averaged where they matter (`average_buffers`), not sent out by rank 0 before each forward.
         self._ddp = DistributedDataParallel(
-            model,
-            device_ids=[device] if device.type == "cuda" else None,
+            self._model,
+            device_ids=self._device_ids,
             init_sync=False,  # rank 0 may not have the state yet
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
-            bucket_cap_mb=options.bucket_mb,
-            static_graph=options.static_graph,
+            bucket_cap_mb=self._bucket_mb,
+            static_graph=self._static_graph,
         )
-        self.reducer = reducer
         self._ddp.register_comm_hook(self, reduce_bucket)
         self.module: nn.Module = self._ddp
-        self.last_bucket_at = 0.0
+
+    def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
+        super().begin_step(assignment, sums)
+        if self.reducer.bucket_mb != self._bucket_mb:
+            del self.module, self._ddp  # with its hooks on the parameters
+            self._wrap()
 
     def accumulate(self, index: int, *, final: bool) -> AbstractContextManager[object]:
         return contextlib.nullcontext() if final else self._ddp.no_sync()

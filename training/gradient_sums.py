@@ -11,7 +11,7 @@ from paceline.distributed.compression.remainder import WithRemainder
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.parallelism.communication.choices import COMPRESSIONS, LOSSY, ReductionChoice, choices
+from paceline.parallelism.communication.choices import BUCKET_SIZES_MB, COMPRESSIONS, LOSSY, ReductionChoice, choices
 from paceline.parallelism.communication.chosen_reducer import ChosenReducer
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.pieces import PieceMaker
@@ -57,7 +57,7 @@ def gradient_sums(spec: JobSpec, world: World, state: TrainState, group: Group) 
     """Return what sums the gradients of this generation over its replicas. Collective where there is something to choose."""
     options, groups = options_of(spec), group.reduction_groups
     if groups is None or (options.is_default and not spec.communication.is_auto):  # None: this world has one replica
-        return FixedSums(BackendReducer(group))
+        return FixedSums(BackendReducer(group, options.bucket_mb))
     made = _Reducers(options, state, group, groups)
     if not spec.communication.is_auto:
         return FixedSums(made.of(options))
@@ -88,18 +88,19 @@ class _Reducers:
 
     def of(self, options: CommunicationOptions) -> Reducer:
         if options.is_default:
-            return BackendReducer(self.group)
-        return self._in_background(reduction_for(options.algorithm, options.compression, self.groups))
+            return BackendReducer(self.group, options.bucket_mb)
+        return self._in_background(reduction_for(options.algorithm, options.compression, self.groups), options)
 
     def flushing(self, choice: ReductionChoice) -> Reducer:
         exact = reduction_for(choice.algorithm, CompressionOptions(), self.groups)
-        return self._in_background(WithRemainder(exact))
+        return self._in_background(WithRemainder(exact), choice.of(self.options))
 
-    def _in_background(self, reduction: Reduction) -> Reducer:
+    def _in_background(self, reduction: Reduction, options: CommunicationOptions) -> Reducer:
         shards = self.group.axis_groups.get("shard")
         suffix = f"@{shards.rank}/{shards.size}" if shards else ""
-        model, state, exclude = self.state.model, self.state, self.options.exclude
-        return BackgroundReducer(self.group, reduction, lambda: PieceMaker(model, exclude, suffix), lambda: state.step + 1)
+        model, state, exclude = self.state.model, self.state, options.exclude
+        pieces, step = lambda: PieceMaker(model, exclude, suffix), lambda: state.step + 1
+        return BackgroundReducer(self.group, reduction, pieces, step, options.bucket_mb)
 
 
 # -- auto
@@ -122,7 +123,8 @@ def _begin(spec: JobSpec, world: World, state: TrainState, group: Group, groups:
     largest = gradients.compressible + gradients.whole
     costs, links = probe(group, groups, found, options.compression, state.device, largest=largest, machines=world.node_count)
     dense_steps = options.compression.dense_steps if any(each.is_lossy for each in found) else 0
-    return CommunicationTrial(predicted_sums(costs, gradients), dense_steps, groups.replicas.size, links)
+    bucket_sizes = BUCKET_SIZES_MB if spec.parallelism.strategy == "ddp" and asked.bucket_mb is None else ()
+    return CommunicationTrial(predicted_sums(costs, gradients), dense_steps, groups.replicas.size, links, bucket_sizes)
 
 
 def offered_by(groups: ReductionGroups, device: str) -> tuple[Algorithm, ...]:

@@ -10,6 +10,8 @@ from paceline.distributed.collectives.options import Algorithm
 from paceline.distributed.compression.options import Compression, CompressionOptions
 from paceline.parallelism.communication.options import CommunicationOptions
 
+#: Sizes of DDP's buckets that are tried beside its own 25 MiB: smaller ones begin earlier, larger ones are fewer messages.
+BUCKET_SIZES_MB = (5.0, 100.0)
 #: The share of a step that a choice must save, by what it does to the sums: nothing; rounding; what it leaves out comes later, and changes what is learned.
 WORTH: dict[Compression, float] = {"none": 0.02, "bf16": 0.05, "fp16": 0.05, "top_k": 0.2, "power_sgd": 0.2}
 ALGORITHMS: tuple[Algorithm, ...] = ("backend", "ring", "hierarchical")
@@ -32,6 +34,7 @@ class ReductionChoice:
 
     algorithm: Algorithm = "backend"
     compression: Compression = "none"
+    bucket_mb: float | None = None  # of DDP's buckets; None: as the job has them
 
     @property
     def is_lossy(self) -> bool:
@@ -40,15 +43,18 @@ class ReductionChoice:
     @property
     def worth(self) -> float:
         """The share of a step that it must save to be taken."""
-        return WORTH[self.compression] if self != ReductionChoice() else 0.0
+        return (WORTH[self.compression] if self != ReductionChoice() else 0.0) + (0.0 if self.bucket_mb is None else WORTH["none"])
 
     @property
     def name(self) -> str:
-        return f"{_KINDS[self.compression]}, by {_SUMS[self.algorithm]}"
+        buckets = "" if self.bucket_mb is None else f", in buckets of {self.bucket_mb:g} MiB"
+        return f"{_KINDS[self.compression]}, by {_SUMS[self.algorithm]}{buckets}"
 
     def of(self, asked: CommunicationOptions) -> CommunicationOptions:
         """Return the job's options with this choice in them."""
-        return replace(asked, algorithm=self.algorithm, compression=replace(asked.compression, compression=self.compression))
+        compression = replace(asked.compression, compression=self.compression)
+        bucket_mb = asked.bucket_mb if self.bucket_mb is None else self.bucket_mb
+        return replace(asked, algorithm=self.algorithm, compression=compression, bucket_mb=bucket_mb)
 
 
 def choices(

@@ -26,6 +26,10 @@ class ChosenReducer:
         self._current = make(choice)
         self._flushes = False
 
+    @property
+    def bucket_mb(self) -> float | None:
+        return self._current.bucket_mb
+
     def use(self, choice: ReductionChoice) -> None:
         """Sum by `choice` from the next step on. Every rank changes at the same step."""
         if choice != self.choice:

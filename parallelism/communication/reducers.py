@@ -23,6 +23,11 @@ from paceline.parallelism.mesh import local_tensor
 class Reducer(Protocol):
     """Sums the gradients of one generation over its replicas."""
 
+    @property
+    def bucket_mb(self) -> float | None:
+        """MiB of the buckets that are to be given to `start`; None: torch's default."""
+        ...
+
     def start(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """Start to sum one of DDP's buckets. Collective, in the same order on every rank."""
         ...
@@ -47,8 +52,8 @@ class Reducer(Protocol):
 class BackendReducer:
     """Sums by the backend's all-reduce; nothing is left out."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, bucket_mb: float | None = None) -> None:
+        self._group, self.bucket_mb = group, bucket_mb
         # Context ranks beside replicas are summed together with them and counted as theirs.
         self._axis = next(iter(group.axis_groups), "replicate")
         self._state: ReductionState = {}
@@ -73,9 +78,16 @@ class BackendReducer:
 class BackgroundReducer:
     """Sums by a `Reduction`, in its thread: DDP's buckets behind backward, a sharded model's gradients as one bucket after it."""
 
-    def __init__(self, group: Group, reduction: Reduction, pieces: Callable[[], PieceMaker], step: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        group: Group,
+        reduction: Reduction,
+        pieces: Callable[[], PieceMaker],
+        step: Callable[[], int],
+        bucket_mb: float | None = None,
+    ) -> None:
         """`pieces`: makes pieces of the model as it is once it is ready for its world. `step`: returns the number of the step under way, from 1."""
-        self._group, self._reduction, self._make_pieces, self._step = group, reduction, pieces, step
+        self._group, self._reduction, self._make_pieces, self._step, self.bucket_mb = group, reduction, pieces, step, bucket_mb
 
     @cached_property
     def _pieces(self) -> PieceMaker:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paceline.parallelism.communication.choices import WORTH, ReductionChoice
@@ -58,16 +58,18 @@ class CommunicationTrial:
     dense_steps: int = 0  # first steps of a job that are summed exactly: nothing else is timed before
     replicas: int = 2  # that the times are of
     links: Links = field(default_factory=Links)
+    bucket_sizes: Sequence[float] = ()  # MiB, to try with the best choice
     measured: dict[ReductionChoice, float] = field(default_factory=dict)
     predicted: dict[ReductionChoice, float] = field(default_factory=dict)
-    given_up: set[ReductionChoice] = field(default_factory=set)
-    waited: float = 0.0
 
     def __post_init__(self) -> None:
         self.default = next(iter(self.sums))
         self.taken = self.default
         self._to_time = [self.default]
+        self._waited: dict[ReductionChoice, float] = {}  # of a step, by those that were timed
+        self._is_exact = False  # what leaves something out is given up
         self._watches = False
+        self._buckets_tried = False
         self._best_loss = math.inf
         self.begin_round()
 
@@ -119,22 +121,32 @@ class CommunicationTrial:
             self._watch(seconds)
             return None
         timed = self._to_time.pop(0)
-        self.measured[timed] = seconds
+        self.measured[timed], self._waited[timed] = seconds, waited
         if timed == self.default:
-            self.waited = waited
             self._to_time += [self.taken] if self._watches else self._promising()
+        if not self._to_time and not self._watches:
+            self._to_time += self._with_other_buckets()
         return None if self._to_time else self._decide()
 
     # -- what a round says
 
     def _promising(self) -> list[ReductionChoice]:
         """Return the choices that are predicted to be worth it, the best first. No more can be saved than is waited for."""
-        now, sums = self.measured[self.default], self.sums
-        self.predicted = {each: max(now - self.waited, now + sums[each] - sums[self.default]) for each in sums if each not in self.given_up}
+        now, waited = self.measured[self.default], self._waited[self.default]
+        sums = {each: seconds for each, seconds in self.sums.items() if not (self._is_exact and each.is_lossy)}
+        self.predicted = {each: max(now - waited, now + seconds - sums[self.default]) for each, seconds in sums.items()}
         best = min(map(self._predicted_cost, self.predicted))
         saves = [each for each, seconds in self.predicted.items() if each != self.default and seconds < now * (1 - WORTH["none"])]
         worth_it = [each for each in saves if self._predicted_cost(each) <= NEAR * best]
         return sorted(worth_it, key=lambda each: (self._predicted_cost(each), sums[each]))[:MOST_TIMED]
+
+    def _with_other_buckets(self) -> list[ReductionChoice]:
+        """Return the best choice so far with each other size of buckets, once, where enough of its step is waited for."""
+        best = min(self.measured, key=self._measured_cost)
+        is_waited_for = self._waited[best] >= WORTH["none"] * self.measured[best]
+        found = [replace(best, bucket_mb=size) for size in self.bucket_sizes] if is_waited_for and not self._buckets_tried else []
+        self._buckets_tried = True
+        return found
 
     def _predicted_cost(self, choice: ReductionChoice) -> float:
         return self.predicted[choice] / (1 - choice.worth)
@@ -143,13 +155,13 @@ class CommunicationTrial:
         return self.measured[choice] / (1 - choice.worth)
 
     def _decide(self) -> Verdict:
-        before, tried = self.taken, [each for each in self.measured if each not in self.given_up]
-        self.taken = min(tried, key=self._measured_cost)
+        before = self.taken
+        self.taken = min(self.measured, key=self._measured_cost)
         if before not in (self.default, self.taken):
             return self._verdict("no_longer_faster", before)
         if self.taken != self.default:
             return self._verdict("faster")
-        return self._verdict("not_faster" if len(tried) > 1 else "nothing_to_gain")
+        return self._verdict("not_faster" if len(self.measured) > 1 else "nothing_to_gain")
 
     def _watch(self, seconds: float) -> None:
         """Time the default once more where the choice is slower than that was."""
@@ -169,11 +181,13 @@ class CommunicationTrial:
     def _give_up(self) -> Verdict | None:
         """Drop a choice whose loss does not hold up, with all others that leave something out."""
         before = self.current
-        self.given_up |= {each for each in self.sums if each.is_lossy}
-        self._to_time = [each for each in self._to_time if each not in self.given_up]
-        self.measured = {each: seconds for each, seconds in self.measured.items() if each not in self.given_up}
+        self._is_exact = True
+        self._to_time = [each for each in self._to_time if not each.is_lossy]
+        self.measured = {each: seconds for each, seconds in self.measured.items() if not each.is_lossy}
         self.taken = min(self.measured, key=self._measured_cost, default=self.default)
         return self._verdict("loss", before)
 
     def _verdict(self, why: Why, before: ReductionChoice | None = None) -> Verdict:
-        return Verdict(self.taken, why, tuple(self.sums), dict(self.measured), dict(self.predicted), self.waited, self.links, before)
+        options = tuple(dict.fromkeys((*self.sums, *self.measured)))
+        waited = self._waited.get(self.default, 0.0)
+        return Verdict(self.taken, why, options, dict(self.measured), dict(self.predicted), waited, self.links, before)

@@ -23,7 +23,7 @@ def test_a_job_measures_and_tells_once_how_its_gradients_are_summed(make_job: Ma
     assert ends[0].curve("loss") == pytest.approx(alone, abs=1e-4), "all of them sum exactly"
     first, *_ = ends[0].events_of("communication_chosen")
     assert first["why"] in ("faster", "not_faster", "nothing_to_gain")
-    assert [option["name"] for option in first["options"]] == ["exactly, by the backend", "exactly, by a ring"]
+    assert [option["name"] for option in first["options"]][:2] == ["exactly, by the backend", "exactly, by a ring"]
     assert first["options"][0]["measured_seconds"] > 0
     assert [option["name"] for option in first["options"] if option["taken"]] == [first["name"]]
     assert first["within"]["bytes_per_second"] > 1e6
@@ -35,7 +35,9 @@ def test_a_job_that_may_leave_something_out_learns(make_job: MakeJob) -> None:
     assert [end.exit_code for end in ends] == [0, 0], ends[0].output
     loss = ends[0].curve("loss")
     assert loss[60] < loss[1] - 0.3
-    assert len(ends[0].events_of("communication_chosen")[0]["options"]) == 5
+    names = [option["name"] for option in ends[0].events_of("communication_chosen")[0]["options"]]
+    assert names[:2] == ["exactly, by the backend", "exactly, by a ring"]
+    assert {"in bf16, by the backend", "as top_k, by the backend", "as power_sgd, by the backend"} <= set(names)
 
 
 def test_survivors_keep_what_was_found_out_and_newcomers_learn_of_it(make_job: MakeJob, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -155,3 +156,25 @@ def test_what_there_is_to_choose() -> None:
         ReductionChoice("hierarchical", "top_k"),
     )
     assert choices("backend", "auto", ("backend",), ("none", "bf16")) == (ReductionChoice(), ReductionChoice("backend", "bf16"))
+
+
+def test_sizes_of_buckets_are_tried_once_with_the_best_way() -> None:
+    large, small = replace(TOP_K, bucket_mb=100.0), replace(TOP_K, bucket_mb=5.0)
+    trial = CommunicationTrial(SUMS, bucket_sizes=(5.0, 100.0))
+    found = Job(
+        trial, {choice: COMPUTING + seconds for choice, seconds in SUMS.items()} | {large: COMPUTING + 0.02, small: COMPUTING + 0.06}
+    )
+    found.run(100)
+    (verdict,) = found.told
+    assert (verdict.taken, verdict.why) == (large, "faster")
+    assert verdict.options[-2:] == (small, large)
+    assert words.why(verdict).startswith("as top_k, by a hierarchy, in buckets of 100 MiB: a step takes 220 ms")
+    found.seconds[large] = 3.0
+    found.run(200)
+    assert found.told[-1].why == "no_longer_faster"
+    assert found.used.count(small) == WARM_UP + TIMED
+
+
+def test_sizes_of_buckets_matter_only_where_sums_are_waited_for() -> None:
+    trial = CommunicationTrial({BACKEND: 1.0}, bucket_sizes=(5.0, 100.0))
+    assert set(Job(trial, {BACKEND: COMPUTING + 0.001}).run(40).used) == {BACKEND}
