@@ -19,6 +19,8 @@ from paceline.training.spec.job import JobSpec
 from paceline.training.spec.refusals import told
 
 WORLD_SIZE = "world_size"
+#: The section of a job spec that is for several ranks only.
+COMMUNICATION = "communication"
 STEPS, PAUSES = ("training", "steps"), ("training", "pause_at_steps")
 SLOTS, STRATEGY, BATCH, SEED = (
     ("resources", "slots"),
@@ -85,6 +87,7 @@ def document_of(spec: ExperimentSpec, configuration: Combination) -> dict[str, A
         document = with_field(without_fields(document, "resources", SIZES), SLOTS, configuration.ranks)
         if configuration.ranks == 1:
             document = with_field(without_fields(document, "parallelism", OF_WORLDS), STRATEGY, "single")
+            document = {part: value for part, value in document.items() if part != COMMUNICATION}
     if spec.scaling == "weak":
         batch = field_at(document, BATCH)
         if isinstance(batch, int | float) and not isinstance(batch, bool):
@@ -114,9 +117,9 @@ def _of_repeat(spec: ExperimentSpec, document: dict[str, Any], repeat: int, inde
 
 
 def _effective_values(spec: ExperimentSpec, configuration: Combination, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as they are in the document: one process has no strategy but `single`, and no axes of a mesh."""
+    """The values as they are in the document: one process has no strategy but `single`, no axes of a mesh, and nothing to send."""
     values = {
-        path: field_at(document, path.split(".")) if path.split(".")[0] == "parallelism" else value
+        path: field_at(document, path.split(".")) if path.split(".")[0] in ("parallelism", COMMUNICATION) else value
         for path, value in configuration.values.items()
     }
     for path in spec.paths:

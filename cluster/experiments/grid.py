@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paceline.cluster.experiments.cells import WORLD_SIZE, Combination, cells_of
+from paceline.cluster.experiments.cells import COMMUNICATION, WORLD_SIZE, Combination, cells_of
 from paceline.cluster.experiments.errors import ExperimentRefusedError, Refusal
 from paceline.cluster.experiments.facts import Cell
 from paceline.cluster.experiments.rungs import rung_steps
@@ -21,7 +21,7 @@ from paceline.training.spec.refusals import in_words
 from paceline.training.spec.shape import place_of
 
 #: What a single process has no choice of.
-_OF_RANKS = ("parallelism", "resources")
+_OF_RANKS = ("parallelism", "resources", COMMUNICATION)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from scripts.steps import ROOT
 
 EXAMPLES, FOLDER = ROOT / "examples" / "experiments", ROOT / "docs" / "experiments"
 #: The one figure of each report that stands beside it.
-FIGURES = {"ddp_vs_fsdp": "throughput", "scaling_gpt": "scaling", "sweep_lr": "loss"}
+FIGURES = {"ddp_vs_fsdp": "throughput", "scaling_gpt": "scaling", "sweep_lr": "loss", "mnist_twins": "loss"}
 
 
 def main() -> int:

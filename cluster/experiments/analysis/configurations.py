@@ -15,7 +15,7 @@ from paceline.cluster.experiments.spec import ExperimentSpec
 
 #: Sections of a job spec that say on what and how a job runs, not what it computes.
 _OF_THE_WORLD = frozenset({WORLD_SIZE, "resources"})
-_OF_THE_PLAN = frozenset({*_OF_THE_WORLD, "parallelism"})
+_OF_THE_PLAN = frozenset({*_OF_THE_WORLD, "parallelism", "communication"})
 #: Paths that change how fast a step is, or of how many samples, rather than what is learned.
 _SECTIONS_OF_SPEED = frozenset(
     {"precision", "compile", "reproducible", "compression", "profile", "checkpoint", "fault_tolerance", "environment"}

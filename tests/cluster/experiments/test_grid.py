@@ -95,6 +95,17 @@ def test_a_baseline_is_added_once_for_each_combination_of_the_other_values() -> 
     assert len(cells) == 6
 
 
+def test_ways_to_send_share_the_single_process_that_sends_nothing() -> None:
+    axes = {"communication.compression": ["none", "bf16", "top_k"]}
+    asked = job(communication={"dense_steps": 5, "algorithm": "hierarchical"})
+    cells = expand(experiment(job=asked, grid=axes, world_sizes=[2], baseline=True)).cells
+    assert [cell.world_size for cell in cells] == [1, 2, 2, 2]
+    assert all(cell.refusal is None for cell in cells[:1])
+    assert "communication" not in cells[0].document
+    assert [cell.values.get("communication.compression") for cell in cells] == [None, "none", "bf16", "top_k"]
+    assert len(expand(experiment(job=asked, grid=axes, world_sizes=[1, 2])).cells) == 4
+
+
 def test_a_baseline_that_is_in_the_grid_anyway_is_not_run_twice() -> None:
     assert len(expand(experiment(world_sizes=[1, 2], baseline=True)).cells) == 2
 
