@@ -48,7 +48,7 @@ def test_an_example_is_a_valid_job(path: Path) -> None:
 
 
 def test_the_experiments_are_there() -> None:
-    assert [path.stem for path in EXPERIMENTS] == ["ddp_vs_fsdp", "scaling_gpt", "sweep_lr"]
+    assert [path.stem for path in EXPERIMENTS] == ["ddp_vs_fsdp", "mnist_twins", "scaling_gpt", "sweep_lr"]
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
