@@ -253,7 +253,7 @@ class FigureDifference(Struct, frozen=True, kw_only=True):
     path: str
     """the value that differs"""
     figure: str
-    """samples_per_second, peak_memory_bytes, final_metric, ..."""
+    """samples_per_second, peak_memory_bytes, metric, ..."""
     ratio: float
     """second over first"""
     text: str
@@ -730,6 +730,7 @@ class TrialJob(Struct, frozen=True, kw_only=True):
     end_reason: str | None = None
     loss: float | None = None
     samples_per_second: float | None = None
+    """median of the steps by now, without the first ones, which warm up"""
     step: int = 0
     total_steps: int | None = None
 
@@ -802,7 +803,6 @@ class Configuration(Struct, frozen=True, kw_only=True):
     world_size: int
     strategy: str
     baseline: bool = False
-    best_metric: Estimate | None = None
     bubble: Estimate | None = None
     bytes_per_step: Estimate | None = None
     completed: int = 0
@@ -811,8 +811,9 @@ class Configuration(Struct, frozen=True, kw_only=True):
     energy_joules: Estimate | None = None
     exposed_communication: Estimate | None = None
     """share of a step"""
-    final_metric: Estimate | None = None
     goodput: Estimate | None = None
+    metric: Estimate | None = None
+    """the experiment's metric at the last step of the trials that completed"""
     pareto: bool = False
     """no other configuration is better in speed, peak memory and the metric at once"""
     parts: dict[str, float] = field(default_factory=dict)
@@ -840,8 +841,9 @@ class Experiment(Struct, frozen=True, kw_only=True):
     axes: list[str] = field(default_factory=list)
     """what varies: paths, and world_size"""
     best_metric: float | None = None
+    """the metric of that trial"""
     best_trial: int | None = None
-    """index of the trial with the best metric so far"""
+    """index of the trial with the best metric at its last step; of a halving, at the highest rung"""
     created_at: datetime | None = None
     created_by: Actor | None = None
     description: str = ""
@@ -884,8 +886,9 @@ class ExperimentSummary(Struct, frozen=True, kw_only=True):
     axes: list[str] = field(default_factory=list)
     """what varies: paths, and world_size"""
     best_metric: float | None = None
+    """the metric of that trial"""
     best_trial: int | None = None
-    """index of the trial with the best metric so far"""
+    """index of the trial with the best metric at its last step; of a halving, at the highest rung"""
     created_at: datetime | None = None
     created_by: Actor | None = None
     description: str = ""
@@ -1129,10 +1132,9 @@ class Trial(Struct, frozen=True, kw_only=True):
     index: int
     state: str
     baseline: bool = False
-    best_metric: float | None = None
     job: TrialJob | None = None
     metric: float | None = None
-    """the experiment's metric, newest; null: none yet, or not finite"""
+    """the experiment's metric at its last step; null: none yet, or not finite"""
     refusal: str | None = None
     """why the planner does not take this configuration"""
     repeat: int = 0
@@ -1150,7 +1152,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
     best: int | None = None
     """the configuration that is recommended"""
     best_trial: int | None = None
-    """the trial with the best metric"""
+    """the trial with the best metric at its last step, as the experiment has it"""
     completed: int = 0
     convergence: list[Convergence] = field(default_factory=list)
     cost_checks: list[CostCheck] = field(default_factory=list)

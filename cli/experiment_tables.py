@@ -177,7 +177,7 @@ def configurations_table(analysis: Analysis, metric: str) -> str:
         ("EFFICIENCY", lambda each: interval(each.efficiency, lambda value: f"{value:.0%}")),
         ("PEAK MEMORY", lambda each: interval(each.peak_memory_bytes, lambda value: formats.quantity(value, "B"))),
         ("EXPOSED", lambda each: interval(each.exposed_communication, lambda value: f"{value:.1%}")),
-        (metric.upper(), lambda each: interval(each.final_metric, formats.significant)),
+        (metric.upper(), lambda each: interval(each.metric, formats.significant)),
         ("REFUSED BECAUSE", lambda each: each.refusal or ""),
     ]
     cells = [(name, [cell(each) for each in analysis.configurations]) for name, cell in columns]

@@ -26,7 +26,8 @@ from paceline.cluster.experiments.analysis.pareto import pareto_front
 from paceline.cluster.experiments.analysis.predictions import consult, median_parts
 from paceline.cluster.experiments.analysis.predictor import Predictor
 from paceline.cluster.experiments.analysis.scaling import rank_series, references, speedup
-from paceline.cluster.experiments.analysis.statistics import estimate
+from paceline.cluster.experiments.analysis.statistics import estimate, usable
+from paceline.cluster.experiments.best_trial import ComparedTrial, best_trial
 from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.findings import Analysis, Configuration
 from paceline.cluster.experiments.spec import ExperimentSpec
@@ -61,7 +62,9 @@ def analyze(spec: ExperimentSpec, trials: Sequence[TrialFacts], predictor: Predi
         axes=varied,
         configurations=configurations,
         best=taken.best.index if taken else None,
-        best_trial=advice.best_trial(spec, trials),
+        best_trial=best_trial(
+            spec.metric, [ComparedTrial(each.index, each.state, usable(each.metric), each.rungs) for each in trials]
+        ).index,
         differences=differences(figures, compared),
         effects=found_effects,
         outliers=found_outliers,

@@ -21,7 +21,7 @@ def pareto_front(configurations: Sequence[RepeatedTrials], goal: Literal["minimi
     measured = [each for each in configurations if each.figures[SPEED]]
     if not measured:
         return set()
-    signs = {SPEED: 1.0, "peak_memory_bytes": -1.0, "final_metric": 1.0 if goal == "maximize" else -1.0}
+    signs = {SPEED: 1.0, "peak_memory_bytes": -1.0, "metric": 1.0 if goal == "maximize" else -1.0}
     counted = [name for name in signs if all(each.figures[name] for each in measured)]
     merits = np.asarray([[signs[name] * median(each.figures[name]) for name in counted] for each in measured], dtype=np.float64)
     return {each.index for each, own in zip(measured, merits, strict=True) if not _is_dominated(own, merits)}

@@ -1341,7 +1341,7 @@ export interface components {
             best: number | null;
             /**
              * Best Trial
-             * @description the trial with the best metric
+             * @description the trial with the best metric at its last step, as the experiment has it
              */
             best_trial: number | null;
             /** Completed */
@@ -2021,7 +2021,6 @@ export interface components {
         Configuration: {
             /** Baseline */
             baseline: boolean;
-            best_metric: components["schemas"]["Estimate"] | null;
             bubble: components["schemas"]["Estimate"] | null;
             bytes_per_step: components["schemas"]["Estimate"] | null;
             /** Completed */
@@ -2031,7 +2030,6 @@ export interface components {
             energy_joules: components["schemas"]["Estimate"] | null;
             /** @description share of a step */
             exposed_communication: components["schemas"]["Estimate"] | null;
-            final_metric: components["schemas"]["Estimate"] | null;
             goodput: components["schemas"]["Estimate"] | null;
             /**
              * Index
@@ -2043,6 +2041,8 @@ export interface components {
              * @description its varied values in words, as `fsdp, 2 ranks, batch 32`
              */
             label: string;
+            /** @description the experiment's metric at the last step of the trials that completed */
+            metric: components["schemas"]["Estimate"] | null;
             /**
              * Pareto
              * @description no other configuration is better in speed, peak memory and the metric at once
@@ -2393,11 +2393,14 @@ export interface components {
              * @description what varies: paths, and world_size
              */
             axes: string[];
-            /** Best Metric */
+            /**
+             * Best Metric
+             * @description the metric of that trial
+             */
             best_metric: number | null;
             /**
              * Best Trial
-             * @description index of the trial with the best metric so far
+             * @description index of the trial with the best metric at its last step; of a halving, at the highest rung
              */
             best_trial: number | null;
             /**
@@ -2615,11 +2618,14 @@ export interface components {
              * @description what varies: paths, and world_size
              */
             axes: string[];
-            /** Best Metric */
+            /**
+             * Best Metric
+             * @description the metric of that trial
+             */
             best_metric: number | null;
             /**
              * Best Trial
-             * @description index of the trial with the best metric so far
+             * @description index of the trial with the best metric at its last step; of a halving, at the highest rung
              */
             best_trial: number | null;
             /**
@@ -2806,7 +2812,7 @@ export interface components {
         FigureDifference: {
             /**
              * Figure
-             * @description samples_per_second, peak_memory_bytes, final_metric, ...
+             * @description samples_per_second, peak_memory_bytes, metric, ...
              */
             figure: string;
             /**
@@ -6003,14 +6009,12 @@ export interface components {
         Trial: {
             /** Baseline */
             baseline: boolean;
-            /** Best Metric */
-            best_metric: number | null;
             /** Index */
             index: number;
             job: components["schemas"]["TrialJob"] | null;
             /**
              * Metric
-             * @description the experiment's metric, newest; null: none yet, or not finite
+             * @description the experiment's metric at its last step; null: none yet, or not finite
              */
             metric: number | null;
             /**
@@ -6077,7 +6081,10 @@ export interface components {
             loss: number | null;
             /** Name */
             name: string;
-            /** Samples Per Second */
+            /**
+             * Samples Per Second
+             * @description median of the steps by now, without the first ones, which warm up
+             */
             samples_per_second: number | null;
             state: components["schemas"]["JobState"];
             /** Step */

@@ -8,8 +8,7 @@ from tests.cluster.experiments.analysis.made_up import RATE, groups, repeats
 
 def front(*rows: tuple[float, float | None, float | None], goal: Literal["minimize", "maximize"] = "minimize") -> set[int]:
     trials = [
-        repeats(at, {RATE: at}, [seconds], peak_memory_bytes=memory, final_metric=metric)[0]
-        for at, (seconds, memory, metric) in enumerate(rows)
+        repeats(at, {RATE: at}, [seconds], peak_memory_bytes=memory, metric=metric)[0] for at, (seconds, memory, metric) in enumerate(rows)
     ]
     return pareto_front(groups(trials), goal)
 
