@@ -539,6 +539,15 @@ class ProfileRequest(Struct, frozen=True, kw_only=True):
     steps: int = 0
 
 
+class Pruned(Struct, frozen=True, kw_only=True):
+    """What the trials of a configuration that a halving pruned had reached: of those that came furthest."""
+
+    step: int
+    """at which they were pruned"""
+    metric: Estimate | None = None
+    """the experiment's metric at that step; None: not finite"""
+
+
 class Rank(Struct, frozen=True, kw_only=True):
     rank: int
     node_name: str
@@ -821,6 +830,8 @@ class Configuration(Struct, frozen=True, kw_only=True):
     peak_memory_bytes: Estimate | None = None
     predicted_step_seconds: float | None = None
     """of the cost model, fitted to all trials; None: it has no prediction"""
+    pruned: Pruned | None = None
+    """of the trials that the halving stopped early; None: there are none"""
     refusal: str | None = None
     samples_per_second: Estimate | None = None
     slot_hours: Estimate | None = None

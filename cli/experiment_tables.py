@@ -177,13 +177,21 @@ def configurations_table(analysis: Analysis, metric: str) -> str:
         ("EFFICIENCY", lambda each: interval(each.efficiency, lambda value: f"{value:.0%}")),
         ("PEAK MEMORY", lambda each: interval(each.peak_memory_bytes, lambda value: formats.quantity(value, "B"))),
         ("EXPOSED", lambda each: interval(each.exposed_communication, lambda value: f"{value:.1%}")),
-        (metric.upper(), lambda each: interval(each.metric, formats.significant)),
+        (metric.upper(), _metric_or_pruned),
         ("REFUSED BECAUSE", lambda each: each.refusal or ""),
     ]
     cells = [(name, [cell(each) for each in analysis.configurations]) for name, cell in columns]
     known = [(name, column) for name, column in cells if any(text not in ("", formats.UNKNOWN) for text in column)]
     rows = [list(row) for row in zip(*(column for _, column in known), strict=True)]
     return table([name for name, _ in known], rows, empty="nothing is measured yet")
+
+
+def _metric_or_pruned(each: Configuration) -> str:
+    """The metric of a configuration; of one whose trials were pruned, what they had reached until then."""
+    if each.metric is not None or each.pruned is None:
+        return interval(each.metric, formats.significant)
+    reached = "not finite" if each.pruned.metric is None else interval(each.pruned.metric, formats.significant)
+    return f"{reached} at step {each.pruned.step}, pruned"
 
 
 def interval(estimate: Estimate | None, spell: Callable[[float], str]) -> str:

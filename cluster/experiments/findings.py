@@ -20,6 +20,13 @@ class Estimate(AnalysisPart):
     count: int = Field(description="trials that it is the median of")
 
 
+class Pruned(AnalysisPart):
+    """What the trials of a configuration that a halving pruned had reached: of those that came furthest."""
+
+    step: int = Field(description="at which they were pruned")
+    metric: Estimate | None = Field(description="the experiment's metric at that step; None: not finite")
+
+
 class Configuration(AnalysisPart):
     """One combination of values with all its repeats."""
 
@@ -47,6 +54,7 @@ class Configuration(AnalysisPart):
     slot_hours: Estimate | None = None
     energy_joules: Estimate | None = None
     metric: Estimate | None = Field(None, description="the experiment's metric at the last step of the trials that completed")
+    pruned: Pruned | None = Field(None, description="of the trials that the halving stopped early; None: there are none")
     parts: dict[str, float] = Field({}, description="seconds of a step by name, medians over the repeats")
     pareto: bool = Field(False, description="no other configuration is better in speed, peak memory and the metric at once")
     predicted_step_seconds: float | None = Field(None, description="of the cost model, fitted to all trials; None: it has no prediction")

@@ -34,6 +34,16 @@ def test_configurations_have_the_columns_of_which_something_is_known() -> None:
     assert refused.endswith("no way")
 
 
+def test_a_pruned_configuration_shows_what_it_had_reached_and_when() -> None:
+    whole = analysis()
+    for each, value in zip(whole["analysis"]["configurations"], (2.31, None), strict=True):
+        each["pruned"] = {"step": 9, "metric": value and {"value": value, "low": None, "high": None, "count": 1}}
+    headers, finite, diverged = configurations_table(parsed(whole, ExperimentAnalysis).analysis, "eval_loss").splitlines()
+    assert "EVAL_LOSS" in headers
+    assert "2.31 at step 9, pruned" in finite
+    assert "not finite at step 9, pruned" in diverged
+
+
 def test_the_advice_comes_first_and_the_doubt_last() -> None:
     lines = report(parsed(analysis(), ExperimentAnalysis).analysis, "loss").splitlines()
     assert lines[:2] == ["recommendation: Take ddp.", "doubt: Two ranks say nothing of a network."]

@@ -25,6 +25,7 @@ from paceline.cluster.experiments.analysis.outliers import outliers
 from paceline.cluster.experiments.analysis.pareto import pareto_front
 from paceline.cluster.experiments.analysis.predictions import consult, median_parts
 from paceline.cluster.experiments.analysis.predictor import Predictor
+from paceline.cluster.experiments.analysis.pruned import pruned
 from paceline.cluster.experiments.analysis.scaling import rank_series, references, speedup
 from paceline.cluster.experiments.analysis.statistics import estimate, usable
 from paceline.cluster.experiments.best_trial import ComparedTrial, best_trial
@@ -97,6 +98,7 @@ def _configuration(
         **{name: estimate(found.figures[name]) for name in FIGURES},
         speedup=speedup(found, single, spec.scaling),
         efficiency=speedup(found, single, spec.scaling, per_rank=True),
+        pruned=pruned(found.trials),
         parts=median_parts(found),
         pareto=pareto,
         predicted_step_seconds=predicted.get(found.index),

@@ -2063,6 +2063,8 @@ export interface components {
              * @description of the cost model, fitted to all trials; None: it has no prediction
              */
             predicted_step_seconds: number | null;
+            /** @description of the trials that the halving stopped early; None: there are none */
+            pruned: components["schemas"]["Pruned"] | null;
             /** Refusal */
             refusal: string | null;
             samples_per_second: components["schemas"]["Estimate"] | null;
@@ -5016,6 +5018,19 @@ export interface components {
              * @default 3
              */
             steps: number;
+        };
+        /**
+         * Pruned
+         * @description What the trials of a configuration that a halving pruned had reached: of those that came furthest.
+         */
+        Pruned: {
+            /** @description the experiment's metric at that step; None: not finite */
+            metric: components["schemas"]["Estimate"] | null;
+            /**
+             * Step
+             * @description at which they were pruned
+             */
+            step: number;
         };
         /**
          * Range

@@ -23,7 +23,7 @@ def records(*values: dict[str, float | str]) -> LeaderRecords:
 
 def test_it_is_what_the_report_says() -> None:
     draws = random.Random(1)
-    parts = {name: 0.1 for name in STEP_PARTS}
+    parts = dict.fromkeys(STEP_PARTS, 0.1)
     told = records(*({"step_seconds": draws.uniform(0.1, 0.2), "samples": 32.0, **parts} for _ in range(80)))
     counted = step_columns.counted(step_columns.parse_records(told)["a"], [Line(1, 1, 80)])
     assert speed_of(told) == pytest.approx(step_columns.figures_of(step_columns.steady(counted, 1)).samples_per_second)
