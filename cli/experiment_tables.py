@@ -20,8 +20,8 @@ from paceline.cli.api_types import (
 from paceline.cli.output import fields, table
 from paceline.monitoring.words import plural
 
-#: The states of trials in the order of their lives; `completed` is told with the total.
-OTHER_STATES = ("running", "paused", "waiting", "pruned", "refused", "failed", "cancelled")
+#: The states of trials but `completed`, which is told with the total: first those that have ended.
+OTHER_STATES = ("failed", "refused", "cancelled", "pruned", "running", "paused", "waiting")
 ENDED_STATES = frozenset({"completed", "failed", "cancelled", "pruned", "refused"})
 #: Sentences of an interpretation in the order in which they are read.
 KINDS = ("recommendation", "finding", "doubt")
@@ -29,7 +29,7 @@ LONGEST_LABEL = 60
 
 
 def counts_text(counts: TrialCounts) -> str:
-    """Return a sentence as "3 of 9 completed, 1 running, 5 waiting"."""
+    """Return a sentence as "12 of 16 completed, 1 failed, 3 pruned"."""
     others = [f"{getattr(counts, state)} {state}" for state in OTHER_STATES if getattr(counts, state)]
     return ", ".join([f"{counts.completed} of {counts.total} completed", *others])
 
@@ -72,13 +72,12 @@ def _best(experiment: Experiment | ExperimentSummary) -> str:
 
 
 def list_table(experiments: Sequence[ExperimentSummary], empty: str) -> str:
-    headers = ["NAME", "STATE", "TRIALS", "FAILED", "LEFT", "BEST", "AGE", "ID"]
+    headers = ["NAME", "STATE", "TRIALS", "LEFT", "BEST", "AGE", "ID"]
     rows = [
         [
             each.name,
             each.state,
-            f"{each.trials.completed}/{each.trials.total}" if each.trials else formats.UNKNOWN,
-            str(each.trials.failed) if each.trials else formats.UNKNOWN,
+            counts_text(each.trials) if each.trials else formats.UNKNOWN,
             formats.duration(each.seconds_left),
             _best(each) or formats.UNKNOWN,
             formats.age(each.created_at),

@@ -11,7 +11,7 @@ from tests.cli.fake_coordinator import analysis, experiment
 
 def test_counts_are_told_without_what_is_none() -> None:
     counts = TrialCounts(total=9, completed=3, refused=2, running=1)
-    assert counts_text(counts) == "3 of 9 completed, 1 running, 2 refused"
+    assert counts_text(counts) == "3 of 9 completed, 2 refused, 1 running"
 
 
 def test_values_go_by_the_last_word_unless_two_share_it() -> None:
