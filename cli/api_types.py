@@ -1196,7 +1196,7 @@ class Job(Struct, frozen=True, kw_only=True):
     desired: str
     progress: JobProgress
     world_size: int
-    """how many ranks the job should have: what its spec says, or the last resize"""
+    """how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last"""
     generation: int
     restarts: int
     created_at: datetime

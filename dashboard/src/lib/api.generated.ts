@@ -3544,7 +3544,7 @@ export interface components {
             warnings: string[];
             /**
              * World Size
-             * @description how many ranks the job should have: what its spec says, or the last resize
+             * @description how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last
              */
             world_size: number;
         };
@@ -3877,7 +3877,7 @@ export interface components {
             unreadable: string | null;
             /**
              * World Size
-             * @description how many ranks the job should have: what its spec says, or the last resize
+             * @description how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last
              */
             world_size: number;
         };
