@@ -31,7 +31,9 @@ async def of_jobs(session: AsyncSession, jobs: Sequence[JobRow], now: datetime) 
     """The notices by job, in two queries however many jobs there are."""
     under_way = [job for job in jobs if job.generation and job.state not in TERMINAL_JOB_STATES]
     looked_at = [job for job in jobs if job.state is JobState.RUNNING or job.state in TERMINAL_JOB_STATES]
-    generations = {row.job_id: row for row in (await job_rows.generations(session, [(job.id, job.generation) for job in looked_at])).values()}
+    generations = {
+        row.job_id: row for row in (await job_rows.generations(session, [(job.id, job.generation) for job in looked_at])).values()
+    }
     hangs = {row.job_id: _hang_notice(row, now) for row in generations.values() if row.ended_at is None}
     ended_with = {job.id: generations[job.id].world_size for job in jobs if job.state in TERMINAL_JOB_STATES and job.id in generations}
     unreachable = await job_rows.unreachable_ranks(session, [(job.id, job.generation) for job in under_way])
