@@ -24,6 +24,8 @@ POLL_SECONDS = 1.0
 #: States of an experiment in which nothing more will happen unless somebody asks for it.
 AT_REST = frozenset({"completed", "stopped", "cancelled"})
 PAUSED = "paused"
+#: States of trials of which the step matters: there they are compared.
+STOPPED_AT_RUNG = (PAUSED, "pruned")
 
 Show = Callable[[Experiment], None]
 
@@ -79,7 +81,7 @@ def rest(trial: Trial) -> str:
     facts = [f"{formats.quantity(speed)} samples/s"] if speed is not None else []
     facts += [f"metric {formats.significant(trial.metric)}"] if trial.metric is not None else []
     facts += [f"{trial.job.end_reason}; paceline show {trial.job.name}"] if trial.state == "failed" and trial.job else []
-    return ", ".join([f"{name} {trial.state}{f' at step {step}' if trial.state == PAUSED else ''}", *facts])
+    return ", ".join([f"{name} {trial.state}{f' at step {step}' if trial.state in STOPPED_AT_RUNG else ''}", *facts])
 
 
 def progress_line(experiment: Experiment) -> str:

@@ -43,8 +43,9 @@ def test_trials_are_asked_for_when_their_number_has_changed_and_told_once(capsys
         news.tell(parsed(experiment(), Experiment))
     assert (client.asked_for_trials, len(capsys.readouterr().err.splitlines())) == (1, 1)
     client.trials[1] = trial(1, "pruned", metric=0.25)
+    client.trials[1]["job"]["step"] = 40
     news.tell(parsed(experiment(counts={"pruned": 1}), Experiment))
-    assert capsys.readouterr().err == "trial 1 (strategy=ddp, world_size=2, repeat 1) pruned, 152 samples/s, metric 0.25\n"
+    assert capsys.readouterr().err == "trial 1 (strategy=ddp, world_size=2, repeat 1) pruned at step 40, 152 samples/s, metric 0.25\n"
 
 
 def test_each_pause_is_told_with_its_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,8 @@ from paceline.cluster.experiments.warm_up import first_steady_step
 from paceline.db.repositories import trial_records
 from paceline.db.repositories.trial_records import LeaderRecords
 
-#: Steps that are read of one trial: their median is that of all to a few percent.
-MOST_STEPS = 200
+#: Steps that are read of one trial; of longer ones, so many that lie evenly apart.
+MOST_STEPS = 1_000
 
 
 class StepReport(msgspec.Struct):
@@ -44,11 +44,12 @@ async def read_speed(points: AsyncSession, job_id: str, totals: MetricTotals) ->
 def speed_of(records: LeaderRecords) -> float | None:
     """The samples per second of one job whose first step is 1, from some of its records; None: they do not tell.
 
-    Of a step that was done twice the record that came last counts."""
-    by_step = {step: _decode(text) for step, text in zip(records.steps, records.values, strict=True)}
+    Of a step that was done twice the record that came last counts; records without a time, such as those of evaluations, are of no step."""
+    told = ((step, _decode(text)) for step, text in zip(records.steps, records.values, strict=True))
+    by_step = {step: each for step, each in told if 0 <= _number(each.step_seconds) <= MOST_SECONDS}
     first = first_steady_step(1, max(by_step, default=0))
-    steady = [each for step, each in by_step.items() if step >= first and 0 <= _number(each.step_seconds) <= MOST_SECONDS]
-    seconds, batch = (_median([each.step_seconds for each in steady]), _median([each.samples for each in steady]))
+    steady = [each for step, each in by_step.items() if step >= first]
+    seconds, batch = _median([each.step_seconds for each in steady]), _median([each.samples for each in steady])
     return batch / seconds if batch and seconds else _median([each.samples_per_second for each in steady])
 
 
