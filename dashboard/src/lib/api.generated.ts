@@ -5355,7 +5355,7 @@ export interface components {
             name?: string | null;
             /**
              * Steps
-             * @description train to this many steps; default: as the spec says
+             * @description train to this many steps, without pausing; default: as the spec says
              */
             steps?: number | null;
         };
