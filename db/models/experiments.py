@@ -88,4 +88,4 @@ class ExperimentAnalysisRow(ControlBase):
     made_at: Mapped[datetime] = mapped_column(UtcDateTime)
     complete: Mapped[bool]  # no trial can still change it
     seconds: Mapped[float]  # that the analysis took
-    analysis: Mapped[dict[str, Any]] = mapped_column(JsonDocument)  # cluster.experiments.findings.Analysis
+    analysis: Mapped[dict[str, Any]] = mapped_column(OrderedDocument)  # cluster.experiments.findings.Analysis
