@@ -1146,6 +1146,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     job: TrialJob | None = None
     metric: float | None = None
     """the experiment's metric at its last step; null: none yet, or not finite"""
+    metric_step: int = 0
+    """step of its job when metric and speed were read: that of the job once nothing is missing in them"""
     refusal: str | None = None
     """why the planner does not take this configuration"""
     repeat: int = 0

@@ -49,6 +49,7 @@ class Trial(Schema):
     refusal: str | None = Field(description="why the planner does not take this configuration")
     job: TrialJob | None
     metric: float | None = Field(description="the experiment's metric at its last step; null: none yet, or not finite")
+    metric_step: int = Field(description="step of its job when metric and speed were read: that of the job once nothing is missing in them")
     reused: bool = Field(description="its job ran for the same configuration before the experiment was posted again")
 
 

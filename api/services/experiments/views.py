@@ -143,6 +143,7 @@ def describe_trial(known: TrialWithJob) -> Trial:
         refusal=trial.refusal,
         job=_job(job, trial.samples_per_second) if job else None,
         metric=trial.metric,
+        metric_step=trial.metric_step,
         reused=trial.reused,
     )
 

@@ -6033,6 +6033,11 @@ export interface components {
              */
             metric: number | null;
             /**
+             * Metric Step
+             * @description step of its job when metric and speed were read: that of the job once nothing is missing in them
+             */
+            metric_step: number;
+            /**
              * Refusal
              * @description why the planner does not take this configuration
              */
