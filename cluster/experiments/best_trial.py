@@ -16,16 +16,16 @@ COUNTED: frozenset[TrialState] = frozenset({"completed", "running", "paused", "p
 class ComparedTrial(NamedTuple):
     """A trial with the experiment's metric at its last step. `rungs`: of a halving, those that it has reached."""
 
-    index: int
+    trial: int  # its index
     state: TrialState
     metric: float | None = None
     rungs: Sequence[Rung] = ()
 
 
 class BestTrial(NamedTuple):
-    """`metric`: by which it is the best. Both are None where no trial has a finite one."""
+    """The index of a trial, and the metric by which it is the best. Both are None where no trial has a finite one."""
 
-    index: int | None = None
+    trial: int | None = None
     metric: float | None = None
 
 
@@ -40,7 +40,7 @@ def best_trial(metric: Metric, trials: Sequence[ComparedTrial]) -> BestTrial:
     sign = 1 if metric.goal == "minimize" else -1
     return min(
         (best for rung, best in standings if rung == furthest),
-        key=lambda each: (sign * (each.metric or 0.0), each.index),
+        key=lambda each: (sign * (each.metric or 0.0), each.trial),
         default=BestTrial(),
     )
 
@@ -49,7 +49,7 @@ def _standing(trial: ComparedTrial) -> tuple[int, BestTrial] | None:
     """The highest rung at which the trial's metric is finite, counted from 1, and the metric there; of no rung 0 and the newest metric."""
     for number, rung in reversed(list(enumerate(trial.rungs, start=1))):
         if rung.value is not None:
-            return number, BestTrial(trial.index, rung.value)
+            return number, BestTrial(trial.trial, rung.value)
     if trial.rungs or trial.metric is None or not math.isfinite(trial.metric):
         return None
-    return 0, BestTrial(trial.index, trial.metric)
+    return 0, BestTrial(trial.trial, trial.metric)

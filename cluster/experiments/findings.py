@@ -21,7 +21,7 @@ class Estimate(AnalysisPart):
 
 
 class Pruned(AnalysisPart):
-    """What the trials of a configuration that a halving pruned had reached: of those that came furthest."""
+    """The rung at which a halving pruned trials of a configuration, of those that came furthest, and the metric there."""
 
     step: int = Field(description="at which they were pruned")
     metric: Estimate | None = Field(description="the experiment's metric at that step; None: not finite")

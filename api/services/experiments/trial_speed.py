@@ -23,15 +23,15 @@ from paceline.db.repositories.trial_records import LeaderRecords
 MOST_STEPS = 1_000
 
 
-class StepReport(msgspec.Struct):
-    """What the speed takes of a record of rank 0; what is not finite is a text."""
+class TimedRecord(msgspec.Struct):
+    """The values of a record of rank 0 that its speed takes; those that are not finite are texts."""
 
     step_seconds: float | str | None = None
     samples: float | str | None = None
     samples_per_second: float | str | None = None
 
 
-_decode = msgspec.json.Decoder(StepReport).decode
+_decode = msgspec.json.Decoder(TimedRecord).decode
 
 
 async def read_speed(points: AsyncSession, job_id: str, totals: MetricTotals) -> float | None:

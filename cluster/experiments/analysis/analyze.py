@@ -65,7 +65,7 @@ def analyze(spec: ExperimentSpec, trials: Sequence[TrialFacts], predictor: Predi
         best=taken.best.index if taken else None,
         best_trial=best_trial(
             spec.metric, [ComparedTrial(each.index, each.state, usable(each.metric), each.rungs) for each in trials]
-        ).index,
+        ).trial,
         differences=differences(figures, compared),
         effects=found_effects,
         outliers=found_outliers,

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.cluster.experiments.analysis.configurations import RepeatedTrials
-from paceline.cluster.experiments.analysis.differences import ROUNDING
-from paceline.cluster.experiments.analysis.statistics import estimate
+from paceline.cluster.experiments.analysis.statistics import ROUNDING, estimate
 from paceline.cluster.experiments.findings import Estimate
 
 SPEED, MEMORY, METRIC = "samples_per_second", "peak_memory_bytes", "metric"

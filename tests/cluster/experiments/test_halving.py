@@ -81,7 +81,7 @@ class Sweep:
 
     @property
     def winner(self) -> int | None:
-        return best_trial(self.metric, [ComparedTrial(each.index, each.state, None, each.rungs) for each in self.trials.values()]).index
+        return best_trial(self.metric, [ComparedTrial(each.index, each.state, None, each.rungs) for each in self.trials.values()]).trial
 
 
 def falling_to(floor: float) -> Curve:

@@ -39,13 +39,7 @@ export const FIGURES: readonly FigureSpec[] = [
 ];
 
 /** What is looked at first; the others are there when they are wanted. */
-const MAIN: readonly FigureName[] = [
-  "efficiency",
-  "samples_per_second",
-  "step_seconds",
-  "peak_memory_bytes",
-  "metric",
-];
+const MAIN: readonly FigureName[] = ["efficiency", "samples_per_second", "step_seconds", "peak_memory_bytes", "metric"];
 
 export function isMain({ name }: FigureSpec): boolean {
   return MAIN.includes(name);

@@ -25,7 +25,9 @@ def test_it_is_what_the_report_says() -> None:
     draws = random.Random(1)
     parts = dict.fromkeys(STEP_PARTS, 0.1)
     steps = records(*({"step_seconds": draws.uniform(0.1, 0.2), "samples": 32.0, **parts} for _ in range(80)))
-    told = LeaderRecords(*(([*column, column[-1]]) for column in steps[:-1]), [*steps.values, '{"eval_loss":0.5}'])
+    told = LeaderRecords(
+        [*steps.job_ids, "a"], [*steps.generations, 1], [*steps.steps, 80], [*steps.times, 80.0], [*steps.values, '{"eval_loss":0.5}']
+    )
     counted = step_columns.counted(step_columns.parse_records(told)["a"], [Line(1, 1, 80)])
     assert speed_of(told) == pytest.approx(step_columns.figures_of(step_columns.steady(counted, 1)).samples_per_second)
 
