@@ -540,7 +540,7 @@ class ProfileRequest(Struct, frozen=True, kw_only=True):
 
 
 class Pruned(Struct, frozen=True, kw_only=True):
-    """What the trials of a configuration that a halving pruned had reached: of those that came furthest."""
+    """The rung at which a halving pruned trials of a configuration, of those that came furthest, and the metric there."""
 
     step: int
     """at which they were pruned"""

@@ -5021,7 +5021,7 @@ export interface components {
         };
         /**
          * Pruned
-         * @description What the trials of a configuration that a halving pruned had reached: of those that came furthest.
+         * @description The rung at which a halving pruned trials of a configuration, of those that came furthest, and the metric there.
          */
         Pruned: {
             /** @description the experiment's metric at that step; None: not finite */
