@@ -85,7 +85,8 @@ async def test_the_best_trial_is_the_one_that_ends_best_wherever_it_is_asked_for
         for step, loss in enumerate(losses, start=1):
             await agent.record(found[index]["job"]["id"], step, loss=loss)
         await agent.complete(found[index]["job"]["id"])
-    found = await until_trials(cluster, experiment_id, lambda found: [trial["metric"] for trial in found] == [0.8, 0.3])
+    await until_trials(cluster, experiment_id, lambda found: job_states(found) == ["completed", "completed"])
+    await until_trials(cluster, experiment_id, lambda found: [trial["metric"] for trial in found] == [0.8, 0.3])
     listed = (await cluster.client.get(EXPERIMENTS)).json()["items"][0]
     assert (listed["best_trial"], listed["best_metric"]) == (1, 0.3)
     analysis = (await cluster.client.post(f"{EXPERIMENTS}/{experiment_id}/analyze")).json()["analysis"]
@@ -102,10 +103,11 @@ async def test_the_speed_of_a_trial_is_that_of_its_report_not_of_its_last_step(c
     for step, took in enumerate(seconds, start=1):
         await agent.record(found[0]["job"]["id"], step, step_seconds=took, samples=8.0, samples_per_second=8 / took, loss=1.0)
     await agent.complete(found[0]["job"]["id"])
-    found = await until_trials(cluster, experiment_id, lambda found: found[0]["job"]["samples_per_second"] is not None)
+    await until_trials(cluster, experiment_id, lambda found: job_states(found) == ["completed"])
+    found = await until_trials(cluster, experiment_id, lambda found: found[0]["job"]["samples_per_second"] == 4.0)
     analysis = (await cluster.client.post(f"{EXPERIMENTS}/{experiment_id}/analyze")).json()["analysis"]
     (reported,) = [each["samples_per_second"]["value"] for each in analysis["configurations"]]
-    assert found[0]["job"]["samples_per_second"] == reported == 4.0
+    assert found[0]["job"]["samples_per_second"] == reported
 
 
 async def test_pause_and_resume_as_one(cluster: Cluster) -> None:
