@@ -273,7 +273,7 @@ class FigureDifference(Struct, frozen=True, kw_only=True):
     path: str
     """the value that differs"""
     figure: str
-    """samples_per_second, peak_memory_bytes, final_metric, ..."""
+    """samples_per_second, peak_memory_bytes, metric, ..."""
     ratio: float
     """second over first"""
     text: str
@@ -559,6 +559,15 @@ class ProfileRequest(Struct, frozen=True, kw_only=True):
     steps: int = 0
 
 
+class Pruned(Struct, frozen=True, kw_only=True):
+    """The rung at which a halving pruned trials of a configuration, of those that came furthest, and the metric there."""
+
+    step: int
+    """at which they were pruned"""
+    metric: Estimate | None = None
+    """the experiment's metric at that step; None: not finite"""
+
+
 class Rank(Struct, frozen=True, kw_only=True):
     rank: int
     node_name: str
@@ -750,6 +759,7 @@ class TrialJob(Struct, frozen=True, kw_only=True):
     end_reason: str | None = None
     loss: float | None = None
     samples_per_second: float | None = None
+    """median of the steps by now, without the first ones, which warm up"""
     step: int = 0
     total_steps: int | None = None
 
@@ -822,7 +832,6 @@ class Configuration(Struct, frozen=True, kw_only=True):
     world_size: int
     strategy: str
     baseline: bool = False
-    best_metric: Estimate | None = None
     bubble: Estimate | None = None
     bytes_per_step: Estimate | None = None
     completed: int = 0
@@ -831,8 +840,9 @@ class Configuration(Struct, frozen=True, kw_only=True):
     energy_joules: Estimate | None = None
     exposed_communication: Estimate | None = None
     """share of a step"""
-    final_metric: Estimate | None = None
     goodput: Estimate | None = None
+    metric: Estimate | None = None
+    """the experiment's metric at the last step of the trials that completed"""
     pareto: bool = False
     """no other configuration is better in speed, peak memory and the metric at once"""
     parts: dict[str, float] = field(default_factory=dict)
@@ -840,6 +850,8 @@ class Configuration(Struct, frozen=True, kw_only=True):
     peak_memory_bytes: Estimate | None = None
     predicted_step_seconds: float | None = None
     """of the cost model, fitted to all trials; None: it has no prediction"""
+    pruned: Pruned | None = None
+    """of the trials that the halving stopped early; None: there are none"""
     refusal: str | None = None
     samples_per_second: Estimate | None = None
     slot_hours: Estimate | None = None
@@ -860,8 +872,9 @@ class Experiment(Struct, frozen=True, kw_only=True):
     axes: list[str] = field(default_factory=list)
     """what varies: paths, and world_size"""
     best_metric: float | None = None
+    """the metric of that trial"""
     best_trial: int | None = None
-    """index of the trial with the best metric so far"""
+    """index of the trial with the best metric at its last step; of a halving, at the highest rung"""
     created_at: datetime | None = None
     created_by: Actor | None = None
     description: str = ""
@@ -904,8 +917,9 @@ class ExperimentSummary(Struct, frozen=True, kw_only=True):
     axes: list[str] = field(default_factory=list)
     """what varies: paths, and world_size"""
     best_metric: float | None = None
+    """the metric of that trial"""
     best_trial: int | None = None
-    """index of the trial with the best metric so far"""
+    """index of the trial with the best metric at its last step; of a halving, at the highest rung"""
     created_at: datetime | None = None
     created_by: Actor | None = None
     description: str = ""
@@ -1149,10 +1163,11 @@ class Trial(Struct, frozen=True, kw_only=True):
     index: int
     state: str
     baseline: bool = False
-    best_metric: float | None = None
     job: TrialJob | None = None
     metric: float | None = None
-    """the experiment's metric, newest; null: none yet, or not finite"""
+    """the experiment's metric at its last step; null: none yet, or not finite"""
+    metric_step: int = 0
+    """step of its job when metric and speed were read: that of the job once nothing is missing in them"""
     refusal: str | None = None
     """why the planner does not take this configuration"""
     repeat: int = 0
@@ -1170,7 +1185,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
     best: int | None = None
     """the configuration that is recommended"""
     best_trial: int | None = None
-    """the trial with the best metric"""
+    """the trial with the best metric at its last step, as the experiment has it"""
     completed: int = 0
     convergence: list[Convergence] = field(default_factory=list)
     cost_checks: list[CostCheck] = field(default_factory=list)
@@ -1203,7 +1218,7 @@ class Job(Struct, frozen=True, kw_only=True):
     desired: str
     progress: JobProgress
     world_size: int
-    """how many ranks the job should have: what its spec says, or the last resize"""
+    """how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last"""
     generation: int
     restarts: int
     created_at: datetime

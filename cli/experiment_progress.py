@@ -24,6 +24,8 @@ POLL_SECONDS = 1.0
 #: States of an experiment in which nothing more will happen unless somebody asks for it.
 AT_REST = frozenset({"completed", "stopped", "cancelled"})
 PAUSED = "paused"
+#: States of trials of which the step matters: there they are compared.
+STOPPED_AT_RUNG = (PAUSED, "pruned")
 
 Show = Callable[[Experiment], None]
 
@@ -49,14 +51,18 @@ class TrialNews:
         self._client = client
         self._path = f"/experiments/{experiment_id}/trials"
         self._counts: TrialCounts | None = None
+        self._is_waiting = False  # for the figures of a trial that has stopped
         self._told: set[tuple[int, str, int]] = set()
         self._waits_for = ""
 
     def tell(self, experiment: Experiment) -> None:
-        if experiment.trials != self._counts:
+        if experiment.trials != self._counts or self._is_waiting:
             self._counts = experiment.trials
-            trials = patient(functools.partial(self._client.pages, self._path))
-            self._tell_of(parsed(each, Trial) for each in trials)
+            found = [parsed(each, Trial) for each in patient(functools.partial(self._client.pages, self._path))]
+            stopped = [each for each in found if each.state in (PAUSED, *ENDED_STATES)]
+            complete = [each for each in stopped if experiment.state in AT_REST or _is_complete(each)]
+            self._is_waiting = len(complete) < len(stopped)
+            self._tell_of(complete)
         reason = experiment.waits_for.text if experiment.waits_for else ""
         if reason and reason != self._waits_for:
             note(f"note: waiting: {reason}")
@@ -65,9 +71,14 @@ class TrialNews:
     def _tell_of(self, trials: Iterable[Trial]) -> None:
         for trial in trials:
             key = (trial.index, trial.state, trial.job.step if trial.job and trial.state == PAUSED else 0)
-            if trial.state in (PAUSED, *ENDED_STATES) and key not in self._told:
+            if key not in self._told:
                 self._told.add(key)
                 note(rest(trial))
+
+
+def _is_complete(trial: Trial) -> bool:
+    """Tell whether metric and speed are of the trial's last step: they come a moment after its end."""
+    return trial.job is None or trial.metric_step >= trial.job.step
 
 
 def rest(trial: Trial) -> str:
@@ -79,7 +90,7 @@ def rest(trial: Trial) -> str:
     facts = [f"{formats.quantity(speed)} samples/s"] if speed is not None else []
     facts += [f"metric {formats.significant(trial.metric)}"] if trial.metric is not None else []
     facts += [f"{trial.job.end_reason}; paceline show {trial.job.name}"] if trial.state == "failed" and trial.job else []
-    return ", ".join([f"{name} {trial.state}{f' at step {step}' if trial.state == PAUSED else ''}", *facts])
+    return ", ".join([f"{name} {trial.state}{f' at step {step}' if trial.state in STOPPED_AT_RUNG else ''}", *facts])
 
 
 def progress_line(experiment: Experiment) -> str:

@@ -20,8 +20,8 @@ from paceline.cli.api_types import (
 from paceline.cli.output import fields, table
 from paceline.monitoring.words import plural
 
-#: The states of trials in the order of their lives; `completed` is told with the total.
-OTHER_STATES = ("running", "paused", "waiting", "pruned", "refused", "failed", "cancelled")
+#: The states of trials but `completed`, which is told with the total: first those that have ended.
+OTHER_STATES = ("failed", "refused", "cancelled", "pruned", "running", "paused", "waiting")
 ENDED_STATES = frozenset({"completed", "failed", "cancelled", "pruned", "refused"})
 #: Sentences of an interpretation in the order in which they are read.
 KINDS = ("recommendation", "finding", "doubt")
@@ -29,7 +29,7 @@ LONGEST_LABEL = 60
 
 
 def counts_text(counts: TrialCounts) -> str:
-    """Return a sentence as "3 of 9 completed, 1 running, 5 waiting"."""
+    """Return a sentence as "12 of 16 completed, 1 failed, 3 pruned"."""
     others = [f"{getattr(counts, state)} {state}" for state in OTHER_STATES if getattr(counts, state)]
     return ", ".join([f"{counts.completed} of {counts.total} completed", *others])
 
@@ -72,13 +72,12 @@ def _best(experiment: Experiment | ExperimentSummary) -> str:
 
 
 def list_table(experiments: Sequence[ExperimentSummary], empty: str) -> str:
-    headers = ["NAME", "STATE", "TRIALS", "FAILED", "LEFT", "BEST", "AGE", "ID"]
+    headers = ["NAME", "STATE", "TRIALS", "LEFT", "BEST", "AGE", "ID"]
     rows = [
         [
             each.name,
             each.state,
-            f"{each.trials.completed}/{each.trials.total}" if each.trials else formats.UNKNOWN,
-            str(each.trials.failed) if each.trials else formats.UNKNOWN,
+            counts_text(each.trials) if each.trials else formats.UNKNOWN,
             formats.duration(each.seconds_left),
             _best(each) or formats.UNKNOWN,
             formats.age(each.created_at),
@@ -177,13 +176,21 @@ def configurations_table(analysis: Analysis, metric: str) -> str:
         ("EFFICIENCY", lambda each: interval(each.efficiency, lambda value: f"{value:.0%}")),
         ("PEAK MEMORY", lambda each: interval(each.peak_memory_bytes, lambda value: formats.quantity(value, "B"))),
         ("EXPOSED", lambda each: interval(each.exposed_communication, lambda value: f"{value:.1%}")),
-        (metric.upper(), lambda each: interval(each.final_metric, formats.significant)),
+        (metric.upper(), _metric_or_pruned),
         ("REFUSED BECAUSE", lambda each: each.refusal or ""),
     ]
     cells = [(name, [cell(each) for each in analysis.configurations]) for name, cell in columns]
     known = [(name, column) for name, column in cells if any(text not in ("", formats.UNKNOWN) for text in column)]
     rows = [list(row) for row in zip(*(column for _, column in known), strict=True)]
     return table([name for name, _ in known], rows, empty="nothing is measured yet")
+
+
+def _metric_or_pruned(each: Configuration) -> str:
+    """The metric of a configuration; of one whose trials were pruned, what they had reached until then."""
+    if each.metric is not None or each.pruned is None:
+        return interval(each.metric, formats.significant)
+    reached = "not finite" if each.pruned.metric is None else interval(each.pruned.metric, formats.significant)
+    return f"{reached} at step {each.pruned.step}, pruned"
 
 
 def interval(estimate: Estimate | None, spell: Callable[[float], str]) -> str:

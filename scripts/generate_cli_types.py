@@ -81,6 +81,7 @@ READ = {
     "PlannedStage": "place layers",
     "Prediction": "configuration ranks step_seconds samples_per_second efficiency",
     "ProfileRequest": "id ranks state",
+    "Pruned": "step",
     "Rank": "rank node_name slot state",
     "RankPlacement": "rank node_name slot",
     "RankStacks": "rank node_name state differs summary",

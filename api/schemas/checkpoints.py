@@ -49,7 +49,7 @@ class ListedCheckpoint(Checkpoint):
 
 class RestoreRequest(Schema):
     name: str | None = Field(None, description="of the new job; default: the old name with -restored")
-    steps: int | None = Field(None, ge=1, description="train to this many steps; default: as the spec says")
+    steps: int | None = Field(None, ge=1, description="train to this many steps, without pausing; default: as the spec says")
     in_place: bool = Field(
         False, description="set the checkpoint's own job back to it, where that is paused or has ended, in place of a new job"
     )

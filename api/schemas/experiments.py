@@ -37,7 +37,7 @@ class TrialJob(Schema):
     step: int
     total_steps: int | None
     loss: float | None
-    samples_per_second: float | None
+    samples_per_second: float | None = Field(description="median of the steps by now, without the first ones, which warm up")
 
 
 class Trial(Schema):
@@ -48,8 +48,8 @@ class Trial(Schema):
     state: TrialState
     refusal: str | None = Field(description="why the planner does not take this configuration")
     job: TrialJob | None
-    metric: float | None = Field(description="the experiment's metric, newest; null: none yet, or not finite")
-    best_metric: float | None
+    metric: float | None = Field(description="the experiment's metric at its last step; null: none yet, or not finite")
+    metric_step: int = Field(description="step of its job when metric and speed were read: that of the job once nothing is missing in them")
     reused: bool = Field(description="its job ran for the same configuration before the experiment was posted again")
 
 
@@ -67,8 +67,10 @@ class ExperimentSummary(Schema):
     trials: TrialCounts
     seconds_left: float | None = Field(description="estimate from the trials that ended; null: none has, or it rests")
     slot_hours: float = Field(description="used so far")
-    best_trial: int | None = Field(description="index of the trial with the best metric so far")
-    best_metric: float | None
+    best_trial: int | None = Field(
+        description="index of the trial with the best metric at its last step; of a halving, at the highest rung"
+    )
+    best_metric: float | None = Field(description="the metric of that trial")
     revision: int
 
 

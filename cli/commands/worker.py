@@ -29,8 +29,10 @@ def worker(
     gpus: Annotated[str | None, typer.Option(metavar="LIST", help=GPUS_HELP)] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="CPU slots (default: one a CPU), or at most so many free GPUs")] = None,
     address: Annotated[str | None, typer.Option(help="where other nodes reach this one")] = None,
-    data: Annotated[Path, typer.Option(help="spools and the node's credential")] = Path(".paceline/agent"),
-    checkpoints: Annotated[Path, typer.Option(help="default place for checkpoints")] = Path(".paceline/checkpoints"),
+    data: Annotated[Path, typer.Option(help="spools, the node's credential, and checkpoints")] = Path(".paceline/agent"),
+    checkpoints: Annotated[
+        Path | None, typer.Option(help="where jobs save, e.g. a folder that nodes share; default: checkpoints in --data")
+    ] = None,
     port_range: Annotated[str | None, typer.Option(metavar="A-B", help="ports for gangs to meet on; default: any free ones")] = None,
     output_cap: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank's output on disk; default: 256MiB")] = None,
     quiet_seconds: Annotated[
@@ -50,9 +52,9 @@ def worker(
     require_torch("an agent")
     settings = resolve(server)
     note(*settings.warnings)
-    arguments = ["--server", settings.url, "--name", name or _host_name()]
-    arguments += ["--data", str(data.resolve()), "--checkpoints", str(checkpoints.resolve())]
+    arguments = ["--server", settings.url, "--name", name or _host_name(), "--data", str(data.resolve())]
     for flag, value in (
+        ("--checkpoints", checkpoints.resolve() if checkpoints else None),
         ("--gpus", gpus),
         ("--slots", slots),
         ("--address", address),

@@ -74,7 +74,7 @@ class TrialFacts:
     slot_hours: float | None = None
     energy_joules: float | None = None
     machines: int | None = None  # distinct hosts of its ranks, however many agents they have; None: not known
-    final_metric: float | None = None  # the experiment's metric at the last step
-    best_metric: float | None = None
+    metric: float | None = None  # the experiment's metric at the last step
+    rungs: Sequence[Rung] = ()  # of a halving, those that it has reached
     started_at: float | None = None  # seconds since the epoch
     ended_at: float | None = None

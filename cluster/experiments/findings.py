@@ -20,6 +20,13 @@ class Estimate(AnalysisPart):
     count: int = Field(description="trials that it is the median of")
 
 
+class Pruned(AnalysisPart):
+    """The rung at which a halving pruned trials of a configuration, of those that came furthest, and the metric there."""
+
+    step: int = Field(description="at which they were pruned")
+    metric: Estimate | None = Field(description="the experiment's metric at that step; None: not finite")
+
+
 class Configuration(AnalysisPart):
     """One combination of values with all its repeats."""
 
@@ -46,8 +53,8 @@ class Configuration(AnalysisPart):
     goodput: Estimate | None = None
     slot_hours: Estimate | None = None
     energy_joules: Estimate | None = None
-    final_metric: Estimate | None = None
-    best_metric: Estimate | None = None
+    metric: Estimate | None = Field(None, description="the experiment's metric at the last step of the trials that completed")
+    pruned: Pruned | None = Field(None, description="of the trials that the halving stopped early; None: there are none")
     parts: dict[str, float] = Field({}, description="seconds of a step by name, medians over the repeats")
     pareto: bool = Field(False, description="no other configuration is better in speed, peak memory and the metric at once")
     predicted_step_seconds: float | None = Field(None, description="of the cost model, fitted to all trials; None: it has no prediction")
@@ -59,7 +66,7 @@ class FigureDifference(AnalysisPart):
     first: int = Field(description="index of a configuration")
     second: int
     path: str = Field(description="the value that differs")
-    figure: str = Field(description="samples_per_second, peak_memory_bytes, final_metric, ...")
+    figure: str = Field(description="samples_per_second, peak_memory_bytes, metric, ...")
     ratio: float = Field(description="second over first")
     p_value: float | None = Field(
         description="of a permutation test, corrected for the number of comparisons in this figure (Holm 1979); None: too few repeats"
@@ -173,7 +180,7 @@ class Analysis(AnalysisPart):
     axes: list[str] = Field(description="paths that vary, with `world_size`; the table's columns")
     configurations: list[Configuration]
     best: int | None = Field(None, description="the configuration that is recommended")
-    best_trial: int | None = Field(None, description="the trial with the best metric")
+    best_trial: int | None = Field(None, description="the trial with the best metric at its last step, as the experiment has it")
     differences: list[FigureDifference] = Field([], description="at most 300: those that are differences first, then by size")
     effects: list[Effect] = []
     outliers: list[Outlier] = []

@@ -96,15 +96,6 @@ def decide(metric: Metric, halving: Halving, steps: Sequence[int], trials: Seque
     return HalvingDecision(tuple(promote), tuple(_prunings(standings, metric, steps)))
 
 
-def best(metric: Metric, trials: Sequence[HalvingTrial]) -> int | None:
-    """Return the index of the best trial: of those that have come furthest the one with the best value there. None: no value is finite."""
-    finite = [(trial, rung) for trial in trials for rung in range(len(trial.rungs)) if trial.value(rung) is not None]
-    if not finite:
-        return None
-    highest = max(rung for _, rung in finite)
-    return min((trial for trial, rung in finite if rung == highest), key=lambda trial: trial.key(highest, metric)).index
-
-
 def _standings(metric: Metric, factor: int, rungs: int, trials: Sequence[HalvingTrial]) -> Iterator[_Standing]:
     """Yield the standing of each rung, from the first. To a rung may come those that are on their way to it or to one below, and those that
     may still be promoted from one below."""

@@ -34,8 +34,7 @@ class KnownTrial:
     step: int = 0
     is_settled: bool = False  # its job rests, and `metric` is of the last step before
     rungs: Sequence[Rung] = ()
-    metric: float | None = None  # newest
-    best_metric: float | None = None
+    metric: float | None = None  # at its last step
     slot_seconds: float = 0.0
 
     @property

@@ -71,8 +71,8 @@ class TrialRow(ControlBase):
     pruned: Mapped[bool] = mapped_column(default=False, server_default=false())
     paused_for: Mapped[str | None]  # why the experiment paused its job
     rungs: Mapped[list[dict[str, Any]]] = mapped_column(JsonDocument, default=list)  # cluster.experiments.facts.Rung
-    metric: Mapped[float | None]  # the experiment's metric, newest; NULL also: not finite
-    best_metric: Mapped[float | None]
+    metric: Mapped[float | None]  # the experiment's metric at its last step; NULL also: not finite
+    samples_per_second: Mapped[float | None]  # median of its steps after those that warm up
     metric_step: Mapped[int] = mapped_column(BigInt, default=0, server_default="0")  # of its job when they were read
     metric_is_final: Mapped[bool] = mapped_column(default=False, server_default=false())  # its job rested at that step, or had ended
 
@@ -88,4 +88,4 @@ class ExperimentAnalysisRow(ControlBase):
     made_at: Mapped[datetime] = mapped_column(UtcDateTime)
     complete: Mapped[bool]  # no trial can still change it
     seconds: Mapped[float]  # that the analysis took
-    analysis: Mapped[dict[str, Any]] = mapped_column(JsonDocument)  # cluster.experiments.findings.Analysis
+    analysis: Mapped[dict[str, Any]] = mapped_column(OrderedDocument)  # cluster.experiments.findings.Analysis

@@ -77,4 +77,4 @@ async def save(session: AsyncSession, experiment_id: str, stored: StoredAnalysis
 
 def _document(session: AsyncSession, text: str) -> ColumnElement[Any]:
     """The text as a value of a column of JSON. SQLite's is text already, and casting would make a number of it."""
-    return cast(literal(text, Text), postgresql.JSONB) if is_postgres(session) else literal(text, Text)
+    return cast(literal(text, Text), postgresql.JSON) if is_postgres(session) else literal(text, Text)

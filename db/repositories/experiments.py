@@ -55,7 +55,7 @@ class TrialColumns:
     paused_for: str | None
     rungs: list[dict[str, Any]]
     metric: float | None
-    best_metric: float | None
+    samples_per_second: float | None
     metric_step: int
     metric_is_final: bool
 
@@ -105,11 +105,11 @@ class TrialJobColumns(NamedTuple):
         return self.ran_seconds + (max(0.0, (now - self.running_since).total_seconds()) if self.running_since else 0.0)
 
 
-class TrialMetric(NamedTuple):
-    """The experiment's metric of one trial. `step`: how far its job was when it was read; `is_final`: it rested there, or had ended."""
+class TrialFigures(NamedTuple):
+    """The experiment's metric of one trial, and its speed. `step`: how far its job was when they were read; `is_final`: it rested there, or had ended."""
 
-    newest: float | None
-    best: float | None
+    metric: float | None
+    samples_per_second: float | None
     step: int
     is_final: bool
 
@@ -233,10 +233,15 @@ async def next_numbers(session: AsyncSession, experiment_id: str) -> tuple[int, 
     return (-1 if index is None else index) + 1, (-1 if configuration is None else configuration) + 1
 
 
-async def set_metrics(session: AsyncSession, experiment_id: str, found: Mapping[int, TrialMetric]) -> None:
+async def set_figures(session: AsyncSession, experiment_id: str, found: Mapping[int, TrialFigures]) -> None:
     for index, read in found.items():
         mine = (TrialRow.experiment_id == experiment_id, TrialRow.index == index)
-        values = {"metric": read.newest, "best_metric": read.best, "metric_step": read.step, "metric_is_final": read.is_final}
+        values = {
+            "metric": read.metric,
+            "samples_per_second": read.samples_per_second,
+            "metric_step": read.step,
+            "metric_is_final": read.is_final,
+        }
         await session.execute(update(TrialRow).where(*mine).values(**values))
 
 

@@ -28,6 +28,11 @@ async def experiment_id(services: Services) -> str:
     return await write_experiment(services.settings.data, services.settings.database_url, StoredExperiment(20, 40, description=HOSTILE))
 
 
+def in_order(answer: httpx.Response) -> Any:
+    """The analysis of an answer, its objects as pairs."""
+    return dict(json.loads(answer.content, object_pairs_hook=list))["analysis"]
+
+
 def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
@@ -46,6 +51,7 @@ async def test_an_analysis_is_made_stored_and_exported_in_every_format(
     assert (analysis.experiment_id, analysis.complete, analysis.analysis.completed) == (experiment_id, True, 20)
     stored = await client.get(f"{url}/analysis")
     assert ExperimentAnalysis.model_validate_json(stored.content) == analysis
+    assert in_order(stored) == in_order(made), "the axes of a table have the order of the spec, and parts of a step their own"
     await _exports_open(client, url)
     await _page_of_the_experiment_has_the_headline(client, url, analysis)
     await _posted_again_it_is_no_longer_complete(client, services, experiment_id)

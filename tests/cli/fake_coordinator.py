@@ -154,6 +154,7 @@ def trial(index: int, state: str, **changes: Any) -> dict[str, Any]:
         "refusal": None,
         "job": None if state in ("refused", "waiting") else {**mine, "total_steps": 40, "loss": 0.5, "samples_per_second": 152.0},
         "metric": None,
+        "metric_step": 40,
         **changes,
     }
 

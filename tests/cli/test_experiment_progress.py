@@ -44,20 +44,40 @@ def test_trials_are_asked_for_when_their_number_has_changed_and_told_once(capsys
     assert (client.asked_for_trials, len(capsys.readouterr().err.splitlines())) == (1, 1)
     client.trials[1] = trial(1, "pruned", metric=0.25)
     news.tell(parsed(experiment(counts={"pruned": 1}), Experiment))
-    assert capsys.readouterr().err == "trial 1 (strategy=ddp, world_size=2, repeat 1) pruned, 152 samples/s, metric 0.25\n"
+    assert capsys.readouterr().err == "trial 1 (strategy=ddp, world_size=2, repeat 1) pruned at step 40, 152 samples/s, metric 0.25\n"
 
 
 def test_each_pause_is_told_with_its_step(capsys: pytest.CaptureFixture[str]) -> None:
     client = Answers([], [])
     news = TrialNews(client, ID)  # type: ignore[arg-type]
     for step, running in ((40, 1), (40, 0), (120, 1)):
-        client.trials = [trial(0, "paused", metric=0.5)]
+        client.trials = [trial(0, "paused", metric=0.5, metric_step=step)]
         client.trials[0]["job"]["step"] = step
         news.tell(parsed(experiment(counts={"completed": 0, "running": running}), Experiment))
     assert [line.partition(" paused ")[2] for line in capsys.readouterr().err.splitlines()] == [
         "at step 40, 152 samples/s, metric 0.5",
         "at step 120, 152 samples/s, metric 0.5",
     ]
+
+
+def test_a_trial_that_has_ended_is_told_once_its_metric_is_that_of_its_last_step(capsys: pytest.CaptureFixture[str]) -> None:
+    client = Answers([], [trial(0, "completed", metric=2.13, metric_step=36)])
+    news = TrialNews(client, ID)  # type: ignore[arg-type]
+    news.tell(parsed(experiment(), Experiment))
+    assert capsys.readouterr().err == ""
+    client.trials = [trial(0, "completed", metric=2.04)]
+    for _ in range(2):
+        news.tell(parsed(experiment(), Experiment))
+    assert (client.asked_for_trials, capsys.readouterr().err) == (
+        2,
+        "trial 0 (strategy=ddp, world_size=2) completed, 152 samples/s, metric 2.04\n",
+    )
+
+
+def test_what_is_at_rest_is_told_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    client = Answers([], [trial(0, "cancelled", metric=2.13, metric_step=36)])
+    TrialNews(client, ID).tell(parsed(experiment(state="cancelled"), Experiment))  # type: ignore[arg-type]
+    assert capsys.readouterr().err == "trial 0 (strategy=ddp, world_size=2) cancelled, 152 samples/s, metric 2.13\n"
 
 
 def test_a_reason_to_wait_is_told_as_often_as_it_changes(capsys: pytest.CaptureFixture[str]) -> None:

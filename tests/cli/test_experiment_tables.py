@@ -11,7 +11,7 @@ from tests.cli.fake_coordinator import analysis, experiment
 
 def test_counts_are_told_without_what_is_none() -> None:
     counts = TrialCounts(total=9, completed=3, refused=2, running=1)
-    assert counts_text(counts) == "3 of 9 completed, 1 running, 2 refused"
+    assert counts_text(counts) == "3 of 9 completed, 2 refused, 1 running"
 
 
 def test_values_go_by_the_last_word_unless_two_share_it() -> None:
@@ -32,6 +32,16 @@ def test_configurations_have_the_columns_of_which_something_is_known() -> None:
     assert [name in headers for name in ("SAMPLES/S", "EFFICIENCY", "PEAK MEMORY", "LOSS")] == [True, True, False, False]
     assert measured.split() == ["*", "ddp,", "2", "ranks", "3/3", "152", "[148,", "156]", "93%"]
     assert refused.endswith("no way")
+
+
+def test_a_pruned_configuration_shows_what_it_had_reached_and_when() -> None:
+    whole = analysis()
+    for each, value in zip(whole["analysis"]["configurations"], (2.31, None), strict=True):
+        each["pruned"] = {"step": 9, "metric": value and {"value": value, "low": None, "high": None, "count": 1}}
+    headers, finite, diverged = configurations_table(parsed(whole, ExperimentAnalysis).analysis, "eval_loss").splitlines()
+    assert "EVAL_LOSS" in headers
+    assert "2.31 at step 9, pruned" in finite
+    assert "not finite at step 9, pruned" in diverged
 
 
 def test_the_advice_comes_first_and_the_doubt_last() -> None:

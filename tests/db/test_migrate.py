@@ -92,6 +92,8 @@ async def test_ranks_of_a_version_that_did_not_note_their_cards_get_those_that_t
         jobs = [await factories.create_running_job(session, on, world_size=2) for on in (node, cpus)]
     async with databases[0].write() as session:
         await session.execute(text("ALTER TABLE ranks DROP COLUMN card"))
+        await session.execute(text("ALTER TABLE trials DROP COLUMN samples_per_second"))
+        await session.execute(text("ALTER TABLE trials ADD COLUMN best_metric DOUBLE PRECISION"))
         await session.execute(text("UPDATE alembic_version_control SET version_num = 'control_0017'"))
     await upgrade_all(*databases)
     async with databases[0].read() as session:

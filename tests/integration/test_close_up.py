@@ -42,6 +42,18 @@ async def test_survivors_become_the_next_generation_in_the_same_processes(cluste
     assert "CUDA error" in event["cause"]
 
 
+async def test_a_job_that_ended_with_fewer_ranks_than_it_began_with_is_listed_with_those_that_were_left(cluster: Cluster) -> None:
+    job_id, agents, _ = await gang_of_three(cluster)
+    for generation, name in ((2, "a"), (3, "b")):
+        await agents[name].crash(job_id, 0, kind="signal")
+        running = await cluster.until_job(job_id, "running", generation=generation)
+    assert running["world_size"] == 3, "those that it should have, and may get back"
+    await agents["c"].complete(job_id)
+    ended = await cluster.until_job(job_id, "completed")
+    (listed,) = (await cluster.client.get("/api/v1/training/jobs")).json()["items"]
+    assert (listed["world_size"], ended["world_size"]) == (1, 1)
+
+
 async def checkpoints(cluster: Cluster, job_id: str) -> list[tuple[int, int, str]]:
     return [(item["step"], item["generation"], item["state"]) for item in await cluster.checkpoints(job_id)]
 

@@ -76,6 +76,40 @@ async def test_the_next_trial_waits_in_the_queue_before_the_one_before_it_has_en
     await cluster.until_job(found[1]["job"]["id"], "running")  # the scheduler alone has seen to it
 
 
+async def test_the_best_trial_is_the_one_that_ends_best_wherever_it_is_asked_for(cluster: Cluster) -> None:
+    """The first trial is lower on the way, the second one at its end."""
+    agent = await cluster.add_agent("a", slots=1)
+    experiment_id = await post(cluster)
+    for index, losses in enumerate(([0.9, 0.1, 0.8], [0.9, 0.5, 0.3])):
+        found = await until_trials(cluster, experiment_id, lambda found, at=index: job_states(found)[at] == "running")
+        for step, loss in enumerate(losses, start=1):
+            await agent.record(found[index]["job"]["id"], step, loss=loss)
+        await agent.complete(found[index]["job"]["id"])
+    await until_trials(cluster, experiment_id, lambda found: job_states(found) == ["completed", "completed"])
+    await until_trials(cluster, experiment_id, lambda found: [trial["metric"] for trial in found] == [0.8, 0.3])
+    listed = (await cluster.client.get(EXPERIMENTS)).json()["items"][0]
+    assert (listed["best_trial"], listed["best_metric"]) == (1, 0.3)
+    analysis = (await cluster.client.post(f"{EXPERIMENTS}/{experiment_id}/analyze")).json()["analysis"]
+    assert (analysis["best_trial"], analysis["best"]) == (1, 1)
+    assert [each["metric"]["value"] for each in analysis["configurations"]] == [0.8, 0.3]
+
+
+async def test_the_speed_of_a_trial_is_that_of_its_report_not_of_its_last_step(cluster: Cluster) -> None:
+    """A slow first step and a slow last one: half of the batch of 8 in a second."""
+    agent = await cluster.add_agent("a", slots=1)
+    experiment_id = await post(cluster, grid={"optimizer.lr": [0.1]})
+    found = await until_trials(cluster, experiment_id, lambda found: job_states(found) == ["running"])
+    seconds = [9.0, 2.0, 2.0, 2.0, 2.0, 4.0]
+    for step, took in enumerate(seconds, start=1):
+        await agent.record(found[0]["job"]["id"], step, step_seconds=took, samples=8.0, samples_per_second=8 / took, loss=1.0)
+    await agent.complete(found[0]["job"]["id"])
+    await until_trials(cluster, experiment_id, lambda found: job_states(found) == ["completed"])
+    found = await until_trials(cluster, experiment_id, lambda found: found[0]["job"]["samples_per_second"] == 4.0)
+    analysis = (await cluster.client.post(f"{EXPERIMENTS}/{experiment_id}/analyze")).json()["analysis"]
+    (reported,) = [each["samples_per_second"]["value"] for each in analysis["configurations"]]
+    assert found[0]["job"]["samples_per_second"] == reported
+
+
 async def test_pause_and_resume_as_one(cluster: Cluster) -> None:
     agent = await cluster.add_agent("a", slots=2)
     experiment_id = await post(cluster, repeats=2)

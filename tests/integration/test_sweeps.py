@@ -116,6 +116,16 @@ async def test_the_best_learning_rate_is_found_and_all_others_are_pruned_at_thei
     assert "eval_loss at step 9 is not finite" in causes[4]
 
 
+async def test_a_trial_that_is_run_longer_does_not_pause_at_the_rungs_of_the_sweep(cluster: Cluster) -> None:
+    sweep = await Sweep.post(cluster, await cluster.add_agent("a", slots=5))
+    await sweep.run(until=lambda seen: seen["trials"]["paused"] >= 3)
+    resting = next(trial for trial in await sweep.trials() if trial["state"] == "paused")
+    answer = await cluster.client.post(f"{EXPERIMENTS}/{sweep.id}/extend", json={"steps": RUNGS[1] + 1, "trial": resting["index"]})
+    assert answer.status_code == 201, answer.text
+    training = answer.json()["spec"]["training"]
+    assert (training["steps"], training.get("pause_at_steps")) == (RUNGS[1] + 1, None)
+
+
 async def test_a_coordinator_that_dies_in_the_middle_is_followed_by_one_that_goes_on(cluster: Cluster, settings: Settings) -> None:
     agent = await cluster.add_agent("a", slots=5)
     sweep = await Sweep.post(cluster, agent)

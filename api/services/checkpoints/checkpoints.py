@@ -178,7 +178,7 @@ async def restored_spec(session: AsyncSession, row: CheckpointRow, request: Rest
     document = dict(job.spec.document)
     document["name"] = request.name or f"{job.name[:54]}-restored"
     if request.steps is not None:
-        document["training"] = {**(document["training"] or {}), "steps": request.steps, "epochs": None}
+        document["training"] = {**(document["training"] or {}), "steps": request.steps, "epochs": None, "pause_at_steps": None}
     spec = parse_spec(document)
     steps = spec.training.steps if spec.training else None
     if steps is not None and steps <= row.step:

@@ -43,7 +43,7 @@ async def analyze_stored(experiment_id: str, now: datetime, keep: KeepReadings, 
     began = monotonic()
     async with control.read() as session, metrics.read() as points:
         spec = experiments.spec_of(await experiments.find(session, experiment_id))
-        facts = await trial_facts(session, points, experiment_id, spec.metric.name, spec.metric.goal, now, keep)
+        facts = await trial_facts(session, points, experiment_id, spec.metric.name, now, keep)
         predictor = await predictor_of_trials(session, experiment_id, spec, facts)
     text = analyze(spec, facts, predictor).model_dump_json()
     return MadeAnalysis(text, now, all(each.state in ENDED for each in facts), monotonic() - began)

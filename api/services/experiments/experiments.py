@@ -141,7 +141,8 @@ def _slot_seconds(known: TrialWithJob, now: datetime) -> float:
 
 def _reset(trial: TrialRow) -> None:
     """Make a trial one that waits."""
-    trial.job_id, trial.paused_for, trial.rungs, trial.metric, trial.best_metric = None, None, [], None, None
+    trial.job_id, trial.paused_for, trial.rungs = None, None, []
+    trial.metric = trial.samples_per_second = None
     trial.cancelled = trial.pruned = trial.reused = trial.metric_is_final = False
     trial.metric_step = 0
 

@@ -1,4 +1,4 @@
-"""What the coarsest roll-ups of a job tell: extremes, means, counts and the last value of a metric over all steps. Pure."""
+"""What the coarsest roll-ups of a job tell: maxima, means, counts and the last value of a metric over all steps. Pure."""
 
 from __future__ import annotations
 
@@ -38,9 +38,6 @@ class MetricTotals:
 
     def highest(self, name: str) -> float | None:
         return max(_finite(each.bucket.maximum for each in self.named(name)), default=None)
-
-    def lowest(self, name: str) -> float | None:
-        return min(_finite(each.bucket.minimum for each in self.named(name)), default=None)
 
     def final(self, name: str) -> float | None:
         """The value at the last step of the newest generation that has any; None: there is none, or it is not finite."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from paceline.api.services.history.steps import MOST_SECONDS, STEP_SECONDS
 from paceline.cluster.experiments.facts import StepSeries
+from paceline.cluster.experiments.warm_up import first_steady_step
 from paceline.cluster.history.lineage import Line
 from paceline.db.repositories.metric_columns import StoredBucket
 from paceline.db.repositories.trial_records import LeaderRecords
@@ -33,8 +34,6 @@ LOSS, FIRST_SAMPLE, SAMPLES, RATE, TOKENS, BUBBLE = (
 #: What is read of the records of rank 0, in the order of the columns.
 NAMES = (STEP_SECONDS, *STEP_PARTS, LOSS, FIRST_SAMPLE, SAMPLES, RATE, TOKENS, BUBBLE)
 COMMUNICATION = "communication_seconds"
-#: Steps that warm up: a fifth of what there is, at most so many.
-WARM_UP_STEPS, WARM_UP_SHARE = 10, 5
 
 Numbers = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -134,8 +133,7 @@ def steady(columns: StepColumns, first_step: int) -> StepColumns:
     """The steps without those that warm up. `first_step`: of the job; `columns` may be a sample of its steps."""
     if not len(columns.steps):
         return columns
-    length = int(columns.steps[-1]) - first_step + 1
-    return columns.at(columns.steps >= first_step + min(WARM_UP_STEPS, length // WARM_UP_SHARE))
+    return columns.at(columns.steps >= first_steady_step(first_step, int(columns.steps[-1])))
 
 
 def figures_of(columns: StepColumns) -> SteadyFigures:

@@ -19,7 +19,8 @@ from paceline.api.services.experiments.metric_totals import MetricTotals
 from paceline.api.services.experiments.slot_use import TrialSlotUse
 from paceline.api.services.experiments.step_columns import StepColumns
 from paceline.api.services.experiments.strategies import strategy_word
-from paceline.api.services.experiments.trial_states import state_of
+from paceline.api.services.experiments.strides import MOST_RECORDS_OF_ONE, by_stride, steps_read
+from paceline.api.services.experiments.trial_states import rungs_of, state_of
 from paceline.api.services.history.steps import STEP_SECONDS
 from paceline.cluster.experiments.facts import StepSeries, TrialFacts
 from paceline.cluster.history.lineage import Line, lineage
@@ -34,8 +35,6 @@ from paceline.monitoring.rollup import level_for
 
 #: Records of all trials together: reading and parsing so many takes most of a second.
 MOST_RECORDS = 60_000
-#: Of one trial, however few there are: more points show nothing that these do not.
-MOST_RECORDS_OF_ONE = 5_000
 LEAST_RECORDS_OF_ONE = 20
 PEAK_MEMORY = "peak_memory_bytes"
 
@@ -56,16 +55,16 @@ class StoredTrials:
 
 
 async def trial_facts(
-    control: AsyncSession, points: AsyncSession, experiment_id: str, metric: str, goal: str, now: datetime, keep: KeepReadings
+    control: AsyncSession, points: AsyncSession, experiment_id: str, metric: str, now: datetime, keep: KeepReadings
 ) -> list[TrialFacts]:
-    """The facts of all trials of an experiment, by index. `metric`: by which trials are compared; `goal`: minimize or maximize."""
+    """The facts of all trials of an experiment, by index. `metric`: by which trials are compared."""
     trials = await experiment_rows.trials(control, experiment_id)
     strategies = await _strategies(control, experiment_id, trials)
     job_ids = [job.id for _, job in trials if job is not None]
     world = max((job.world_size for _, job in trials if job is not None), default=1)
     totals = await _totals(points, job_ids, metric, world)
     stored = StoredTrials(totals, await _columns(points, totals), await slot_use.read_slot_use(control, points, job_ids, now, keep))
-    return [_facts(each, strategies[each.trial.index], stored, metric, goal) for each in trials]
+    return [_facts(each, strategies[each.trial.index], stored, metric) for each in trials]
 
 
 # --- reading
@@ -102,8 +101,7 @@ async def _columns(points: AsyncSession, totals: Mapping[str, MetricTotals]) -> 
     found: dict[str, StepColumns] = {}
     for stride, job_ids in chosen.items():
         last = max(jobs[job_id].last_step(STEP_SECONDS) for job_id in job_ids)
-        steps = None if stride == 1 else range(stride, last + 1, stride)
-        found |= step_columns.parse_records(await trial_records.of_leaders(points, job_ids, steps))
+        found |= step_columns.parse_records(await trial_records.of_leaders(points, job_ids, steps_read(stride, last)))
     for job_id in jobs.keys() - {job_id for job_ids in chosen.values() for job_id in job_ids}:
         level = max(level_for(jobs[job_id].last_step(STEP_SECONDS), max(share, 3)), finest_curves_from(0, gone.get(job_id, {})))
         buckets = await trial_records.of_level(points, [job_id], step_columns.NAMES, level)
@@ -116,24 +114,10 @@ def records_of_one(trials: int) -> int:
     return max(LEAST_RECORDS_OF_ONE, min(MOST_RECORDS_OF_ONE, MOST_RECORDS // max(trials, 1)))
 
 
-def by_stride(totals: Mapping[str, MetricTotals], share: int) -> dict[int, list[str]]:
-    """Jobs by the distance of the steps that are read of them, so that of each at most about `share` are.
-
-    A job that does not tell of every step may tell of none of those that lie a distance apart: it is read whole, and where it is long for that it is absent."""
-    found: defaultdict[int, list[str]] = defaultdict(list)
-    for job_id, each in totals.items():
-        told = each.count(STEP_SECONDS)
-        if told * 10 >= each.last_step(STEP_SECONDS) * 9:
-            found[-(-told // share)].append(job_id)
-        elif told <= MOST_RECORDS_OF_ONE:
-            found[1].append(job_id)
-    return dict(found)
-
-
 # --- facts
 
 
-def _facts(known: TrialWithJob, strategy: str, stored: StoredTrials, metric: str, goal: str) -> TrialFacts:
+def _facts(known: TrialWithJob, strategy: str, stored: StoredTrials, metric: str) -> TrialFacts:
     trial, job = known
     facts: dict[str, Any] = {
         "index": trial.index,
@@ -144,11 +128,12 @@ def _facts(known: TrialWithJob, strategy: str, stored: StoredTrials, metric: str
         "world_size": job.world_size if job else trial.world_size,
         "strategy": strategy,
         "refusal": trial.refusal,
+        "rungs": rungs_of(trial),
     }
     if job is not None:
         facts |= {"job_id": job.id, "end_reason": job.end_reason, "job_state": job.state}
         facts |= _steps(job.id, stored) | _use(job.id, stored, has_ended=job.state in TERMINAL_JOB_STATES)
-        facts |= _metric(stored.totals.get(job.id, MetricTotals()), metric, goal)
+        facts["metric"] = stored.totals.get(job.id, MetricTotals()).final(metric)
     return TrialFacts(**facts)
 
 
@@ -187,7 +172,3 @@ def _use(job_id: str, stored: StoredTrials, *, has_ended: bool) -> dict[str, Any
         "started_at": spans[0].started_at.timestamp() if spans else None,
         "ended_at": ended.timestamp() if ended else None,
     }
-
-
-def _metric(totals: MetricTotals, metric: str, goal: str) -> dict[str, Any]:
-    return {"final_metric": totals.final(metric), "best_metric": totals.lowest(metric) if goal == "minimize" else totals.highest(metric)}

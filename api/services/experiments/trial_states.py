@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from paceline.cluster.experiments.facts import Rung, TrialState
-from paceline.cluster.experiments.halving import HalvingTrial
 from paceline.cluster.experiments.policy import KnownTrial
 from paceline.cluster.states import TERMINAL_JOB_STATES, Intent, JobState
-from paceline.db.repositories.experiments import TrialJobColumns, TrialTally, TrialWithJob
+from paceline.db.repositories.experiments import TrialColumns, TrialJobColumns, TrialTally, TrialWithJob
 from paceline.training.spec.changes import field_at
 
 _AS_JOB: Mapping[JobState, TrialState] = {
@@ -62,16 +61,15 @@ def known_trial(known: TrialWithJob, base: Mapping[str, Any], now: datetime) -> 
         is_cancelling=job is not None and job.desired is Intent.CANCEL,
         step=job.step if job else 0,
         is_settled=job is not None and job.resting_step is not None and trial.metric_is_final and trial.metric_step == job.resting_step,
-        rungs=[Rung(**rung) for rung in trial.rungs],
+        rungs=rungs_of(trial),
         metric=trial.metric,
-        best_metric=trial.best_metric,
         slot_seconds=job.world_size * job.held_seconds(now) if job else 0.0,
     )
 
 
-def halving_trial(known: TrialWithJob) -> HalvingTrial:
-    trial, job = known
-    return HalvingTrial(trial.index, state_of(known), job.step if job else 0, tuple(Rung(**rung) for rung in trial.rungs))
+def rungs_of(trial: TrialColumns) -> list[Rung]:
+    """The rungs of a halving that a trial has reached."""
+    return [Rung(**rung) for rung in trial.rungs]
 
 
 def _is_active(job: TrialJobColumns) -> bool:

@@ -141,14 +141,14 @@ def describe_trial(known: TrialWithJob) -> Trial:
         baseline=trial.baseline,
         state=state_of(known),
         refusal=trial.refusal,
-        job=_job(job) if job else None,
+        job=_job(job, trial.samples_per_second) if job else None,
         metric=trial.metric,
-        best_metric=trial.best_metric,
+        metric_step=trial.metric_step,
         reused=trial.reused,
     )
 
 
-def _job(job: TrialJobColumns) -> TrialJob:
+def _job(job: TrialJobColumns, samples_per_second: float | None) -> TrialJob:
     progress = job.progress or {}
     return TrialJob(
         id=job.id,
@@ -158,7 +158,7 @@ def _job(job: TrialJobColumns) -> TrialJob:
         step=job.step,
         total_steps=job.total_steps,
         loss=_finite(progress.get("loss")),
-        samples_per_second=_finite(progress.get("samples_per_second")),
+        samples_per_second=samples_per_second,
     )
 
 

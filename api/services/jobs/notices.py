@@ -1,4 +1,4 @@
-"""The notices of jobs under way that no state tells: a script that seems to hang, nodes that have fallen silent."""
+"""What neither state nor spec tells of jobs: a script that seems to hang, nodes that have fallen silent, how many ranks were left at the end."""
 
 from __future__ import annotations
 
@@ -24,16 +24,21 @@ from paceline.db.repositories.jobs import UnreachableRank
 class Notices:
     hang: HangNotice | None = None
     silent_nodes: tuple[SilentNode, ...] = ()
+    ended_with: int | None = None  # ranks of the last generation; None: it has not ended, or never ran
 
 
 async def of_jobs(session: AsyncSession, jobs: Sequence[JobRow], now: datetime) -> dict[str, Notices]:
     """The notices by job, in two queries however many jobs there are."""
     under_way = [job for job in jobs if job.generation and job.state not in TERMINAL_JOB_STATES]
-    running = [(job.id, job.generation) for job in under_way if job.state is JobState.RUNNING]
-    hangs = {row.job_id: _hang_notice(row, now) for row in (await job_rows.generations(session, running)).values()}
+    looked_at = [job for job in jobs if job.state is JobState.RUNNING or job.state in TERMINAL_JOB_STATES]
+    generations = {
+        row.job_id: row for row in (await job_rows.generations(session, [(job.id, job.generation) for job in looked_at])).values()
+    }
+    hangs = {row.job_id: _hang_notice(row, now) for row in generations.values() if row.ended_at is None}
+    ended_with = {job.id: generations[job.id].world_size for job in jobs if job.state in TERMINAL_JOB_STATES and job.id in generations}
     unreachable = await job_rows.unreachable_ranks(session, [(job.id, job.generation) for job in under_way])
     silent = {job_id: _silent_nodes(list(ranks), now) for job_id, ranks in groupby(unreachable, lambda rank: rank.job_id)}
-    return {job.id: Notices(hangs.get(job.id), silent.get(job.id, ())) for job in jobs}
+    return {job.id: Notices(hangs.get(job.id), silent.get(job.id, ()), ended_with.get(job.id)) for job in jobs}
 
 
 def _hang_notice(generation: GenerationRow, now: datetime) -> HangNotice | None:

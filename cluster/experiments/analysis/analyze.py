@@ -25,8 +25,10 @@ from paceline.cluster.experiments.analysis.outliers import outliers
 from paceline.cluster.experiments.analysis.pareto import pareto_front
 from paceline.cluster.experiments.analysis.predictions import consult, median_parts
 from paceline.cluster.experiments.analysis.predictor import Predictor
+from paceline.cluster.experiments.analysis.pruned import pruned
 from paceline.cluster.experiments.analysis.scaling import rank_series, references, speedup
-from paceline.cluster.experiments.analysis.statistics import estimate
+from paceline.cluster.experiments.analysis.statistics import estimate, usable
+from paceline.cluster.experiments.best_trial import ComparedTrial, best_trial
 from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.findings import Analysis, Configuration
 from paceline.cluster.experiments.spec import ExperimentSpec
@@ -61,7 +63,9 @@ def analyze(spec: ExperimentSpec, trials: Sequence[TrialFacts], predictor: Predi
         axes=varied,
         configurations=configurations,
         best=taken.best.index if taken else None,
-        best_trial=advice.best_trial(spec, trials),
+        best_trial=best_trial(
+            spec.metric, [ComparedTrial(each.index, each.state, usable(each.metric), each.rungs) for each in trials]
+        ).trial,
         differences=differences(figures, compared),
         effects=found_effects,
         outliers=found_outliers,
@@ -94,6 +98,7 @@ def _configuration(
         **{name: estimate(found.figures[name]) for name in FIGURES},
         speedup=speedup(found, single, spec.scaling),
         efficiency=speedup(found, single, spec.scaling, per_rank=True),
+        pruned=pruned(found.trials),
         parts=median_parts(found),
         pareto=pareto,
         predicted_step_seconds=predicted.get(found.index),

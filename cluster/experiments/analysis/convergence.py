@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.cluster.experiments.analysis.configurations import RepeatedTrials
-from paceline.cluster.experiments.analysis.statistics import Floats, median, usable
+from paceline.cluster.experiments.analysis.statistics import ROUNDING, Floats, median, usable
 from paceline.cluster.experiments.analysis.words import duration, number, percent
 from paceline.cluster.experiments.facts import StepSeries, TrialFacts
 from paceline.cluster.experiments.findings import Convergence
 
-#: Losses that differ by less are equal but for rounding, which grows over the steps.
-ROUNDING = 1e-4
 #: Losses of single steps are noisy: means over this last share of the samples or of the time are compared.
 WINDOW = 0.1
 

@@ -9,11 +9,19 @@ from paceline.cluster.experiments.analysis.comparisons import ConfigurationPair
 from paceline.cluster.experiments.analysis.configurations import canonical
 from paceline.cluster.experiments.analysis.difference_words import difference_text, effect_text
 from paceline.cluster.experiments.analysis.figures import ComparedFigure
-from paceline.cluster.experiments.analysis.statistics import ALPHA, Stratum, can_be_shown, holm, least_p, median, permutation_p, usable
+from paceline.cluster.experiments.analysis.statistics import (
+    ALPHA,
+    ROUNDING,
+    Stratum,
+    can_be_shown,
+    holm,
+    least_p,
+    median,
+    permutation_p,
+    usable,
+)
 from paceline.cluster.experiments.findings import Effect, FigureDifference
 
-#: What differs by less is rounding: losses under two plans are never equal to the last bit, and differ in each repeat alike.
-ROUNDING = 1e-4
 MOST_DIFFERENCES = 300
 MOST_EFFECTS = 200
 

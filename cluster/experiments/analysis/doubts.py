@@ -71,7 +71,7 @@ def _of(count: int, trials: Sequence[TrialFacts]) -> str:
 
 def _without_figures(trials: Sequence[TrialFacts]) -> list[tuple[str, list[int]]]:
     """Trials that completed and of which nothing is known any more, so that others may seem better than they are."""
-    lacking = [trial for trial in trials if trial.state == "completed" and trial.step_seconds is None and trial.final_metric is None]
+    lacking = [trial for trial in trials if trial.state == "completed" and trial.step_seconds is None and trial.metric is None]
     if not lacking:
         return []
     subject = f"{_of(len(lacking), trials)} completed and {'has' if len(lacking) == 1 else 'have'} no figures"

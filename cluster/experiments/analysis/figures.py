@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from paceline.cluster.experiments.analysis.statistics import usable
+from paceline.cluster.experiments.best_trial import COUNTED
 from paceline.cluster.experiments.facts import TrialFacts, TrialState
 from paceline.cluster.experiments.spec import ExperimentSpec
 
 #: Speed and memory are known once a trial steps steadily; what a whole run has cost or reached, only of one that is through.
-_STEADY: frozenset[TrialState] = frozenset({"completed", "running", "paused", "pruned"})
+_STEADY = COUNTED
 _WHOLE: frozenset[TrialState] = frozenset({"completed"})
-WHOLE_FIGURES = ("goodput", "slot_hours", "energy_joules", "final_metric", "best_metric")
+WHOLE_FIGURES = ("goodput", "slot_hours", "energy_joules", "metric")
 STEADY_FIGURES = (
     "step_seconds",
     "samples_per_second",
@@ -26,7 +26,7 @@ STEADY_FIGURES = (
 FIGURES = (*STEADY_FIGURES, *WHOLE_FIGURES)
 #: A step takes time and memory; a metric may be anything; all else may be nothing, but not less.
 _POSITIVE = frozenset({"step_seconds", "samples_per_second", "tokens_per_second", "peak_memory_bytes"})
-_ANY_SIGN = frozenset({"final_metric", "best_metric"})
+_ANY_SIGN = frozenset({"metric"})
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def compared_figures(spec: ExperimentSpec) -> tuple[ComparedFigure, ...]:
     return (
         ComparedFigure("samples_per_second", "more", "fewer", "samples per second"),
         ComparedFigure("peak_memory_bytes", "more", "less", "peak memory"),
-        ComparedFigure("final_metric", "higher", "lower", f"final {spec.metric.name}", one_seed=not spec.vary_seed),
+        ComparedFigure("metric", "higher", "lower", f"final {spec.metric.name}", one_seed=not spec.vary_seed),
     )
 
 
@@ -65,8 +65,3 @@ def figure_of(trial: TrialFacts, name: str) -> float | None:
 def figures_of(trials: Sequence[TrialFacts], name: str) -> list[float]:
     """Return the known values of a figure, in order of size: the order of the trials tells nothing."""
     return sorted(value for trial in trials if (value := figure_of(trial, name)) is not None)
-
-
-def better(one: float, other: float, goal: Literal["minimize", "maximize"]) -> bool:
-    """Tell whether the first value of a metric is better than the second."""
-    return one < other if goal == "minimize" else one > other

@@ -16,7 +16,7 @@ from paceline.cluster.experiments.findings import Outlier
 LOOKED_AT = (
     ("step_seconds", "slower", "faster"),
     ("peak_memory_bytes", "fuller", "emptier"),
-    ("final_metric", "higher in the metric", "lower in the metric"),
+    ("metric", "higher in the metric", "lower in the metric"),
 )
 #: Times the spread of all repeats of the experiment, and at least this share of the median. Of experiments with normal noise and no outlier
 #: one in thirty has a trial that is so far.
@@ -60,7 +60,7 @@ def _outlying(figure: str, configurations: Sequence[RepeatedTrials]) -> list[Rep
     share = _spread([[each.share for each in deviations] for deviations in by_configuration])
     if share is None:
         return []
-    distance = _spread([[each.distance for each in deviations] for deviations in by_configuration]) if figure == "final_metric" else None
+    distance = _spread([[each.distance for each in deviations] for deviations in by_configuration]) if figure == "metric" else None
     return [
         each
         for deviations in by_configuration

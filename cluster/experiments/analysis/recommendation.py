@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.cluster.experiments.analysis.configurations import RepeatedTrials, changes_learning
-from paceline.cluster.experiments.analysis.figures import better, is_measured
 from paceline.cluster.experiments.analysis.labels import words_of
 from paceline.cluster.experiments.analysis.statistics import (
     ALPHA,
@@ -17,15 +16,13 @@ from paceline.cluster.experiments.analysis.statistics import (
     least_p,
     median,
     permutation_p,
-    usable,
 )
 from paceline.cluster.experiments.analysis.words import between, listed, number, percent
-from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.findings import Sentence
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.monitoring.words import plural
 
-SPEED, METRIC = "samples_per_second", "final_metric"
+SPEED, METRIC = "samples_per_second", "metric"
 ONE_SEED = "One seed"
 #: Fewer say nothing of where the best one lies.
 ENOUGH_VALUES = 3
@@ -63,17 +60,6 @@ def recommend(spec: ExperimentSpec, axes: Sequence[str], configurations: Sequenc
     worse = {index for index, p_value in zip(p_values, holm(list(p_values.values())), strict=True) if p_value < ALPHA}
     untested = None if p_values else plural(len(best.figures[figure]), "repeat")
     return Recommendation(best, figure, rivals, [each for each in rivals if each.index not in worse], untested)
-
-
-def best_trial(spec: ExperimentSpec, trials: Sequence[TrialFacts]) -> int | None:
-    """Return the index of the trial that has reached the best metric, whether it is through or not; of equal ones the first."""
-    found: TrialFacts | None = None
-    for trial in sorted(trials, key=lambda each: each.index):
-        value = usable(trial.best_metric) if is_measured(trial) else None
-        held = usable(found.best_metric) if found is not None else None
-        if value is not None and (held is None or better(value, held, spec.metric.goal)):
-            found = trial
-    return found.index if found is not None else None
 
 
 def sentences(spec: ExperimentSpec, recommendation: Recommendation) -> list[Sentence]:

@@ -17,6 +17,9 @@ Floats = NDArray[np.float64]
 Stratum = tuple[Sequence[float], Sequence[float]]
 
 ALPHA = 0.05
+#: Losses that differ by a smaller share are equal but for rounding: under two plans they never are to the last bit, differ in each repeat alike, and
+#: more so from step to step.
+ROUNDING = 1e-4
 RESAMPLES = 2_000
 #: Up to this many ways to deal out the labels all are tried, beyond it as many random ones.
 EXACT_SPLITS = 10_000

@@ -1341,7 +1341,7 @@ export interface components {
             best: number | null;
             /**
              * Best Trial
-             * @description the trial with the best metric
+             * @description the trial with the best metric at its last step, as the experiment has it
              */
             best_trial: number | null;
             /** Completed */
@@ -2090,7 +2090,6 @@ export interface components {
         Configuration: {
             /** Baseline */
             baseline: boolean;
-            best_metric: components["schemas"]["Estimate"] | null;
             bubble: components["schemas"]["Estimate"] | null;
             bytes_per_step: components["schemas"]["Estimate"] | null;
             /** Completed */
@@ -2100,7 +2099,6 @@ export interface components {
             energy_joules: components["schemas"]["Estimate"] | null;
             /** @description share of a step */
             exposed_communication: components["schemas"]["Estimate"] | null;
-            final_metric: components["schemas"]["Estimate"] | null;
             goodput: components["schemas"]["Estimate"] | null;
             /**
              * Index
@@ -2112,6 +2110,8 @@ export interface components {
              * @description its varied values in words, as `fsdp, 2 ranks, batch 32`
              */
             label: string;
+            /** @description the experiment's metric at the last step of the trials that completed */
+            metric: components["schemas"]["Estimate"] | null;
             /**
              * Pareto
              * @description no other configuration is better in speed, peak memory and the metric at once
@@ -2132,6 +2132,8 @@ export interface components {
              * @description of the cost model, fitted to all trials; None: it has no prediction
              */
             predicted_step_seconds: number | null;
+            /** @description of the trials that the halving stopped early; None: there are none */
+            pruned: components["schemas"]["Pruned"] | null;
             /** Refusal */
             refusal: string | null;
             samples_per_second: components["schemas"]["Estimate"] | null;
@@ -2462,11 +2464,14 @@ export interface components {
              * @description what varies: paths, and world_size
              */
             axes: string[];
-            /** Best Metric */
+            /**
+             * Best Metric
+             * @description the metric of that trial
+             */
             best_metric: number | null;
             /**
              * Best Trial
-             * @description index of the trial with the best metric so far
+             * @description index of the trial with the best metric at its last step; of a halving, at the highest rung
              */
             best_trial: number | null;
             /**
@@ -2684,11 +2689,14 @@ export interface components {
              * @description what varies: paths, and world_size
              */
             axes: string[];
-            /** Best Metric */
+            /**
+             * Best Metric
+             * @description the metric of that trial
+             */
             best_metric: number | null;
             /**
              * Best Trial
-             * @description index of the trial with the best metric so far
+             * @description index of the trial with the best metric at its last step; of a halving, at the highest rung
              */
             best_trial: number | null;
             /**
@@ -2875,7 +2883,7 @@ export interface components {
         FigureDifference: {
             /**
              * Figure
-             * @description samples_per_second, peak_memory_bytes, final_metric, ...
+             * @description samples_per_second, peak_memory_bytes, metric, ...
              */
             figure: string;
             /**
@@ -3607,7 +3615,7 @@ export interface components {
             warnings: string[];
             /**
              * World Size
-             * @description how many ranks the job should have: what its spec says, or the last resize
+             * @description how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last
              */
             world_size: number;
         };
@@ -3940,7 +3948,7 @@ export interface components {
             unreadable: string | null;
             /**
              * World Size
-             * @description how many ranks the job should have: what its spec says, or the last resize
+             * @description how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last
              */
             world_size: number;
         };
@@ -5083,6 +5091,19 @@ export interface components {
             steps: number;
         };
         /**
+         * Pruned
+         * @description The rung at which a halving pruned trials of a configuration, of those that came furthest, and the metric there.
+         */
+        Pruned: {
+            /** @description the experiment's metric at that step; None: not finite */
+            metric: components["schemas"]["Estimate"] | null;
+            /**
+             * Step
+             * @description at which they were pruned
+             */
+            step: number;
+        };
+        /**
          * Range
          * @description `count` values from `first` to `last`, both included.
          */
@@ -5405,7 +5426,7 @@ export interface components {
             name?: string | null;
             /**
              * Steps
-             * @description train to this many steps; default: as the spec says
+             * @description train to this many steps, without pausing; default: as the spec says
              */
             steps?: number | null;
         };
@@ -6074,16 +6095,19 @@ export interface components {
         Trial: {
             /** Baseline */
             baseline: boolean;
-            /** Best Metric */
-            best_metric: number | null;
             /** Index */
             index: number;
             job: components["schemas"]["TrialJob"] | null;
             /**
              * Metric
-             * @description the experiment's metric, newest; null: none yet, or not finite
+             * @description the experiment's metric at its last step; null: none yet, or not finite
              */
             metric: number | null;
+            /**
+             * Metric Step
+             * @description step of its job when metric and speed were read: that of the job once nothing is missing in them
+             */
+            metric_step: number;
             /**
              * Refusal
              * @description why the planner does not take this configuration
@@ -6148,7 +6172,10 @@ export interface components {
             loss: number | null;
             /** Name */
             name: string;
-            /** Samples Per Second */
+            /**
+             * Samples Per Second
+             * @description median of the steps by now, without the first ones, which warm up
+             */
             samples_per_second: number | null;
             state: components["schemas"]["JobState"];
             /** Step */

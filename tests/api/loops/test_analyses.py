@@ -15,6 +15,7 @@ from paceline.api.loops.analyses import SETTLING, Analyst
 from paceline.api.services.experiments import analysis
 from paceline.api.services.history.heavy_reads import HeavyReads
 from paceline.db.models.experiments import ExperimentRow
+from paceline.db.repositories import experiment_analyses
 from scripts.bench.stored_experiment import StoredExperiment, write_experiment
 
 EXPERIMENTS = "/api/v1/experiments"
@@ -58,6 +59,17 @@ async def test_only_what_has_ended_by_itself_or_by_its_budget(
     experiment_id = await ended(analyst.services, state)
     await analyst.step_once(analyst.services.now() + timedelta(minutes=1))
     assert (await analyzed_at(client, experiment_id) is not None) == is_due
+
+
+async def test_the_longest_ended_is_analyzed_first_and_of_those_that_ended_together_the_first_by_id(services: Services) -> None:
+    experiments = [await ended(services, name=name) for name in ("c", "a", "b")]
+    now, row = services.now(), ExperimentRow
+    async with services.write() as session:
+        for experiment_id, age in zip(experiments, (1, 2, 1), strict=True):
+            await session.execute(update(row).where(row.id == experiment_id).values(state_since=now - timedelta(minutes=age)))
+    async with services.control.read() as session:
+        found = await experiment_analyses.due(session, now)
+    assert found == [experiments[1], *sorted((experiments[0], experiments[2]))]
 
 
 async def test_one_that_cannot_be_analyzed_holds_up_no_other(

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
-from paceline.cluster.agent.settings import read_settings
+from paceline.cluster.agent.settings import AgentSettings, read_settings
 
 OPTIONS = "--server http://127.0.0.1:1 --port-range 29400-29499 --output-cap 64MiB --quiet-seconds 90 --run-as trainer --memory-limit 16GiB --pass-env A,B --pass-env C"
 
 
-def test_what_the_worker_is_told_is_what_its_agent_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def settings_of(monkeypatch: pytest.MonkeyPatch, *options: str) -> AgentSettings:
+    """What the agent reads that `paceline worker` with these options becomes."""
     started: list[list[str]] = []
 
     def become(_: str, arguments: Sequence[str], __: Mapping[str, str]) -> None:
         started.append(list(arguments))
 
     monkeypatch.setattr(os, "execve", become)
-    done = CliRunner().invoke(app, ["worker", *OPTIONS.split()])
+    done = CliRunner().invoke(app, ["worker", *options])
     assert done.exit_code == 0, done.output
-    settings = read_settings(started[0][3:])
+    return read_settings(started[0][3:])
+
+
+def test_what_the_worker_is_told_is_what_its_agent_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(monkeypatch, *OPTIONS.split())
     assert (settings.ports, settings.output_cap, settings.quiet_seconds) == (range(29400, 29500), 64 << 20, 90.0)
     confinement = settings.confinement
     assert (confinement.run_as, confinement.memory_limit, confinement.pass_environment) == ("trainer", 16 << 30, ("A", "B", "C"))
+
+
+def test_checkpoints_lie_in_the_data_folder_and_not_where_the_worker_was_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = ("--server", "http://127.0.0.1:1")
+    assert settings_of(monkeypatch, *server, "--data", str(tmp_path)).checkpoints == tmp_path / "checkpoints"
+    monkeypatch.chdir(tmp_path)
+    assert settings_of(monkeypatch, *server).checkpoints == tmp_path / ".paceline" / "agent" / "checkpoints"
+    assert settings_of(monkeypatch, *server, "--checkpoints", "shared").checkpoints == tmp_path / "shared"

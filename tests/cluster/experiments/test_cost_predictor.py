@@ -76,6 +76,20 @@ def test_what_was_measured_is_told_as_it_was_measured() -> None:
         assert step.peak_memory_bytes > 10_000_000
 
 
+def test_four_plans_of_one_model_are_told_by_what_they_compute_and_send() -> None:
+    """By hand, for the GPT of examples/experiments/scaling_gpt.yaml with products of 80 ms a step, and 250 MB/s between two ranks: each has half
+    of the products, or of 9 rounds where 8 micro-batches go through two stages. Replicas send 3.35 MB a step, shards four times as much."""
+    model = {"kind": "gpt", "layers": 4, "heads": 4, "dim": 128, "context": 64}
+    training = {"steps": 10, "global_batch_size": 16, "micro_batch_size": 2}
+    documents = {at: document(plan, 16, model=model, training=training) for at, plan in enumerate(PLANS)}
+    by_hand = (0.080, 0.040 + 0.0134, 0.040 + 0.0536, 0.040 * 9 / 8 + 0.0028)
+    measured = [replace(configuration(at, documents), step_seconds=seconds) for at, seconds in enumerate(by_hand)]
+    found = CostPredictor(documents).fit(measured)
+    assert found is not None
+    steps = [found.predict(each.trial, each.world_size) for each in measured]
+    assert [step.step_seconds for step in steps if step] == pytest.approx(by_hand, rel=0.1)
+
+
 @pytest.mark.parametrize("trial", [2, 4, 6])
 def test_weak_scaling_goes_on_to_a_thousand_ranks_and_says_what_it_assumes(trial: int) -> None:
     model = fitted(scaling="weak")

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.cluster.experiments.best_trial import ComparedTrial, best_trial
 from paceline.cluster.experiments.facts import Rung
-from paceline.cluster.experiments.halving import HalvingTrial, best, decide
+from paceline.cluster.experiments.halving import HalvingTrial, decide
 from paceline.cluster.experiments.rungs import ladder
 from paceline.cluster.experiments.spec import Halving, Metric
 
@@ -80,7 +81,7 @@ class Sweep:
 
     @property
     def winner(self) -> int | None:
-        return best(self.metric, list(self.trials.values()))
+        return best_trial(self.metric, [ComparedTrial(each.index, each.state, None, each.rungs) for each in self.trials.values()]).trial
 
 
 def falling_to(floor: float) -> Curve:
@@ -214,12 +215,6 @@ def test_a_trial_that_its_user_paused_between_two_rungs_is_waited_for() -> None:
     assert decided(resting, at(1, 1.0), at(2, 2.0)) == ([], [])
     between = replace(at(0, 1.0), step=12)
     assert (between.rests_at_rung, between.moves) == (False, True)
-
-
-def test_the_best_so_far_is_of_those_that_came_furthest() -> None:
-    assert best(LOSS, [at(0, 0.1), at(1, 0.5, 0.4), at(2, 0.6, 0.3)]) == 2
-    assert best(LOSS, [at(0, None), HalvingTrial(1, "waiting")]) is None
-    assert best(LOSS, [replace(at(0, 0.1, 0.1), state="failed"), at(1, 0.5)]) == 1
 
 
 @given(

@@ -100,7 +100,7 @@ THROUGHPUT = Measure("samples_per_second", "samples per second", digits, "sample
 STEP_TIME = Measure("step_seconds", "time of a step", seconds)
 MEMORY = Measure("peak_memory_bytes", "peak memory", size)
 EFFICIENCY = Measure("efficiency", "scaling efficiency", percent, "percent of ideal", 100)
-FINAL, BEST = Measure("final_metric", "metric at the end", digits), Measure("best_metric", "best metric", digits)
+METRIC = Measure("metric", "metric at the end", digits)
 #: In the order of a table's columns.
 MEASURES: Sequence[Measure] = (
     THROUGHPUT,
@@ -112,8 +112,7 @@ MEASURES: Sequence[Measure] = (
     Measure("exposed_communication", "exposed communication", percent, "percent of a step", 100),
     Measure("bubble", "pipeline bubble", percent, "percent of a step", 100),
     Measure("bytes_per_step", "sent per step", size),
-    FINAL,
-    BEST,
+    METRIC,
     Measure("goodput", "goodput", percent, "percent", 100),
     Measure("slot_hours", "slot-hours", digits, "slot-hours"),
     Measure("energy_joules", "energy", joules, "kJ", 1e-3),

@@ -34,7 +34,7 @@ def csv_rows(subject: ReportSubject) -> bytes:
     ]
     for measure in MEASURES:
         columns += [measure.field, f"{measure.field}_low", f"{measure.field}_high"]
-    columns += [*(f"{name}_seconds" for name in parts), "predicted_step_seconds"]
+    columns += [*(f"{name}_seconds" for name in parts), "predicted_step_seconds", "pruned_at_step", "pruned_metric"]
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow([harmless(each) for each in columns])
@@ -55,7 +55,21 @@ def _row(subject: ReportSubject, each: Configuration, parts: list[str]) -> list[
     measures: list[float | None] = []
     for measure in MEASURES:
         measures += _three(measure.of(each))
-    return [*head, recommended, each.pareto, *measures, *(each.parts.get(name) for name in parts), each.predicted_step_seconds]
+    return [
+        *head,
+        recommended,
+        each.pareto,
+        *measures,
+        *(each.parts.get(name) for name in parts),
+        each.predicted_step_seconds,
+        *_pruned(each),
+    ]
+
+
+def _pruned(each: Configuration) -> list[float | None]:
+    if each.pruned is None:
+        return [None, None]
+    return [each.pruned.step, each.pruned.metric.value if each.pruned.metric else None]
 
 
 def _value(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paceline.api.services.experiments.report.quantities import (
     MEASURES,
+    METRIC,
     STEP_TIME,
     UNKNOWN,
     Measure,
@@ -48,12 +49,20 @@ def configurations(subject: ReportSubject) -> ReportTable:
 
 def measures_of(configurations: Sequence[Configuration]) -> list[Measure]:
     """The measures that any of these configurations has."""
-    return [measure for measure in MEASURES if any(measure.of(each) is not None for each in configurations)]
+    return [measure for measure in MEASURES if any(_cell(each, measure) != UNKNOWN for each in configurations)]
 
 
 def _configuration_row(each: Configuration, shown: Sequence[Measure]) -> list[str]:
     counted = f"{each.completed} of {len(each.trials)}"
-    return [each.label, counted, *(median(measure.of(each), measure.show) for measure in shown)]
+    return [each.label, counted, *(_cell(each, measure) for measure in shown)]
+
+
+def _cell(each: Configuration, measure: Measure) -> str:
+    """The median of a measure; as the metric of a configuration whose trials were pruned, what they had reached until then."""
+    if measure is METRIC and each.metric is None and each.pruned is not None:
+        reached = "not finite" if each.pruned.metric is None else measure.show(each.pruned.metric.value)
+        return f"{reached} at step {each.pruned.step}, pruned"
+    return median(measure.of(each), measure.show)
 
 
 def effects(subject: ReportSubject) -> ReportTable:

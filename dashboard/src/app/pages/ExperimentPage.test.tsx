@@ -109,7 +109,7 @@ describe("the page of an experiment", () => {
         index,
         values: { "optimizer.lr": index + 1 },
         trials: [],
-        final_metric: index === 0 ? null : estimate((200 - index) / 2),
+        metric: index === 0 ? null : estimate((200 - index) / 2),
       }),
     );
     const made = analysis({ configurations: grid, best: null, axes: ["optimizer.lr"], series: [] });

@@ -11,7 +11,7 @@ export interface CoordinateAxis {
   ticks: readonly { at: number; text: string }[];
 }
 
-const SHOWN: readonly FigureName[] = ["samples_per_second", "efficiency", "peak_memory_bytes", "final_metric"];
+const SHOWN: readonly FigureName[] = ["samples_per_second", "efficiency", "peak_memory_bytes", "metric"];
 const MOST_TICKS = 8;
 
 export function coordinateAxes(

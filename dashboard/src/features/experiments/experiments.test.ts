@@ -53,7 +53,7 @@ describe("the figures of a configuration", () => {
   });
 
   it("are those that any has, the metric by its own name", () => {
-    const figures = figuresOf([configuration({ final_metric: estimate(1) }), configuration({ goodput: estimate(1) })]);
+    const figures = figuresOf([configuration({ metric: estimate(1) }), configuration({ goodput: estimate(1) })]);
     expect(figures.map((figure) => titleOf(figure, "accuracy"))).toEqual(["Goodput", "Final accuracy"]);
   });
 
@@ -116,7 +116,7 @@ describe("configurations", () => {
   const measured = (index: number, metric: number | null, speed: number | null = null) =>
     configuration({
       index,
-      final_metric: metric === null ? null : estimate(metric),
+      metric: metric === null ? null : estimate(metric),
       samples_per_second: speed === null ? null : estimate(speed),
     });
   const indices = (best: number | null, goal: Goal) =>

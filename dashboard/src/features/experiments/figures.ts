@@ -35,18 +35,11 @@ export const FIGURES: readonly FigureSpec[] = [
   { name: "goodput", title: "Goodput", unit: "", better: "more", write: share },
   { name: "slot_hours", title: "Slot-hours", unit: "", better: "less", write: measured },
   { name: "energy_joules", title: "Energy", unit: "J", better: "less", write: count },
-  { name: "final_metric", title: "Final metric", unit: "", better: null, write: measured },
-  { name: "best_metric", title: "Best metric", unit: "", better: null, write: measured },
+  { name: "metric", title: "Final metric", unit: "", better: null, write: measured },
 ];
 
 /** What is looked at first; the others are there when they are wanted. */
-const MAIN: readonly FigureName[] = [
-  "efficiency",
-  "samples_per_second",
-  "step_seconds",
-  "peak_memory_bytes",
-  "final_metric",
-];
+const MAIN: readonly FigureName[] = ["efficiency", "samples_per_second", "step_seconds", "peak_memory_bytes", "metric"];
 
 export function isMain({ name }: FigureSpec): boolean {
   return MAIN.includes(name);
@@ -71,7 +64,7 @@ export type Goal = "minimize" | "maximize";
 /** The recommended one, then those with a result, best first; then by speed where there is no result; refused ones last. */
 export function bestFirst(configurations: readonly Configuration[], best: number | null, goal: Goal): Configuration[] {
   const sign = goal === "minimize" ? 1 : -1;
-  const rank = ({ index, refusal, final_metric: metric, samples_per_second: speed }: Configuration) => [
+  const rank = ({ index, refusal, metric, samples_per_second: speed }: Configuration) => [
     index === best ? 0 : 1,
     refusal === null ? 0 : 1,
     metric === null ? Infinity : sign * metric.value,

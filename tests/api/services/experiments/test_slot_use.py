@@ -75,7 +75,7 @@ def test_totals_of_all_steps() -> None:
     )
     assert totals.highest("peak_memory_bytes") == 7.0
     assert totals.most_sent(["replicate_sent_bytes", "shard_sent_bytes"]) == 4.0, "of the busiest rank, along all axes"
-    assert (totals.final("loss"), totals.lowest("loss"), totals.highest("loss")) == (0.75, 0.5, 0.75)
+    assert (totals.final("loss"), totals.highest("loss")) == (0.75, 0.75)
     assert (totals.count("loss"), totals.last_step("loss"), totals.newest_steps("loss")) == (23, 20, {1: 10, 2: 20})
     assert MetricTotals().most_sent(["loss"]) is None
 
@@ -84,7 +84,7 @@ def test_values_that_are_no_numbers_are_unknown() -> None:
     none = MetricTotals(
         [StoredBucket("loss", 0, 1, 0, Bucket(count=1, nan_count=1)), StoredBucket("lr", 0, 1, 0, Bucket(count=1, maximum=float("inf")))]
     )
-    assert (none.final("loss"), none.lowest("loss"), none.highest("lr"), none.final("gone")) == (None, None, None, None)
+    assert (none.final("loss"), none.highest("lr"), none.final("gone")) == (None, None, None)
 
 
 def test_a_strategy_in_a_word() -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import delete, event, select, update
 from paceline.api.core.context import Services
 from paceline.api.services.experiments import trial_facts
 from paceline.api.services.experiments.metric_totals import MetricTotals
+from paceline.api.services.experiments.strides import by_stride
 from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.history.storage import StorageKind
 from paceline.cluster.states import JobState
@@ -32,7 +33,7 @@ async def experiment_id(services: Services) -> str:
 async def facts_of(services: Services, experiment_id: str) -> list[TrialFacts]:
     async with services.control.read() as session, services.metrics.read() as points:
         return await trial_facts.trial_facts(
-            session, points, experiment_id, "loss", "minimize", START + timedelta(hours=2), services.settings.keep.readings
+            session, points, experiment_id, "loss", START + timedelta(hours=2), services.settings.keep.readings
         )
 
 
@@ -59,7 +60,7 @@ async def test_facts_of_stored_trials(services: Services, experiment_id: str) ->
     held = 0.11 * STEPS + 2
     assert one.slot_hours == pytest.approx(2 * held / 3600)
     assert one.goodput == pytest.approx(sum(one.series.seconds) / held)
-    assert (one.final_metric, one.best_metric) == (one.series.losses[-1], min(one.series.losses))
+    assert one.metric == one.series.losses[-1]
     assert one.ended_at == pytest.approx((one.started_at or 0) + held)
     assert facts[5].strategy == "fsdp"
 
@@ -73,7 +74,7 @@ async def test_of_many_trials_few_steps_are_read_and_say_the_same(
     for one, other in zip(whole, some, strict=True):
         assert list(other.series.steps) == list(range(3, STEPS + 1, 3))
         assert other.step_seconds == pytest.approx(one.step_seconds, rel=0.05)
-        assert (other.goodput, other.final_metric, other.best_metric) == (one.goodput, one.final_metric, one.best_metric)
+        assert (other.goodput, other.metric) == (one.goodput, one.metric)
 
 
 async def test_the_number_of_queries_does_not_grow_with_the_trials(services: Services, experiment_id: str) -> None:
@@ -112,7 +113,7 @@ async def test_steps_whose_points_are_gone_are_known_from_roll_ups(services: Ser
     assert list(after.series.steps) == [9, 19, 29, 39, 49, 59, 60]
     assert after.step_seconds == pytest.approx(before.step_seconds, rel=0.1)
     assert after.series.samples[-1] == before.series.samples[-1]
-    assert (after.best_metric, after.peak_memory_bytes) == (before.best_metric, before.peak_memory_bytes)
+    assert (after.metric, after.peak_memory_bytes) == (before.metric, before.peak_memory_bytes)
 
 
 async def test_trials_that_have_not_run_have_a_state_and_no_figures(services: Services, experiment_id: str) -> None:
@@ -145,5 +146,5 @@ def test_long_jobs_are_read_in_strides_and_sparse_ones_whole() -> None:
         return MetricTotals([StoredBucket("step_seconds", 0, 1, 0, Bucket(count=count, last_step=last))])
 
     jobs = {"short": told(80, 80), "long": told(1000, 1000), "sparse": told(100, 1000), "long and sparse": told(10_000, 100_000)}
-    assert trial_facts.by_stride(jobs, 100) == {1: ["short", "sparse"], 10: ["long"]}
+    assert by_stride(jobs, 100) == {1: ["short", "sparse"], 10: ["long"]}
     assert [trial_facts.records_of_one(trials) for trials in (0, 10, 1_000, 100_000)] == [5_000, 5_000, 60, 20]

@@ -118,7 +118,7 @@ def test_one_trial_claims_nothing_but_itself() -> None:
 
 
 def test_equal_trials_differ_in_nothing() -> None:
-    trials = [replace(each, step_seconds=1.0, samples_per_second=32.0, peak_memory_bytes=1e9, final_metric=1.0) for each in planted()]
+    trials = [replace(each, step_seconds=1.0, samples_per_second=32.0, peak_memory_bytes=1e9, metric=1.0) for each in planted()]
     found = analyze(spec(), trials)
     assert not any(each.is_difference for each in compared(found))
     assert all(each.pareto for each in found.configurations)
@@ -159,7 +159,7 @@ STATES: list[TrialState] = [
     "completed",
     "completed",
 ]
-DRAWN = ("step_seconds", "samples_per_second", "bytes_per_step", "bubble", "peak_memory_bytes", "final_metric", "best_metric", "goodput")
+DRAWN = ("step_seconds", "samples_per_second", "bytes_per_step", "bubble", "peak_memory_bytes", "metric", "goodput")
 
 
 def hostile(draw: random.Random, index: int) -> TrialFacts:
@@ -189,4 +189,4 @@ def test_whatever_trials_tell_every_number_is_finite(seed: int, count: int) -> N
     assert [each["index"] for each in document["configurations"]] == [*range(len(document["configurations"]))]
     assert not any(word in sentence.text for sentence in found.sentences for word in ("nan", "inf ", "None"))
     best = found.configurations[found.best] if found.best is not None else None
-    assert best is None or best.samples_per_second is not None or best.final_metric is not None
+    assert best is None or best.samples_per_second is not None or best.metric is not None

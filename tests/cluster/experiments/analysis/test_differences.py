@@ -82,22 +82,22 @@ def test_of_many_values_neighbours_are_compared() -> None:
 
 
 def test_rounding_is_no_difference() -> None:
-    metric = {"final_metric": [2.0] * 7}
+    metric = {"metric": [2.0] * 7}
     trials = [
         *repeats(0, {STRATEGY: "ddp"}, scaled(1.0), **metric),
-        *repeats(7, {STRATEGY: "fsdp"}, scaled(1.0), final_metric=[2.00002] * 7),
+        *repeats(7, {STRATEGY: "fsdp"}, scaled(1.0), metric=[2.00002] * 7),
     ]
     compared, _ = found(trials)
-    loss = next(each for each in compared if each.figure == "final_metric")
+    loss = next(each for each in compared if each.figure == "metric")
     assert loss.p_value is not None
     assert loss.p_value < 0.05
     assert not loss.is_difference
 
 
 def test_repeats_with_one_seed_show_nothing_of_a_metric() -> None:
-    trials = [*repeats(0, {RATE: 1}, scaled(1.0), final_metric=2.0), *repeats(7, {RATE: 2}, scaled(1.0), final_metric=3.0)]
+    trials = [*repeats(0, {RATE: 1}, scaled(1.0), metric=2.0), *repeats(7, {RATE: 2}, scaled(1.0), metric=3.0)]
     compared, _ = found(trials, vary_seed=False)
-    loss = next(each for each in compared if each.figure == "final_metric")
+    loss = next(each for each in compared if each.figure == "metric")
     assert (loss.p_value, loss.is_difference) == (None, False)
     assert loss.text == "lr 2 beside lr 1: 50 % higher final loss with this seed."
 
@@ -112,5 +112,5 @@ def test_of_a_hundred_comparisons_of_noise_none_is_called_a_difference_as_a_rule
 
 
 def test_a_metric_of_nought_has_no_ratio() -> None:
-    compared, _ = found(two(scaled(1.0), scaled(1.0), final_metric=0.0))
+    compared, _ = found(two(scaled(1.0), scaled(1.0), metric=0.0))
     assert {each.figure for each in compared} == {"samples_per_second"}

@@ -94,9 +94,7 @@ def test_a_model_that_is_far_off_predicts_nothing() -> None:
 
 
 def test_a_sweep_says_what_to_take_and_not_why() -> None:
-    trials = [
-        trial for at, loss in enumerate((2.0, 1.0, 3.0)) for trial in repeats(7 * at, {RATE: at}, scaled(1.0), final_metric=scaled(loss))
-    ]
+    trials = [trial for at, loss in enumerate((2.0, 1.0, 3.0)) for trial in repeats(7 * at, {RATE: at}, scaled(1.0), metric=scaled(loss))]
     assert texts(trials, "recommendation") == [
         "Take lr 1: final loss 1 (between 0.99 and 1.01) in the median of 7 trials, the best of 3 configurations."
     ]

@@ -25,7 +25,7 @@ def test_noise_of_a_metric_that_does_not_shrink_with_it_has_none() -> None:
     trials = [
         trial
         for at, level in enumerate([0.2, *[2.0] * 30])
-        for trial in repeats(4 * at, {RATE: at}, [1.0] * 4, final_metric=draws.normal(level, 0.02, 4).tolist())
+        for trial in repeats(4 * at, {RATE: at}, [1.0] * 4, metric=draws.normal(level, 0.02, 4).tolist())
     ]
     assert outliers(groups(trials)) == []
 

@@ -3,10 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from paceline.cluster.experiments.analysis.configurations import axes, group
-from paceline.cluster.experiments.analysis.recommendation import Recommendation, best_trial, recommend, sentences
+from paceline.cluster.experiments.analysis.recommendation import Recommendation, recommend, sentences
 from paceline.cluster.experiments.facts import TrialFacts
 from tests.cluster.experiments.analysis.made_up import RATE, SEVEN, STRATEGY, repeats, scaled, spec
 
@@ -41,14 +39,14 @@ def test_too_few_repeats_are_the_doubt() -> None:
 
 
 RATES = [
-    *repeats(0, {RATE: 0.1}, [1.0] * 5, final_metric=[2.0, 2.1, 2.2, 2.0, 2.1], best_metric=1.0),
-    *repeats(5, {RATE: 0.2}, [2.0] * 5, final_metric=[1.0, 1.1, 1.2, 1.0, 1.1], best_metric=[0.9, 0.8, 0.7, 0.9, float("nan")]),
+    *repeats(0, {RATE: 0.1}, [1.0] * 5, metric=[2.0, 2.1, 2.2, 2.0, 2.1]),
+    *repeats(5, {RATE: 0.2}, [2.0] * 5, metric=[1.0, 1.1, 1.2, 1.0, 1.1]),
 ]
 
 
 def test_where_values_change_learning_the_metric_decides() -> None:
     found, (text,) = take(RATES)
-    assert (found.best.index, found.figure) == (1, "final_metric")
+    assert (found.best.index, found.figure) == (1, "metric")
     assert text.startswith("Take lr 0.2: final loss 1.1 (between 1 and 1.2)")
 
 
@@ -71,23 +69,9 @@ def test_nothing_measured_has_no_recommendation() -> None:
     assert recommend(spec(), [], group(spec(), trials)) is None
 
 
-@pytest.mark.parametrize(("goal", "trial"), [("minimize", 7), ("maximize", 0)])
-def test_the_best_trial(goal: str, trial: int) -> None:
-    assert best_trial(spec(metric={"name": "x", "goal": goal}), [*reversed(RATES)]) == trial
-
-
-def test_a_trial_that_was_stopped_early_may_be_the_best_and_a_failed_one_not() -> None:
-    stopped = repeats(0, {RATE: 1}, [1.0], state="pruned", best_metric=0.5)
-    failed = repeats(1, {RATE: 2}, [1.0], state="failed", best_metric=0.1)
-    assert best_trial(spec(), [*stopped, *failed]) == 0
-    assert best_trial(spec(), failed) is None
-
-
 def rates(*values: float) -> list[TrialFacts]:
     return [
-        trial
-        for at, rate in enumerate(values)
-        for trial in repeats(9 * at, {RATE: rate}, [1.0] * 7, final_metric=[1 / rate * n for n in SEVEN])
+        trial for at, rate in enumerate(values) for trial in repeats(9 * at, {RATE: rate}, [1.0] * 7, metric=[1 / rate * n for n in SEVEN])
     ]
 
 
@@ -95,5 +79,5 @@ def test_a_best_value_at_the_end_of_those_tried_is_doubted() -> None:
     _, (_, *found) = take(rates(0.1, 0.2, 0.4))
     assert found == ["lr 0.4 is the largest of 3 values that were tried: a larger one may be better still."]
     assert not take(rates(0.1, 0.2))[1][1:]
-    middle = [replace(trial, final_metric=0.1) if trial.values[RATE] == 0.2 else trial for trial in rates(0.1, 0.2, 0.4)]
+    middle = [replace(trial, metric=0.1) if trial.values[RATE] == 0.2 else trial for trial in rates(0.1, 0.2, 0.4)]
     assert not take(middle)[1][1:]

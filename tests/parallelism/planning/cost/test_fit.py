@@ -51,5 +51,5 @@ def test_too_few_trials_are_refused() -> None:
 
 def test_few_trials_free_few_parameters_and_leave_the_others_at_their_defaults() -> None:
     found = fit(measured()[:4], START)
-    assert found.fitted == ("rate of products in fp32", "overhead of a layer")
-    assert found.speeds.machines.within == START.machines.within
+    assert found.fitted == ("rate of products in fp32", "bandwidth within a machine")
+    assert found.speeds.machines.layer_overhead_seconds == START.machines.layer_overhead_seconds

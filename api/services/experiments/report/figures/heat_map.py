@@ -11,7 +11,7 @@ from paceline.api.errors import ProblemError
 from paceline.api.services.experiments.report.figures.drawing import Canvas, Drawing
 from paceline.api.services.experiments.report.figures.figure import ReportFigure
 from paceline.api.services.experiments.report.figures.labels import WORLD_SIZE, short
-from paceline.api.services.experiments.report.quantities import BEST, MEASURES, MEMORY, STEP_TIME, THROUGHPUT, UNKNOWN, Measure, plain
+from paceline.api.services.experiments.report.quantities import MEASURES, MEMORY, METRIC, STEP_TIME, THROUGHPUT, UNKNOWN, Measure, plain
 from paceline.api.services.experiments.report.report_table import table
 from paceline.api.services.experiments.report.subject import ReportSubject
 from paceline.cluster.experiments.findings import Analysis, Configuration
@@ -161,7 +161,7 @@ def _measure(subject: ReportSubject, choice: HeatMapChoice) -> Measure | None:
     if choice.measure is not None:
         wanted = next(measure for measure in MEASURES if measure.field == choice.measure)
         return wanted if _known(configurations, wanted) else None
-    order = (BEST, THROUGHPUT, STEP_TIME) if subject.spec.get("search") else (THROUGHPUT, STEP_TIME, BEST)
+    order = (METRIC, THROUGHPUT, STEP_TIME) if subject.spec.get("search") else (THROUGHPUT, STEP_TIME, METRIC)
     return next((measure for measure in order if _known(configurations, measure)), None)
 
 

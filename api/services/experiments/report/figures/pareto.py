@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from paceline.api.services.experiments.report.figures.drawing import Canvas, Drawing
 from paceline.api.services.experiments.report.figures.figure import ReportFigure
 from paceline.api.services.experiments.report.figures.labels import short
-from paceline.api.services.experiments.report.quantities import BEST, MEMORY, THROUGHPUT, Measure, or_dash
+from paceline.api.services.experiments.report.quantities import MEMORY, METRIC, THROUGHPUT, Measure, or_dash
 from paceline.api.services.experiments.report.report_table import ReportTable
 from paceline.api.services.experiments.report.subject import ReportSubject
 from paceline.cluster.experiments.findings import Configuration
@@ -29,10 +29,10 @@ class ParetoPoint:
 def figure(subject: ReportSubject) -> ReportFigure | None:
     """The figure; None where fewer than two configurations have both measures."""
     configurations = subject.analysis.configurations
-    for cost in (MEMORY, BEST):
+    for cost in (MEMORY, METRIC):
         points = [point for each in configurations if (point := _point(each, cost, subject.analysis.best)) is not None]
         if len(points) > 1:
-            name = subject.metric if cost is BEST else cost.label
+            name = subject.metric if cost is METRIC else cost.label
             return ReportFigure(
                 "pareto",
                 f"Speed and {name}",
@@ -123,7 +123,7 @@ def _labelled(front: Sequence[ParetoPoint]) -> Sequence[ParetoPoint]:
 
 
 def _table(subject: ReportSubject, cost: Measure, name: str) -> ReportTable:
-    found = [(each, THROUGHPUT.of(each), cost.of(each), BEST.of(each)) for each in subject.analysis.configurations]
+    found = [(each, THROUGHPUT.of(each), cost.of(each), METRIC.of(each)) for each in subject.analysis.configurations]
     known = sorted((row for row in found if row[1] and row[2]), key=lambda row: (not row[0].pareto, -(row[1].value if row[1] else 0)))
     rows = [
         [

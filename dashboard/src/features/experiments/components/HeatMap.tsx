@@ -93,7 +93,7 @@ function chosenOf(paths: readonly string[], wanted: string | undefined, usually:
 
 /** Speed where ranks vary; else the experiment asks for its metric. */
 function usual(figures: readonly FigureSpec[], run: readonly Configuration[]): FigureSpec | undefined {
-  const asked = new Set(run.map(({ world_size: ranks }) => ranks)).size > 1 ? "samples_per_second" : "final_metric";
+  const asked = new Set(run.map(({ world_size: ranks }) => ranks)).size > 1 ? "samples_per_second" : "metric";
   return figures.find(({ name }) => name === asked) ?? figureNamed(figures[0]?.name);
 }
 

@@ -98,8 +98,7 @@ def configuration(index: int, strategy: str, world_size: int, batch: int) -> Con
         bytes_per_step=estimate(4.4e7 * (world_size - 1) / world_size) if world_size > 1 else None,
         goodput=estimate(0.93, 0.01),
         slot_hours=estimate(0.03 * world_size),
-        final_metric=estimate(0.42 + 0.01 * loss_of_time),
-        best_metric=estimate(0.41 + 0.01 * loss_of_time),
+        metric=estimate(0.42 + 0.01 * loss_of_time),
         parts=parts,
         pareto=(strategy, world_size) in {("ddp", 8), ("fsdp", 8), ("fsdp", 4)},
         predicted_step_seconds=step * 1.04,
@@ -138,7 +137,7 @@ def analysis(**changes: Any) -> Analysis:
         differences=[
             FigureDifference(first=ddp8, second=fsdp8, path=AXES[0], figure="samples_per_second", ratio=0.86, p_value=0.012, is_difference=True,
                        text="fsdp is 14 % slower than ddp"),
-            FigureDifference(first=ddp8, second=fsdp8, path=AXES[0], figure="final_metric", ratio=1.001, p_value=0.61, is_difference=False,
+            FigureDifference(first=ddp8, second=fsdp8, path=AXES[0], figure="metric", ratio=1.001, p_value=0.61, is_difference=False,
                        text="their losses cannot be told apart"),
         ],
         outliers=[Outlier(trial=17, job_id="01JDK4", figure="step_seconds", value=0.093, median=0.062, text="trial 17 took 1.5 times as long as its repeats")],

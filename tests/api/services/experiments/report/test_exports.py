@@ -16,8 +16,9 @@ from paceline.api.services.experiments.report.exports import MEDIA_TYPES, Export
 from paceline.api.services.experiments.report.figures.heat_map import HeatMapChoice
 from paceline.api.services.experiments.report.markdown import inline
 from paceline.api.services.experiments.report.raw_data import harmless
-from paceline.cluster.experiments.findings import Analysis
-from tests.api.services.experiments.report.made_up import analysis, subject
+from paceline.api.services.experiments.report.tables import configurations as configurations_table
+from paceline.cluster.experiments.findings import Analysis, Estimate, Pruned
+from tests.api.services.experiments.report.made_up import analysis, configurations, subject
 
 HOSTILE = "<img src=x onerror=alert(1)>|`$x$`\n=cmd()"
 VOID = {"meta", "br", "hr", "path", "use", "rect", "line"}
@@ -140,6 +141,16 @@ def test_csv_has_a_row_for_each_configuration_and_numbers_in_full() -> None:
     assert float(rows[0]["samples_per_second"]) == found[0].samples_per_second.value if found[0].samples_per_second else False
     assert [row["label"] for row in rows if row["recommended"] == "True"] == ["fsdp, 8 ranks, batch 64"]
     assert rows[-1]["refusal"].startswith("global_batch_size=64")
+
+
+def test_a_pruned_configuration_shows_what_it_had_reached_and_when() -> None:
+    reached = [Pruned(step=9, metric=Estimate(value=2.31, count=1)), Pruned(step=9, metric=None)]
+    rows = [each.model_copy(update={"metric": None, "pruned": found}) for each, found in zip(configurations(), reached, strict=False)]
+    only = subject(configurations=rows)
+    cells = [row[-3] for row in configurations_table(only).rows]
+    assert cells == ["2.31 at step 9, pruned", "not finite at step 9, pruned"]
+    table = list(csv.DictReader(io.StringIO(export(only, ExportOrder("csv")).decode())))
+    assert [(row["metric"], row["pruned_at_step"], row["pruned_metric"]) for row in table] == [("", "9", "2.31"), ("", "9", "")]
 
 
 def test_csv_computes_nothing_in_a_spreadsheet() -> None:

@@ -28,7 +28,7 @@ def test_a_grid_shows_speed_and_a_search_its_metric() -> None:
     assert grid is not None
     assert search is not None
     assert grid.title == f"Samples per second over {RANKS} and {STRATEGY}"
-    assert search.title == f"Best metric over {RANKS} and {STRATEGY}"
+    assert search.title == f"Metric at the end over {RANKS} and {STRATEGY}"
 
 
 def test_the_reader_chooses_axes_and_measure() -> None:
