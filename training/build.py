@@ -22,7 +22,7 @@ from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
 from paceline.training.elastic import RecoveryReport
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
-from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums, options_of
+from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
 from paceline.training.link import World
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, left_out, unsent
@@ -170,7 +170,7 @@ def choices_of(spec: JobSpec) -> ParallelizeOptions:
         activation_checkpointing=spec.parallelism.activation_checkpointing,
         reshard_after_forward=spec.parallelism.reshard_after_forward,
         cpu_offload=spec.parallelism.cpu_offload,
-        communication=options_of(spec),
+        communication=derived.communication_options(spec),
     )
 
 

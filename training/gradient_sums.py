@@ -20,6 +20,7 @@ from paceline.parallelism.communication.reducers import BackendReducer, Backgrou
 from paceline.parallelism.communication.sum_cost import GradientBytes, predicted_sums
 from paceline.parallelism.communication.trial import CommunicationTrial, Verdict
 from paceline.training.link import World
+from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, TrainState
 
@@ -55,7 +56,7 @@ class ChosenSums:
 
 def gradient_sums(spec: JobSpec, world: World, state: TrainState, group: Group) -> FixedSums | ChosenSums:
     """Return what sums the gradients of this generation over its replicas. Collective where there is something to choose."""
-    options, groups = options_of(spec), group.reduction_groups
+    options, groups = derived.communication_options(spec), group.reduction_groups
     if groups is None or (options.is_default and not spec.communication.is_auto):  # None: this world has one replica
         return FixedSums(BackendReducer(group, options.bucket_mb))
     made = _Reducers(options, state, group, groups)
@@ -63,15 +64,6 @@ def gradient_sums(spec: JobSpec, world: World, state: TrainState, group: Group) 
         return FixedSums(made.of(options))
     state.communication = trial = agreed_trial(spec, world, state, group, groups)
     return ChosenSums(ChosenReducer(trial.current, made.by, made.flushing), trial, group)
-
-
-def options_of(spec: JobSpec) -> CommunicationOptions:
-    """Return what the job asks for, with the default where it leaves the choice."""
-    asked = spec.communication
-    kind = "none" if asked.compression == "auto" else asked.compression
-    algorithm: Algorithm = "backend" if asked.algorithm == "auto" else asked.algorithm
-    compression = CompressionOptions(kind, asked.ratio, asked.threshold, asked.rank, asked.dense_steps)
-    return CommunicationOptions(algorithm, compression, asked.exclude, asked.bucket_mb, asked.static_graph)
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,7 @@ def agreed_trial(spec: JobSpec, world: World, state: TrainState, group: Group, g
 
 
 def _begin(spec: JobSpec, world: World, state: TrainState, group: Group, groups: ReductionGroups) -> CommunicationTrial:
-    asked, options = spec.communication, options_of(spec)
+    asked, options = spec.communication, derived.communication_options(spec)
     kinds = tuple(kind for kind in COMPRESSIONS if kind not in LOSSY or spec.precision != "fp16")
     found = choices(asked.algorithm, asked.compression, offered_by(groups, world.device), kinds)
     gradients = gradient_bytes(state, options, shards=group.axis_groups["shard"].size if "shard" in group.axis_groups else 1)

@@ -24,8 +24,8 @@ from paceline.parallelism.planning.cost.errors import CostModelError
 from paceline.parallelism.planning.cost.fit import FittedSpeeds, fit
 from paceline.parallelism.planning.cost.parameters import MeasuredPlan
 from paceline.parallelism.planning.cost.speeds import Speeds, of_cpu_slots, of_device
+from paceline.parallelism.planning.machines import Link
 from paceline.parallelism.planning.memory import Setup
-from paceline.parallelism.planning.step_time import Link
 from paceline.training.planning.estimates import setup_of
 from paceline.training.spec import derived
 from paceline.training.spec.job import JobSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.cluster.protocol import Gpu, Inventory
-from paceline.parallelism.planning.step_time import Link
+from paceline.parallelism.planning.machines import Link
 
 #: The platform and the label by which everybody can tell a simulated node from a real one.
 PLATFORM = "simulated"

@@ -20,7 +20,8 @@ from paceline.monitoring.devices import peak_of
 from paceline.monitoring.points import communication
 from paceline.parallelism.model_shape import CUDA, Numbers
 from paceline.parallelism.planning.hardware_defaults import GPUS, SHARE_OF_PEAK
-from paceline.parallelism.planning.step_time import BACKWARD_OF_FORWARD, Machines, StepTimeEstimate, step_time
+from paceline.parallelism.planning.machines import Machines
+from paceline.parallelism.planning.step_time import BACKWARD_OF_FORWARD, StepTimeEstimate, step_time
 from paceline.training.models.catalog import parameter_count
 from paceline.training.planning.estimates import memory_of, setup_of
 from paceline.training.spec import derived

@@ -17,8 +17,9 @@ from paceline.monitoring.words import plural
 from paceline.parallelism.model_shape import ModelShape, Precision
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning import auto_words as words
+from paceline.parallelism.planning.machines import Machines
 from paceline.parallelism.planning.memory import Checkpointing, OptimizerKind, RankMemory, Setup, memory
-from paceline.parallelism.planning.step_time import Machines, StageLoad, StepTimeEstimate, loads_of, step_time
+from paceline.parallelism.planning.step_time import StageLoad, StepTimeEstimate, loads_of, step_time
 
 #: The share of a device's memory that is left free: for errors of the estimate, gaps of the allocator, the driver and the libraries.
 RESERVE = 0.1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.parallelism.planning.step_time import Link
+from paceline.parallelism.planning.machines import Link
 
 #: The share of the maker's peak that is assumed; Narayanan et al. 2021, table 1, reach 0.44 to 0.52 with large models, Chowdhery et al. 2022, table 3, list 0.21 to 0.46.
 SHARE_OF_PEAK = 0.4

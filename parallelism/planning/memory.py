@@ -15,11 +15,12 @@ Tests hold the estimate to what real steps allocate, within 15 %. Not counted is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
+from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.model_shape import COMPUTE_BYTES, MASTER_BYTES, Layer, ModelShape, Precision
 from paceline.parallelism.pipelines.schedules import SCHEDULES, PipelineSchedule, ScheduleName
 from paceline.parallelism.pipelines.stages import partition_layers
@@ -82,6 +83,7 @@ class Setup:
     pipeline_schedule: ScheduleName = "1f1b"
     stages_per_rank: int = 1
     keeps_unsent: bool = False  # compressed gradients whose rest is added to the next step's
+    communication: CommunicationOptions = field(default_factory=CommunicationOptions)
 
     @property
     def schedule(self) -> PipelineSchedule:

@@ -9,16 +9,16 @@ et al. 2019).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.parallelism.model_shape import COMPUTE_BYTES, MASTER_BYTES, Layer, ModelShape
-from paceline.parallelism.plan import Degrees, partition
+from paceline.parallelism.plan import partition
 from paceline.parallelism.planning.gathered import units_of
 from paceline.parallelism.planning.gradient_copies import pushed_copies
+from paceline.parallelism.planning.machines import Machines, axis_link
 from paceline.parallelism.planning.memory import OptimizerKind, Setup, stages_of
-from paceline.parallelism.planning.topology import ranks_inside, spans_nodes
+from paceline.parallelism.planning.sum_time import sum_seconds
 
 #: Backward computes one product for the weights and one for the inputs.
 BACKWARD_OF_FORWARD = 2.0
@@ -39,59 +39,6 @@ CONTEXT_PASSES = 3
 
 #: Messages of a step with parameter servers that follow each other: request, parameters, header, gradients, norms.
 SERVER_ROUNDS = 5
-
-
-@dataclass(frozen=True)
-class Link:
-    """A network link: bandwidth and latency."""
-
-    bytes_per_second: float
-    latency_seconds: float
-
-    def ring(self, ranks: int, size: float, sharers: int = 1, messages: int = 1) -> float:
-        """Return the seconds of an all-gather or reduce-scatter of `size` bytes in total, in `messages` messages, where `sharers` rings
-        share the link.
-        """
-        steps = ranks - 1
-        return steps * (messages * self.latency_seconds + size / ranks * sharers / self.bytes_per_second)
-
-    def message(self, size: float, sharers: int = 1) -> float:
-        """Return the seconds of one message of `size` bytes, where `sharers` messages share the link."""
-        return self.latency_seconds + size * sharers / self.bytes_per_second
-
-
-@dataclass(frozen=True)
-class Machines:
-    """The machines that a job runs on: `nodes` with `slots_per_node` slots each, or with the slots of `shares`."""
-
-    nodes: int
-    slots_per_node: int  # of the widest
-    memory_bytes: int  # of one slot's device
-    flops_per_second: float  # of a rank in matrix products: a measured rate, or a share of the maker's peak
-    within: Link  # between the slots of a node
-    between: Link  # between one node and the others, for all its slots together
-    overlaps: bool = True  # whether messages travel while the device computes; on gloo they compete for the same cores
-    layer_overhead_seconds: float = 100e-6  # of a layer's forward and backward, for any micro-batch: kernel launches, Python
-    memory_bytes_per_second: float = math.inf  # of a rank while the other ranks of its node use memory too; inf: memory takes no time
-    activation_bytes_per_second: float = math.inf  # of what is no product: norms, gates, losses; inf: flops_per_second has it in it
-    slowdown_beside_others: float = (
-        1.0  # how many times as long a rank computes while other ranks of its node do: they share caches and memory
-    )
-    step_overhead_seconds: float = 0.0  # of a step, whatever is in it: reading a batch, clipping, reports
-    shares: tuple[int, ...] = ()  # the slots of each node, where they are not alike
-
-    @property
-    def world_size(self) -> int:
-        """The number of slots."""
-        return sum(self.shares) or self.nodes * self.slots_per_node
-
-    @property
-    def ranks_by_node(self) -> tuple[int, ...]:
-        return self.shares or (self.slots_per_node,) * self.nodes
-
-    def passes(self, count: int, elements: float) -> float:
-        """Return the seconds in which a rank reads or writes `elements` numbers in its memory, `count` times."""
-        return count * MASTER_BYTES * elements / self.memory_bytes_per_second
 
 
 @dataclass(frozen=True)
@@ -183,13 +130,6 @@ def step_time(shape: ModelShape, setup: Setup, machines: Machines, loads: Sequen
         by_axis=by_axis,
         memory=micro_batches * slowest.memory(),
     )
-
-
-def axis_link(axis: str, degrees: Degrees, machines: Machines) -> tuple[Link, int]:
-    """Return (the slowest link along an axis, how many of the axis's groups share it)."""
-    if not spans_nodes(axis, degrees, machines.ranks_by_node):
-        return machines.within, 1
-    return machines.between, min(ranks_inside(axis, degrees), machines.slots_per_node)
 
 
 @dataclass(frozen=True)
@@ -307,8 +247,7 @@ class _Work:
         ranks = degrees.replicate * degrees.context
         if ranks == 1:
             return 0.0
-        link, sharers = axis_link(self.setup.gradient_axis, degrees, self.machines)
-        seconds = 2 * link.ring(ranks, MASTER_BYTES * self.load.parameters / degrees.shard, sharers)
+        seconds = sum_seconds(self.load.parameters / degrees.shard, self.load.layers, self.setup, self.machines)
         if self.setup.reproducible or not self.machines.overlaps:
             return seconds
         return max(0.0, seconds - self.compute() * BACKWARD_OF_FORWARD / (1 + BACKWARD_OF_FORWARD))

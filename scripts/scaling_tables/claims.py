@@ -12,7 +12,8 @@ from paceline.parallelism.model_shape import Precision
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.cost.predict import Platform
 from paceline.parallelism.planning.cost.published import DGX_1, GRAND_TETON, PublishedSource, PublishedStep
-from paceline.parallelism.planning.step_time import BACKWARD_OF_FORWARD, Link, step_time
+from paceline.parallelism.planning.machines import Link
+from paceline.parallelism.planning.step_time import BACKWARD_OF_FORWARD, step_time
 from scripts.scaling_tables.predictions import compare, machines_of, setup_of
 from scripts.scaling_tables.shapes import shape_of
 

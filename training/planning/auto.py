@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from paceline.parallelism.model_shape import Kernels, Numbers
 from paceline.parallelism.plan import AXES
 from paceline.parallelism.planning.auto import Choice, PlanRequest, Supported, choose
+from paceline.parallelism.planning.machines import Machines
 from paceline.parallelism.planning.memory import Checkpointing, Setup
-from paceline.parallelism.planning.step_time import Machines
 from paceline.training.spec import derived
 from paceline.training.spec.derived import known_shape
 from paceline.training.spec.job import JobSpec

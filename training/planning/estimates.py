@@ -67,4 +67,5 @@ def setup_of(spec: JobSpec, ranks: int | None = None) -> Setup:
         pipeline_schedule=spec.parallelism.pipeline_schedule,
         stages_per_rank=spec.parallelism.stages_on_each_rank,
         keeps_unsent=spec.communication.compression in ("top_k", "power_sgd", "auto"),
+        communication=derived.communication_options(spec),
     )

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paceline.distributed.collectives.options import Algorithm
+from paceline.distributed.compression.options import CompressionOptions
+from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.model_shape import ModelShape, Numbers
 from paceline.training.models.catalog import shape_of
 from paceline.training.schema.communication import Communication
@@ -81,6 +84,15 @@ def is_reproducible(spec: JobSpec) -> bool:
 def sums_in_buckets(spec: JobSpec) -> bool:
     """Whether the job asks for a way to sum gradients that only DDP's buckets and HSDP's replicas have."""
     return spec.communication != Communication()
+
+
+def communication_options(spec: JobSpec) -> CommunicationOptions:
+    """Return how the job asks for its gradients to be summed, with the default where it leaves the choice."""
+    asked = spec.communication
+    kind = "none" if asked.compression == "auto" else asked.compression
+    algorithm: Algorithm = "backend" if asked.algorithm == "auto" else asked.algorithm
+    compression = CompressionOptions(kind, asked.ratio, asked.threshold, asked.rank, asked.dense_steps)
+    return CommunicationOptions(algorithm, compression, asked.exclude, asked.bucket_mb, asked.static_graph)
 
 
 def training_of(spec: JobSpec) -> TrainingLength:

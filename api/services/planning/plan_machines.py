@@ -13,7 +13,7 @@ from paceline.db.models.nodes import NodeRow
 from paceline.monitoring.devices import Peak, peak_of
 from paceline.parallelism.model_shape import CPU, CUDA, Kernels
 from paceline.parallelism.planning.hardware_defaults import CPU_SLOTS, GPUS, SHARE_OF_PEAK, HardwareDefaults
-from paceline.parallelism.planning.step_time import Machines
+from paceline.parallelism.planning.machines import Machines
 from paceline.training.schema.parallelism import REPLICAS
 from paceline.training.schema.resources import Resources
 from paceline.training.spec.job import JobSpec

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.parallelism.planning.cost.errors import UnknownLinkError
-from paceline.parallelism.planning.step_time import Link
+from paceline.parallelism.planning.machines import Link
 
 GIGABYTE, GIGABIT = 1e9, 1e9 / 8
 #: Of a link's bytes those that carry data: 120 of 128, as NCCL's LL128 protocol has them (tuning.cc too).

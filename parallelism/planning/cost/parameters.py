@@ -8,8 +8,9 @@ from functools import cached_property
 
 from paceline.parallelism.model_shape import ModelShape, Precision
 from paceline.parallelism.planning.cost.speeds import Speeds
+from paceline.parallelism.planning.machines import Machines
 from paceline.parallelism.planning.memory import Setup
-from paceline.parallelism.planning.step_time import Machines, StageLoad, loads_of
+from paceline.parallelism.planning.step_time import StageLoad, loads_of
 
 
 @dataclass(frozen=True)

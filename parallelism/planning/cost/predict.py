@@ -11,8 +11,9 @@ from functools import cached_property
 from paceline.parallelism.model_shape import ModelShape
 from paceline.parallelism.planning.cost.devices import CatalogueDevice
 from paceline.parallelism.planning.cost.links import CatalogueLink, link_named
+from paceline.parallelism.planning.machines import Machines
 from paceline.parallelism.planning.memory import RankMemory, Setup, memory
-from paceline.parallelism.planning.step_time import Machines, StepTimeEstimate, step_time
+from paceline.parallelism.planning.step_time import StepTimeEstimate, step_time
 
 
 @dataclass(frozen=True)

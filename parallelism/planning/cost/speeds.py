@@ -10,8 +10,9 @@ from paceline.parallelism.planning.cost.devices import device_named
 from paceline.parallelism.planning.cost.links import link_named
 from paceline.parallelism.planning.cost.predict import StepPrediction
 from paceline.parallelism.planning.hardware_defaults import CPU_SLOTS, GPUS, HardwareDefaults
+from paceline.parallelism.planning.machines import Machines
 from paceline.parallelism.planning.memory import Setup
-from paceline.parallelism.planning.step_time import Machines, step_time
+from paceline.parallelism.planning.step_time import step_time
 
 #: Where a fit begins that has nothing better: ours of a small GPT on one core, and the launches of a GPU's step.
 STEP_OVERHEAD_SECONDS = 2e-3

@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import nn
 
 from paceline.parallelism.model_shape import ModelShape
-from paceline.parallelism.planning.step_time import BACKWARD_OF_FORWARD, MICRO_BATCH_PASSES, UPDATE_PASSES, Link, Machines
+from paceline.parallelism.planning.machines import Link, Machines
+from paceline.parallelism.planning.step_time import BACKWARD_OF_FORWARD, MICRO_BATCH_PASSES, UPDATE_PASSES
 from paceline.training.task import Dataset, Task
 from scripts.bench.parallel.workload import CLIP_NORM, RANKS
 

@@ -22,7 +22,7 @@ from paceline.cluster.experiments.facts import TrialFacts
 from paceline.cluster.experiments.grid import expand
 from paceline.cluster.experiments.spec import ExperimentSpec
 from paceline.parallelism.planning.cost.speeds import Speeds, of_cpu_slots
-from paceline.parallelism.planning.step_time import Link
+from paceline.parallelism.planning.machines import Link
 from paceline.training.planning.estimates import setup_of
 
 START = of_cpu_slots(["fp32"])

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from paceline.parallelism.model_shape import CUDA, ModelShape, Numbers
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.auto import Candidate, PlanRequest, Supported, all_degrees, budget_of, choose, setups
+from paceline.parallelism.planning.machines import Link, Machines, axis_link
 from paceline.parallelism.planning.memory import RankMemory, Setup, memory
-from paceline.parallelism.planning.step_time import Link, Machines, axis_link, step_time
+from paceline.parallelism.planning.step_time import step_time
 from paceline.training.models.gpt.config import GptModel
 from paceline.training.models.gpt.shape import shape as gpt_shape
 from tests.parallelism.planning.shapes import decoder

@@ -8,8 +8,9 @@ import pytest
 
 from paceline.parallelism.model_shape import ModelShape
 from paceline.parallelism.plan import Degrees
+from paceline.parallelism.planning.machines import Link, Machines
 from paceline.parallelism.planning.memory import Setup
-from paceline.parallelism.planning.step_time import ACTIVATION_PASSES, Link, Machines, loads_of, step_time
+from paceline.parallelism.planning.step_time import ACTIVATION_PASSES, loads_of, step_time
 from tests.parallelism.planning.shapes import decoder
 
 MACHINES = Machines(2, 1, 10**6, flops_per_second=1e6, within=Link(1e12, 0.0), between=Link(1e12, 0.0), layer_overhead_seconds=0.0)

@@ -8,8 +8,8 @@ from paceline.parallelism.model_shape import ModelShape
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.planning.cost.parameters import MeasuredPlan
 from paceline.parallelism.planning.cost.speeds import Speeds, of_cpu_slots
+from paceline.parallelism.planning.machines import Link
 from paceline.parallelism.planning.memory import Setup
-from paceline.parallelism.planning.step_time import Link
 from tests.parallelism.planning.shapes import decoder
 
 START = of_cpu_slots(["fp32"])
