@@ -27,7 +27,7 @@ class Artifact(Struct, frozen=True, kw_only=True):
     """why there is no file"""
     job_id: str = ""
     kind: str = ""
-    """trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing"""
+    """trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing; gradients: a rank's record of a step, which `gradients/{step}` reads; snapshot: its gradients by name, as torch.save writes them"""
     name: str = ""
     """of the file"""
     request_id: str | None = None

@@ -26,6 +26,7 @@ from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
 from paceline.training.elastic import RecoveryReport
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
+from paceline.training.gradients.recorder import GradientRecording, recording_for
 from paceline.training.link import World
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, left_out, unsent
@@ -56,6 +57,7 @@ class JoinedGeneration:
     telemetry: Telemetry
     rebuilt: RecoveryReport | None  # None: all its processes are new
     reducer: Reducer
+    gradients: GradientRecording
 
     def remember_unsent(self) -> None:
         """Take what the sums of gradients have left out so far into the state, and what they would have left out with the step under way."""
@@ -125,9 +127,9 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     if spec.fault_tolerance.rolls_back:
         step_runner.left_out = left_out.read(checkpoints)
     writer = BackgroundWriter(world.local_world_size, telemetry.log) if spec.checkpoint.asynchronous else BlockingWriter()
-    return JoinedGeneration(
-        spec, state, group, step_runner, checkpoints, Saves(checkpoints, state, telemetry, writer), telemetry, rebuilt, reducer
-    )
+    saves = Saves(checkpoints, state, telemetry, writer)
+    gradients = recording_for(spec.gradients, state, group, telemetry.artifacts, telemetry.leave_step)
+    return JoinedGeneration(spec, state, group, step_runner, checkpoints, saves, telemetry, rebuilt, reducer, gradients)
 
 
 def make_ready(
