@@ -330,6 +330,16 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     """names of nodes that say "no GPU\""""
 
 
+class GradientStep(Struct, frozen=True, kw_only=True):
+    step: int
+    generation: int
+    """the newest that has recorded this step"""
+    ready: int
+    """ranks whose record is there"""
+    arriving: int
+    failed: int
+
+
 class HangNotice(Struct, frozen=True, kw_only=True):
     """The job seems to hang. Withdrawn with the next output or step."""
 
@@ -341,6 +351,12 @@ class HangNotice(Struct, frozen=True, kw_only=True):
     ends: bool = False
     """fault_tolerance.hang_seconds is given: its ranks are ended"""
     told_at: datetime | None = None
+
+
+class JobGradients(Struct, frozen=True, kw_only=True):
+    steps: list[GradientStep]
+    """in rising order"""
+    job_id: str = ""
 
 
 class JobMetrics(Struct, frozen=True, kw_only=True):
@@ -560,6 +576,20 @@ class Rank(Struct, frozen=True, kw_only=True):
     step: int = 0
 
 
+class RankGradient(Struct, frozen=True, kw_only=True):
+    """One rank's gradient of one parameter, before ranks exchange gradients."""
+
+    rank: int
+    elements: int
+    norm: float | None
+    """L2; null: an element is not finite"""
+    zeros: int
+    nans: int
+    infs: int
+    shape: list[int] = field(default_factory=list)
+    """of what the rank has"""
+
+
 class RankPlacement(Struct, frozen=True, kw_only=True):
     rank: int
     node_name: str
@@ -567,6 +597,15 @@ class RankPlacement(Struct, frozen=True, kw_only=True):
     node_id: str = ""
     place: dict[str, int] = field(default_factory=dict)
     """as of `Rank`"""
+
+
+class RankRecord(Struct, frozen=True, kw_only=True):
+    rank: int
+    state: str
+    error: str | None = None
+    """why there is no record"""
+    snapshot_id: str | None = None
+    """artifact with this rank's gradients: a file of torch.save, by name; null: there is none"""
 
 
 class Reason(Struct, frozen=True, kw_only=True):
@@ -1030,6 +1069,17 @@ class Node(Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = field(default_factory=dict)
 
 
+class ParameterGradients(Struct, frozen=True, kw_only=True):
+    name: str
+    sharded: bool
+    """each rank has a shard, and its numbers are of that"""
+    histogram: list[int]
+    """elements in each bin, summed over `ranks`; zeros and what is not finite are in none"""
+    ranks: list[RankGradient]
+    unused: list[int]
+    """ranks whose backward has not reached it"""
+
+
 class Performance(Struct, frozen=True, kw_only=True):
     steps: int
     """newest steps of rank 0 that the means are of; 0: none is done, or it does not tell"""
@@ -1102,6 +1152,17 @@ class StackProcess(Struct, frozen=True, kw_only=True):
     """why there are no threads, with the way out"""
     threads: list[StackThread] = field(default_factory=list)
     """the main thread first"""
+
+
+class StepGradients(Struct, frozen=True, kw_only=True):
+    job_id: str
+    step: int
+    ranks: list[RankRecord]
+    """all that have recorded the step"""
+    parameters: list[ParameterGradients]
+    edges: list[float] = field(default_factory=list)
+    """of the bins; the first reaches from -infinity, the last to infinity; a bin has its lower edge"""
+    generation: int = 0
 
 
 class Storage(Struct, frozen=True, kw_only=True):

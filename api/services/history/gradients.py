@@ -9,7 +9,7 @@ from operator import add
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
-from paceline.api.errors import ProblemError, not_found
+from paceline.api.errors import ProblemError
 from paceline.api.schemas.gradients import GradientStep, JobGradients, ParameterGradients, RankGradient, RankRecord, StepGradients
 from paceline.api.services.checkpoints import artifacts
 from paceline.db.models.artifacts import ArtifactRow
@@ -31,11 +31,11 @@ async def of_job(session: AsyncSession, job_id: str) -> JobGradients:
 
 
 async def of_step(services: Services, job_id: str, step: int, ranks: Collection[int] | None) -> StepGradients:
-    """Return what `ranks`, or all, have recorded of a step. Raises not_found, and invalid_parameter for too many ranks."""
+    """Return what `ranks`, or all, have recorded of a step. Raises a problem where there is none, and for too many ranks."""
     async with services.control.read() as session:
         files = await rows.files_of_step(session, job_id, step)
     if not files:
-        raise not_found("recorded step", f"{step} of job {job_id}")
+        raise ProblemError("not_found", f"no gradients of step {step} are recorded; ask for the job's gradients to see which steps are")
     generation = max(file.generation for file in files)
     files = [file for file in files if file.generation == generation]
     snapshots = {file.rank: file.id for file in files if file.kind == "snapshot" and file.stored_at is not None}

@@ -43,11 +43,12 @@ class Waves:
 
 def model() -> nn.Sequential:
     """Half of the hidden units never see a positive number, so that half of the first layer's gradients are zero."""
-    made = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2), nn.Linear(2, 1))
+    first = nn.Linear(6, 8)
+    made = nn.Sequential(first, nn.ReLU(), nn.Linear(8, 2), nn.Linear(2, 1))
     with torch.no_grad():
         for number, parameter in enumerate(made.parameters()):
             parameter.copy_(torch.cos(torch.arange(parameter.numel(), dtype=torch.float32) + number).reshape(parameter.shape))
-        made[0].bias[4:] = -100.0
+        first.bias[4:] = -100.0
     return made
 
 
