@@ -330,6 +330,15 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     """names of nodes that say "no GPU\""""
 
 
+class GradientRecordState(Struct, frozen=True, kw_only=True):
+    rank: int
+    state: str
+    error: str | None = None
+    """why there is no record"""
+    snapshot_id: str | None = None
+    """artifact with this rank's gradients: a file of torch.save, by name; null: there is none"""
+
+
 class GradientStep(Struct, frozen=True, kw_only=True):
     step: int
     generation: int
@@ -597,15 +606,6 @@ class RankPlacement(Struct, frozen=True, kw_only=True):
     node_id: str = ""
     place: dict[str, int] = field(default_factory=dict)
     """as of `Rank`"""
-
-
-class RankRecord(Struct, frozen=True, kw_only=True):
-    rank: int
-    state: str
-    error: str | None = None
-    """why there is no record"""
-    snapshot_id: str | None = None
-    """artifact with this rank's gradients: a file of torch.save, by name; null: there is none"""
 
 
 class Reason(Struct, frozen=True, kw_only=True):
@@ -1157,7 +1157,7 @@ class StackProcess(Struct, frozen=True, kw_only=True):
 class StepGradients(Struct, frozen=True, kw_only=True):
     job_id: str
     step: int
-    ranks: list[RankRecord]
+    ranks: list[GradientRecordState]
     """all that have recorded the step"""
     parameters: list[ParameterGradients]
     edges: list[float] = field(default_factory=list)
@@ -1263,7 +1263,7 @@ class Job(Struct, frozen=True, kw_only=True):
     created_by_id: str | None = None
     """the user whose job it is; null: nobody's but the admins'"""
     data_removal: DataRemoval | None = None
-    """somebody had its points, curves, log lines and traces deleted"""
+    """somebody had its points, curves, log lines, traces and gradients deleted"""
     end_reason: str | None = None
     ended_at: datetime | None = None
     failure: Failure | None = None

@@ -20,7 +20,7 @@ MAX_ARTIFACT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 NOTE_SUFFIX = ".note"
 
-#: trace: of torch.profiler; gradients: `GradientRecord`; snapshot: gradients themselves, by torch.save.
+#: trace: of torch.profiler; gradients: `RecordedGradients`; snapshot: gradients themselves, by torch.save.
 ArtifactKind = Literal["trace", "gradients", "snapshot"]
 
 

@@ -29,7 +29,7 @@ class ParameterRecord(msgspec.Struct, frozen=True, kw_only=True):
     histogram: tuple[int, ...]
 
 
-class GradientRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedGradients(msgspec.Struct, frozen=True, kw_only=True):
     """Gradients of one rank in one step. `unused`: chosen parameters that backward has not reached. `edges`: of the bins, without the infinite ones."""
 
     step: int
@@ -42,17 +42,17 @@ class DamagedRecordError(ValueError):
     """The content of an artifact is no record of gradients."""
 
 
-def compress(record: GradientRecord) -> bytes:
+def compress(record: RecordedGradients) -> bytes:
     return gzip.compress(msgspec.json.encode(record), compresslevel=5, mtime=0)
 
 
-def decompress(content: bytes) -> GradientRecord:
+def decompress(content: bytes) -> RecordedGradients:
     """Return the record in `content`. Raises DamagedRecordError."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         text = unpacker.decompress(content, MAX_RECORD_BYTES)
         if not unpacker.eof:
             raise DamagedRecordError(f"it is cut off, or has more than {MAX_RECORD_BYTES:,} bytes")
-        return msgspec.json.decode(text, type=GradientRecord)
+        return msgspec.json.decode(text, type=RecordedGradients)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise DamagedRecordError(str(error)) from error

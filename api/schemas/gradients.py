@@ -22,7 +22,7 @@ class JobGradients(Schema):
     steps: list[GradientStep] = Field(description="in rising order")
 
 
-class RankRecord(Schema):
+class GradientRecordState(Schema):
     rank: int
     state: Literal["arriving", "ready", "failed"]
     error: str | None = Field(description="why there is no record")
@@ -53,6 +53,6 @@ class StepGradients(Schema):
     job_id: str
     step: int
     generation: int
-    ranks: list[RankRecord] = Field(description="all that have recorded the step")
+    ranks: list[GradientRecordState] = Field(description="all that have recorded the step")
     edges: list[float] = Field(description="of the bins; the first reaches from -infinity, the last to infinity; a bin has its lower edge")
     parameters: list[ParameterGradients]

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from paceline.distributed.process_group import Group
 from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, ArtifactKind, RankArtifact, leave_note, sha256_of
 from paceline.monitoring.files import write_durably
-from paceline.monitoring.gradient_records import GradientRecord, ParameterRecord, compress
+from paceline.monitoring.gradient_records import ParameterRecord, RecordedGradients, compress
 from paceline.parallelism.data_parallel import Prepared
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.errors import InvalidInputError
@@ -122,7 +122,7 @@ class GradientRecorder:
             torch.cuda.synchronize(self._state.device)
         seen, self._seen = self._seen, {}
         names = self._parameters.values()
-        record = GradientRecord(
+        record = RecordedGradients(
             step=step,
             parameters=tuple(seen[name].record(name) for name in names if name in seen),
             unused=tuple(name for name in names if name not in seen),

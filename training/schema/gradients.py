@@ -17,12 +17,15 @@ MOST_RECORDS = 100_000
 
 
 class Gradients(Part):
-    """Gradients that each rank records as backward leaves them, before ranks exchange them. A step that is done again is recorded again."""
+    """Gradients that each rank records as backward leaves them, before ranks exchange them."""
 
     steps: Annotated[tuple[PositiveInt, ...], FailFast()] = Field((), max_length=MOST_STEPS, description="optimizer steps to record")
     every: PositiveInt | None = Field(None, description="record each step that this number divides, beside `steps`")
     names: Annotated[tuple[Annotated[Text, Field(min_length=1, max_length=200)], ...], FailFast()] = Field(
-        ("*",), min_length=1, max_length=MOST_PATTERNS, description="trainable parameters, by patterns such as layers.0.*; default: all"
+        ("*",),
+        min_length=1,
+        max_length=MOST_PATTERNS,
+        description="trainable parameters, by patterns such as blocks.0.* or *.weight; default: all",
     )
     bins: Whole = Field(64, ge=MIN_BINS, le=MAX_BINS, description="of each histogram, an even number: half of them for negative numbers")
     snapshots: bool = Field(False, description="keep the gradients themselves too, as a file of each rank and step")

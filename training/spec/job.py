@@ -102,7 +102,11 @@ class JobSpec(Part):
     fault_tolerance: FaultTolerance = FaultTolerance()
     environment: Environment = Environment()
     profile: ProfileWindow | None = None
-    gradients: Gradients | None = Field(None, exclude_if=absent)
+    gradients: Gradients | None = Field(
+        None,
+        exclude_if=absent,
+        description="steps at which each rank records its own gradients, before ranks exchange them: norm, zeros, NaN, infinities, a histogram",
+    )
 
     @property
     def world_size(self) -> int:

@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.core.context import Services
 from paceline.api.errors import ProblemError
-from paceline.api.schemas.gradients import GradientStep, JobGradients, ParameterGradients, RankGradient, RankRecord, StepGradients
+from paceline.api.schemas.gradients import GradientRecordState, GradientStep, JobGradients, ParameterGradients, RankGradient, StepGradients
 from paceline.api.services.checkpoints import artifacts
 from paceline.db.models.artifacts import ArtifactRow
 from paceline.db.repositories import artifacts as rows
-from paceline.monitoring.gradient_records import DamagedRecordError, GradientRecord, ParameterRecord, decompress
+from paceline.monitoring.gradient_records import DamagedRecordError, ParameterRecord, RecordedGradients, decompress
 
 #: Whose records are read for one answer.
 MOST_RANKS = 64
@@ -47,7 +47,7 @@ async def of_step(services: Services, job_id: str, step: int, ranks: Collection[
             f"{len(chosen)} ranks have recorded step {step}; at most {MOST_RANKS} are read at once: name some with rank=0,1",
         )
     read = {file.rank: await _read(services, file) for file in chosen}
-    whole = {rank: record for rank, record in read.items() if isinstance(record, GradientRecord)}
+    whole = {rank: record for rank, record in read.items() if isinstance(record, RecordedGradients)}
     damaged = {rank: error for rank, error in read.items() if isinstance(error, str)}
     return StepGradients(
         job_id=job_id,
@@ -59,7 +59,7 @@ async def of_step(services: Services, job_id: str, step: int, ranks: Collection[
     )
 
 
-async def _read(services: Services, file: ArtifactRow) -> GradientRecord | str:
+async def _read(services: Services, file: ArtifactRow) -> RecordedGradients | str:
     """Return the record, or why its content is none."""
     content = b"".join([chunk async for chunk in artifacts.contents(services, file.id)])
     try:
@@ -68,13 +68,13 @@ async def _read(services: Services, file: ArtifactRow) -> GradientRecord | str:
         return f"the record cannot be read: {error}"
 
 
-def _describe(file: ArtifactRow, damage: str | None, snapshots: Mapping[int, str]) -> RankRecord:
+def _describe(file: ArtifactRow, damage: str | None, snapshots: Mapping[int, str]) -> GradientRecordState:
     error = file.error or damage
     state = artifacts.state_of(file)
-    return RankRecord(rank=file.rank, state="failed" if error else state, error=error, snapshot_id=snapshots.get(file.rank))
+    return GradientRecordState(rank=file.rank, state="failed" if error else state, error=error, snapshot_id=snapshots.get(file.rank))
 
 
-def by_parameter(records: Mapping[int, GradientRecord]) -> list[ParameterGradients]:
+def by_parameter(records: Mapping[int, RecordedGradients]) -> list[ParameterGradients]:
     """Return the records of ranks as one list of parameters, in the order in which ranks have them."""
     found: dict[str, dict[int, ParameterRecord]] = {}
     unused: dict[str, list[int]] = {}

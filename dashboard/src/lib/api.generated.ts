@@ -349,7 +349,7 @@ export interface paths {
         };
         /**
          * Cluster Storage
-         * @description The space that points, curves, log lines and traces take, how long they are kept, and the disk.
+         * @description The space that points, curves, log lines, traces and gradients take, how long they are kept, and the disk.
          */
         get: operations["cluster_storage"];
         put?: never;
@@ -830,7 +830,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Job Data
-         * @description Delete the points, curves, log lines and traces of an ended job for good, by its owner or an admin. The job, its history and its
+         * @description Delete the points, curves, log lines, traces and gradients of an ended job for good, by its owner or an admin. The job, its history and its
          *     failure stay. It goes on in the background: `GET .../jobs/{job_id}` has it as `data_removal`.
          */
         delete: operations["delete_job_data"];
@@ -3129,6 +3129,26 @@ export interface components {
              */
             nodes_without_gpu: string[];
         };
+        /** GradientRecordState */
+        GradientRecordState: {
+            /**
+             * Error
+             * @description why there is no record
+             */
+            error: string | null;
+            /** Rank */
+            rank: number;
+            /**
+             * Snapshot Id
+             * @description artifact with this rank's gradients: a file of torch.save, by name; null: there is none
+             */
+            snapshot_id: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "arriving" | "ready" | "failed";
+        };
         /** GradientStep */
         GradientStep: {
             /** Arriving */
@@ -3150,7 +3170,7 @@ export interface components {
         };
         /**
          * Gradients
-         * @description Gradients that each rank records as backward leaves them, before ranks exchange them. A step that is done again is recorded again.
+         * @description Gradients that each rank records as backward leaves them, before ranks exchange them.
          */
         Gradients: {
             /**
@@ -3166,7 +3186,7 @@ export interface components {
             every?: number | null;
             /**
              * Names
-             * @description trainable parameters, by patterns such as layers.0.*; default: all
+             * @description trainable parameters, by patterns such as blocks.0.* or *.weight; default: all
              * @default [
              *       "*"
              *     ]
@@ -3519,7 +3539,7 @@ export interface components {
              * @description the user whose job it is; null: nobody's but the admins'
              */
             created_by_id: string | null;
-            /** @description somebody had its points, curves, log lines and traces deleted */
+            /** @description somebody had its points, curves, log lines, traces and gradients deleted */
             data_removal: components["schemas"]["DataRemoval"] | null;
             desired: components["schemas"]["Intent"];
             end_reason: components["schemas"]["EndReason"] | null;
@@ -3775,6 +3795,7 @@ export interface components {
              *     }
              */
             fault_tolerance: components["schemas"]["FaultTolerance"];
+            /** @description steps at which each rank records its own gradients, before ranks exchange them: norm, zeros, NaN, infinities, a histogram */
             gradients?: components["schemas"]["Gradients"] | null;
             /**
              * Initial Weights
@@ -5249,26 +5270,6 @@ export interface components {
             /** Slot */
             slot: number;
         };
-        /** RankRecord */
-        RankRecord: {
-            /**
-             * Error
-             * @description why there is no record
-             */
-            error: string | null;
-            /** Rank */
-            rank: number;
-            /**
-             * Snapshot Id
-             * @description artifact with this rank's gradients: a file of torch.save, by name; null: there is none
-             */
-            snapshot_id: string | null;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "arriving" | "ready" | "failed";
-        };
         /** RankStacks */
         RankStacks: {
             /**
@@ -5993,7 +5994,7 @@ export interface components {
              * Ranks
              * @description all that have recorded the step
              */
-            ranks: components["schemas"]["RankRecord"][];
+            ranks: components["schemas"]["GradientRecordState"][];
             /** Step */
             step: number;
         };

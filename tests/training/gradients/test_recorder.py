@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from paceline.monitoring.artifacts import NOTE_SUFFIX, RankArtifact, file_of
-from paceline.monitoring.gradient_records import GradientRecord, decompress
+from paceline.monitoring.gradient_records import RecordedGradients, decompress
 from paceline.training.gradients.recorder import why_too_much
 from paceline.training.link import Broken
 from paceline.training.schema.gradients import Gradients
@@ -29,7 +29,7 @@ SERVER = {"parallelism": {"strategy": "parameter_server"}}
 OF_RANK = {0: [0, 1], 1: [2, 3]}
 
 
-def recorded(job: Job, generation: int = 1, kind: str = "gradients") -> dict[tuple[int, int], GradientRecord]:
+def recorded(job: Job, generation: int = 1, kind: str = "gradients") -> dict[tuple[int, int], RecordedGradients]:
     """By step and rank."""
     found = {}
     for note in sorted(job.folder.glob(f"**/g{generation}/rank*/artifacts/{kind}*{NOTE_SUFFIX}")):
@@ -39,7 +39,7 @@ def recorded(job: Job, generation: int = 1, kind: str = "gradients") -> dict[tup
     return found
 
 
-def assert_as_by_hand(record: GradientRecord, expected: dict[str, torch.Tensor]) -> None:
+def assert_as_by_hand(record: RecordedGradients, expected: dict[str, torch.Tensor]) -> None:
     assert [each.name for each in record.parameters] == list(expected)
     for each in record.parameters:
         gradient = expected[each.name]

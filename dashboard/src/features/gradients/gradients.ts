@@ -60,11 +60,11 @@ export function sentenceOf({ parameters, ranks, step }: StepGradients): string {
   const bad = parameters.filter((each) => notFinite(each) > 0).length;
   const dead = parameters.filter((each) => zeroSharesOf(each)?.least === 1).length;
   const found = [
-    ...(bad > 0 ? [`${plural(bad, "parameter")} not finite`] : []),
-    ...(dead > 0 ? [`${plural(dead, "parameter")} zero throughout`] : []),
+    ...(bad > 0 ? [`${count(bad)} not finite`] : []),
+    ...(dead > 0 ? [`${count(dead)} zero throughout`] : []),
   ];
   const verdict = found.length > 0 ? found.join(", ") : "all finite, none zero throughout";
-  return `Step ${count(step)}: ${plural(parameters.length, "parameter")} on ${plural(ready, "rank")}: ${verdict}.`;
+  return `Step ${count(step)}: ${plural(parameters.length, "parameter")} on ${plural(ready, "rank")}, ${verdict}.`;
 }
 
 /** First and last bin that any parameter has elements in: the same stretch for all, so that they can be compared. */

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
 import { StateBadge } from "@/components/ui/StateBadge";
-import { MISSING, measured, percent } from "@/lib/format";
+import { MISSING, count, measured, percent } from "@/lib/format";
 import type { ParameterGradients, StepGradients } from "@/lib/types";
 import { binsInUse, normsOf, notFinite, sentenceOf, troublesOf, zeroSharesOf, type Range } from "../gradients";
 import { snapshotUrl } from "../api/gradients";
@@ -57,12 +57,13 @@ function columnsOf(
     {
       id: "name",
       header: "Parameter",
-      cell: ({ name, sharded }) => (
+      cell: (row) => (
         <>
-          <button type="button" className={classes.choose} onClick={() => choose(name)}>
-            {name}
+          <button type="button" className={classes.choose} onClick={() => choose(row.name)}>
+            {row.name}
           </button>
-          {sharded && <span className="muted"> shards</span>}
+          {row.sharded && <span className="muted"> shards</span>}
+          <Troubles parameter={row} />
         </>
       ),
     },
@@ -86,21 +87,22 @@ function columnsOf(
       value: (row) => zeroSharesOf(row)?.most ?? 0,
       numeric: true,
     },
-    {
-      id: "trouble",
-      header: "Trouble",
-      cell: (row) => (
-        <span className={classes.troubles}>
-          {troublesOf(row).map(({ tone, text }) => (
-            <StateBadge key={text} state={tone} tone={tone}>
-              {text}
-            </StateBadge>
-          ))}
-        </span>
-      ),
-      value: notFinite,
-    },
+    { id: "notFinite", header: "Not finite", cell: (row) => count(notFinite(row)), value: notFinite, numeric: true },
   ];
+}
+
+function Troubles({ parameter }: { parameter: ParameterGradients }) {
+  const troubles = troublesOf(parameter);
+  if (troubles.length === 0) return null;
+  return (
+    <div className={classes.troubles}>
+      {troubles.map(({ tone, text }) => (
+        <StateBadge key={text} state={tone} tone={tone}>
+          {text}
+        </StateBadge>
+      ))}
+    </div>
+  );
 }
 
 /** One number where ranks agree to the shown digits, else the least and the most. */
