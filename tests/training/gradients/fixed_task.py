@@ -12,17 +12,16 @@ from paceline.training.data.sampler import Portions, Sampler
 from paceline.training.spec.job import JobSpec
 from paceline.training.task import Batch, Loss, Task
 
-SAMPLES, SEED, PORTIONS = 16, 3, Portions(8, 2)
-NAN_RANK = 1
+SAMPLES, SEED, PORTIONS = 24, 3, Portions(12, 2)
 
 
 def fixed_job(entrypoint: str = "fixed", **changes: Any) -> dict[str, Any]:
-    """Eight samples a step in four micro-batches; of two ranks each computes two."""
+    """Twelve samples a step in six micro-batches; of two ranks each computes three, which are two subtrees of the fixed tree."""
     return {
         "name": "fixed",
         "entrypoint": f"{__name__}:{entrypoint}",
         "optimizer": {"kind": "sgd", "lr": 0.05},
-        "training": {"steps": 4, "global_batch_size": 8, "micro_batch_size": 2, "eval_every_steps": None, "seed": SEED},
+        "training": {"steps": 4, "global_batch_size": 12, "micro_batch_size": 2, "eval_every_steps": None, "seed": SEED},
         "checkpoint": {"every_steps": None},
     } | changes
 
