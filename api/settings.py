@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     keep_curves_days: int = Field(365, ge=1, description="roll-ups, from a job's last point on")
     keep_lines_days: int = Field(30, ge=1, description="log lines")
     keep_events_days: int = Field(365, ge=1, description="events, but for those of jobs that have not ended")
-    keep_artifacts_days: int = Field(90, ge=1, description="traces of ended jobs")
+    keep_artifacts_days: int = Field(90, ge=1, description="traces and gradients of ended jobs")
     keep_ranks_days: int = Field(30, ge=1, description="ranks of earlier generations, from their job's end on")
     keep_readings_hours: float = Field(3.0, gt=0, description="readings of nodes and cards, each second")
     keep_readings_days: int = Field(30, ge=1, description="readings in buckets of a minute; of 10 s a tenth as long; of 10 min as curves")

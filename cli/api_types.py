@@ -27,7 +27,7 @@ class Artifact(Struct, frozen=True, kw_only=True):
     """why there is no file"""
     job_id: str = ""
     kind: str = ""
-    """trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing"""
+    """trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing; gradients: a rank's record of a step, which `gradients/{step}` reads; snapshot: its gradients by name, as torch.save writes them"""
     name: str = ""
     """of the file"""
     request_id: str | None = None
@@ -350,6 +350,25 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     """names of nodes that say "no GPU\""""
 
 
+class GradientRecordState(Struct, frozen=True, kw_only=True):
+    rank: int
+    state: str
+    error: str | None = None
+    """why there is no record"""
+    snapshot_id: str | None = None
+    """artifact with this rank's gradients: a file of torch.save, by name; null: there is none"""
+
+
+class GradientStep(Struct, frozen=True, kw_only=True):
+    step: int
+    generation: int
+    """the newest that has recorded this step"""
+    ready: int
+    """ranks whose record is there"""
+    arriving: int
+    failed: int
+
+
 class HangNotice(Struct, frozen=True, kw_only=True):
     """The job seems to hang. Withdrawn with the next output or step."""
 
@@ -361,6 +380,12 @@ class HangNotice(Struct, frozen=True, kw_only=True):
     ends: bool = False
     """fault_tolerance.hang_seconds is given: its ranks are ended"""
     told_at: datetime | None = None
+
+
+class JobGradients(Struct, frozen=True, kw_only=True):
+    steps: list[GradientStep]
+    """in rising order"""
+    job_id: str = ""
 
 
 class JobMetrics(Struct, frozen=True, kw_only=True):
@@ -587,6 +612,20 @@ class Rank(Struct, frozen=True, kw_only=True):
     """in the mesh: by axis of more than one rank, its number along it, from 0"""
     signal: str | None = None
     step: int = 0
+
+
+class RankGradient(Struct, frozen=True, kw_only=True):
+    """One rank's gradient of one parameter, before ranks exchange gradients."""
+
+    rank: int
+    elements: int
+    norm: float | None
+    """L2; null: an element is not finite"""
+    zeros: int
+    nans: int
+    infs: int
+    shape: list[int] = field(default_factory=list)
+    """of what the rank has"""
 
 
 class RankPlacement(Struct, frozen=True, kw_only=True):
@@ -1064,6 +1103,17 @@ class Node(Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = field(default_factory=dict)
 
 
+class ParameterGradients(Struct, frozen=True, kw_only=True):
+    name: str
+    sharded: bool
+    """each rank has a shard, and its numbers are of that"""
+    histogram: list[int]
+    """elements in each bin, summed over `ranks`; zeros and what is not finite are in none"""
+    ranks: list[RankGradient]
+    unused: list[int]
+    """ranks whose backward has not reached it"""
+
+
 class Performance(Struct, frozen=True, kw_only=True):
     steps: int
     """newest steps of rank 0 that the means are of; 0: none is done, or it does not tell"""
@@ -1136,6 +1186,17 @@ class StackProcess(Struct, frozen=True, kw_only=True):
     """why there are no threads, with the way out"""
     threads: list[StackThread] = field(default_factory=list)
     """the main thread first"""
+
+
+class StepGradients(Struct, frozen=True, kw_only=True):
+    job_id: str
+    step: int
+    ranks: list[GradientRecordState]
+    """all that have recorded the step"""
+    parameters: list[ParameterGradients]
+    edges: list[float] = field(default_factory=list)
+    """of the bins; the first reaches from -infinity, the last to infinity; a bin has its lower edge"""
+    generation: int = 0
 
 
 class Storage(Struct, frozen=True, kw_only=True):
@@ -1239,7 +1300,7 @@ class Job(Struct, frozen=True, kw_only=True):
     created_by_id: str | None = None
     """the user whose job it is; null: nobody's but the admins'"""
     data_removal: DataRemoval | None = None
-    """somebody had its points, curves, log lines and traces deleted"""
+    """somebody had its points, curves, log lines, traces and gradients deleted"""
     end_reason: str | None = None
     ended_at: datetime | None = None
     failure: Failure | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from paceline.cli import failures, formats
 from paceline.cli.answers import parsed
-from paceline.cli.api_types import AxisTraffic, BadLoss, Checkpoint, Failure, Goodput, Incident, Job, Performance
+from paceline.cli.api_types import AxisTraffic, BadLoss, Checkpoint, Failure, Goodput, Incident, Job, JobGradients, Performance
 from paceline.cli.job_facts import TIME_LIMIT, has_ended, is_script, parked_rank_count, rank_count, seconds_to_first_step
 from paceline.cli.output import fields, table
 from paceline.cli.plan_choices import chosen
@@ -25,9 +25,13 @@ def details(client: RestClient, job: Job) -> str:
     hurt = job.started_at is not None and (job.failure is not None or len(job.generations) > 1)
     incidents = parsed(client.get(f"/training/jobs/{job.id}/incidents"), list[Incident]) if hurt else []
     performance = parsed(client.get(f"/training/jobs/{job.id}/performance"), Performance) if job.started_at else None
+    recorded = parsed(client.get(f"/training/jobs/{job.id}/gradients"), JobGradients) if (job.spec or {}).get("gradients") else None
     newest = newest_checkpoint(client, job.id) if job.progress.last_checkpoint_step is not None else None
     saved = _saved_file(job) if is_script(job) else _checkpoint(job, newest)
-    blocks = [fields([*_headline(job), *_current_state(job), *saved, *_performance(performance), *_goodput(goodput)]), ranks(job)]
+    blocks = [
+        fields([*_headline(job), *_current_state(job), *saved, *_performance(performance), *_recorded(job, recorded), *_goodput(goodput)]),
+        ranks(job),
+    ]
     if incidents:
         blocks.append(incidents_table(incidents[-LAST_INCIDENTS:]))
     return "\n\n".join(blocks)
@@ -142,6 +146,14 @@ def _gradients(job: Job) -> Pairs:
     words = [_SUMS.get(asked.get("algorithm", ""), ""), _COMPRESSIONS.get(asked.get("compression", ""), "").format(**asked)]
     told = "; ".join(each for each in words if each)
     return [("gradients", told)] if told else []
+
+
+def _recorded(job: Job, found: JobGradients | None) -> Pairs:
+    """The steps whose gradients are recorded, where the job asks for it."""
+    if found is None:
+        return []
+    newest = f", the newest {found.steps[-1].step}: 'paceline gradients {job.name}'" if found.steps else ", and none is done yet"
+    return [("recorded", f"gradients of {formats.count(len(found.steps), 'step')}{newest}")]
 
 
 def _first_step(job: Job) -> str:

@@ -6,10 +6,13 @@ when the coordinator has it all. A note without a file says why there is none. W
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+
+from paceline.monitoring.files import write_durably
 
 #: Of one file, as it travels and is stored: compressed.
 MAX_ARTIFACT_BYTES = 64 << 20
@@ -17,12 +20,15 @@ MAX_ARTIFACT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 NOTE_SUFFIX = ".note"
 
+#: trace: of torch.profiler; gradients: `RecordedGradients`; snapshot: gradients themselves, by torch.save.
+ArtifactKind = Literal["trace", "gradients", "snapshot"]
 
-class TraceArtifact(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace of the steps `first_step` to `last_step`, both included. `error`: why there is no file; its size is 0 then."""
+
+class RankArtifact(msgspec.Struct, frozen=True, kw_only=True):
+    """A file about the steps `first_step` to `last_step`, both included. `error`: why there is no file; its size is 0 then."""
 
     name: str  # of the file; one rank in one generation uses each once
-    kind: Literal["trace"]
+    kind: ArtifactKind
     first_step: int
     last_step: int
     time: float  # seconds since the epoch
@@ -42,7 +48,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     generation: int
     rank: int
-    artifact: TraceArtifact
+    artifact: RankArtifact
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,3 +64,14 @@ def note_of(file: Path) -> Path:
 
 def file_of(note: Path) -> Path:
     return note.with_name(note.name.removesuffix(NOTE_SUFFIX))
+
+
+def leave_note(folder: Path, artifact: RankArtifact) -> None:
+    """Write the note of a file that is in `folder` already, or of one that is not there and why."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(note_of(folder / artifact.name), msgspec.json.encode(artifact))
+
+
+def sha256_of(file: Path) -> str:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

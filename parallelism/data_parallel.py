@@ -23,6 +23,7 @@ from paceline.distributed.axis_groups import WaitTimer
 from paceline.distributed.process_group import Group
 from paceline.parallelism.communication.options import CommunicationOptions
 from paceline.parallelism.communication.reducers import Reducer
+from paceline.parallelism.own_gradients import GradientObserver, show_gradients
 from paceline.parallelism.plan import MicroBatchAssignment
 from paceline.parallelism.tree import TreeNode
 
@@ -37,6 +38,7 @@ class Prepared(Protocol):
     """A model that is ready to be trained in its world, seen from one rank. Every rank makes the same calls."""
 
     has_collective_forward: bool  # every rank takes part in every forward and backward pass, since each holds a shard of the parameters
+    observe_gradient: GradientObserver | None  # is shown this rank's own gradients in each step, before `finish_step` makes them global
 
     def begin_step(self, assignment: MicroBatchAssignment, sums: Sums) -> None:
         """Begin a step in which this rank computes the micro-batches of `assignment`.
@@ -87,6 +89,7 @@ class WholeModel:
     """The parts of `Wrapped` that are equal wherever every rank holds the whole model."""
 
     has_collective_forward = False
+    observe_gradient: GradientObserver | None = None
 
     def local_batch(self, batch: Tensors) -> Tensors:
         return batch
@@ -114,6 +117,7 @@ class SingleProcess(WholeModel):
         return contextlib.nullcontext()
 
     def finish_step(self) -> float:
+        show_gradients(self.observe_gradient, self.module.parameters())
         return 0.0
 
     def sync_buffers(self) -> None:
@@ -125,6 +129,8 @@ class AxisParallelModel:
 
     Gradients are added up in place, so that nothing of a step that is interrupted can be kept.
     """
+
+    observe_gradient: GradientObserver | None = None
 
     def __init__(self, model: nn.Module, group: Group, local_batch: LocalBatch | None) -> None:
         self.group, self._model, self._local_batch = group, model, local_batch
@@ -206,6 +212,10 @@ class Replicated(AxisParallelModel):
 
 def reduce_bucket(state: Replicated, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Sum a bucket over the replicas: the communication hook of DistributedDataParallel."""
+    if state.observe_gradient:
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            assert isinstance(parameter, nn.Parameter)
+            state.observe_gradient(parameter, gradient)
     state.last_bucket_at = time.perf_counter()
     return state.reducer.start(bucket)
 

@@ -29,6 +29,7 @@ from paceline.parallelism.blocks import units
 from paceline.parallelism.communication.reducers import Reducer
 from paceline.parallelism.data_parallel import AxisParallelModel, LocalBatch
 from paceline.parallelism.deferred import materialize
+from paceline.parallelism.own_gradients import show_gradients
 from paceline.parallelism.plan import ParallelizeOptions
 from paceline.parallelism.precision import parameter_type
 from paceline.parallelism.tensor_context.shard_model import loss_context
@@ -48,6 +49,7 @@ class FullySharded(AxisParallelModel):
 
     def finish_step(self) -> float:
         """Sum gradients over the replicas and the context ranks. Backward has summed them over the shards and the tensor axis."""
+        show_gradients(self.observe_gradient, self.module.parameters())
         started = time.perf_counter()
         self._reducer.sum(self.module.parameters())
         return time.perf_counter() - started

@@ -24,6 +24,7 @@ from paceline.parallelism.early_exchange import ExchangeTiming, ExchangeTrial
 from paceline.parallelism.fully_sharded import FullySharded
 from paceline.parallelism.gradients import all_reduce_flat
 from paceline.parallelism.mesh import local_tensor
+from paceline.parallelism.own_gradients import show_sums
 from paceline.parallelism.plan import MicroBatchAssignment
 from paceline.parallelism.running_statistics import RunningStatistics
 from paceline.parallelism.tree_exchange import TreeExchange
@@ -86,6 +87,7 @@ class Reproducible(WholeModel):
         self._tree.put_tensor(member, take_gradient(parameter))
 
     def finish_step(self) -> float:
+        show_sums(self.observe_gradient, self._parameters, self._tree.own_sums)
         started = time.perf_counter()
         sums = self._tree.finish_step()
         ended = time.perf_counter()
@@ -142,6 +144,7 @@ class ReproducibleShards(FullySharded):
         return changes
 
     def finish_step(self) -> float:
+        show_sums(self.observe_gradient, self._parameters, self._tree.own_sums)
         started = time.perf_counter()
         sums = self._tree.finish_step()
         for parameter, sum_ in zip(self._parameters, sums, strict=False):

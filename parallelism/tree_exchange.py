@@ -51,6 +51,11 @@ class TreeExchange:
         """The number of leaves of the step's tree."""
         return self._sums.leaves
 
+    @property
+    def own_sums(self) -> list[list[Tensor]]:
+        """The sums of this rank's subtrees. The exchange leaves them as they are."""
+        return [value for _, value in self._sums.from_left_to_right]
+
     def begin_step(self, assignment: MicroBatchAssignment, like: Callable[[], Sequence[Tensor]], sums: Sums) -> None:
         """Begin a step. `assignment`: of leaves to replicas. `like`: makes one leaf's tensors, those of one data type side by side.
 
@@ -106,7 +111,7 @@ class TreeExchange:
         return [view for flat in self._flats for view in flat.views]
 
     def _exchange_all(self) -> None:
-        sums = [value for _, value in self._sums.from_left_to_right]
+        sums = self.own_sums
         for flat in self._flats:
             flat.pack_all(sums)
             for bucket in flat.buckets if flat.is_shared else ():

@@ -23,6 +23,7 @@ from paceline.training.autotune import micro_batch
 from paceline.training.elastic import RecoveryReport
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
 from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
+from paceline.training.gradients.recorder import GradientRecording, recording_for
 from paceline.training.link import World
 from paceline.training.reporting.telemetry import Telemetry
 from paceline.training.saving import checkpoint, left_out, unsent
@@ -53,6 +54,7 @@ class JoinedGeneration:
     telemetry: Telemetry
     rebuilt: RecoveryReport | None  # None: all its processes are new
     sums: FixedSums | ChosenSums
+    gradients: GradientRecording
 
     @property
     def reducer(self) -> Reducer:
@@ -126,9 +128,9 @@ def build_generation(spec: JobSpec, world: World, state: TrainState, telemetry: 
     if spec.fault_tolerance.rolls_back:
         step_runner.left_out = left_out.read(checkpoints)
     writer = BackgroundWriter(world.local_world_size, telemetry.log) if spec.checkpoint.asynchronous else BlockingWriter()
-    return JoinedGeneration(
-        spec, state, group, step_runner, checkpoints, Saves(checkpoints, state, telemetry, writer), telemetry, rebuilt, sums
-    )
+    saves = Saves(checkpoints, state, telemetry, writer)
+    gradients = recording_for(spec.gradients, state, group, telemetry.artifacts, telemetry.leave_step)
+    return JoinedGeneration(spec, state, group, step_runner, checkpoints, saves, telemetry, rebuilt, sums, gradients)
 
 
 def make_ready(

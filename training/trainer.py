@@ -106,8 +106,10 @@ def train(generation: JoinedGeneration) -> Literal["completed", "paused", "left"
 
 def run_step(generation: JoinedGeneration, requests: StepRequests) -> StepReport:
     """Run one step. Raises BadLossError, on every rank, once everything needed of this generation is on disk."""
+    runner = generation.step_runner
     try:
-        report = generation.step_runner.run(requests)
+        with generation.gradients.recording(runner.prepared, generation.state.step + 1):
+            report = runner.run(requests)
     except BadLossError as error:
         end_on_bad_loss(generation, error.bad)
         raise

@@ -27,9 +27,10 @@ from paceline.db.models.jobs import JobRow
 from paceline.db.repositories import artifacts as artifact_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.db.repositories import step_records
+from paceline.monitoring.artifacts import ArtifactKind
 
 router = APIRouter(prefix="/training", tags=["artifacts"])
-ZIP, GZIP = "application/zip", "application/gzip"
+ZIP, GZIP, BYTES = "application/zip", "application/gzip", "application/octet-stream"
 
 
 @router.get("/jobs/{job_id}/tensorboard", response_class=StreamingResponse, responses={200: {"content": {ZIP: {}}}})
@@ -81,23 +82,26 @@ async def job_profile(job_id: str, session: ReadSession) -> ProfileRequest | Non
 
 @router.get("/jobs/{job_id}/artifacts", response_model=Page[Artifact])
 async def job_artifacts(
-    job_id: str, session: ReadSession, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
+    job_id: str, session: ReadSession, kind: ArtifactKind | None = None, cursor: Cursor = None, limit: Limit = 50, fields: Fields = None
 ) -> Page[Artifact] | JSONResponse:
     """The job's artifacts, the newest first."""
     await jobs.find(session, job_id)
     key = paging.decode(cursor, str)
-    rows = await artifact_rows.page_of_job(session, job_id, str(key[0]) if key else None, limit + 1)
+    rows = await artifact_rows.page_of_job(session, job_id, kind, str(key[0]) if key else None, limit + 1)
     page = paging.page_of(rows, limit, artifacts.describe, lambda row: (row.id,))
     return paging.only(page, Artifact, fields)
 
 
-@router.get("/jobs/{job_id}/artifacts/{artifact_id}/content", response_class=StreamingResponse, responses={200: {"content": {GZIP: {}}}})
+@router.get(
+    "/jobs/{job_id}/artifacts/{artifact_id}/content", response_class=StreamingResponse, responses={200: {"content": {GZIP: {}, BYTES: {}}}}
+)
 async def artifact_content(job_id: str, artifact_id: str, session: ReadSession, services: ServicesDep) -> StreamingResponse:
     """The content of the file, as its rank wrote it."""
     job, row = await jobs.find(session, job_id), await artifacts.find(session, job_id, artifact_id)
     artifacts.require_ready(row)
     headers = attachment(artifacts.file_name(job.name, row)) | {"Content-Length": str(row.bytes)}
-    return StreamingResponse(artifacts.contents(services, row.id), media_type=GZIP, headers=headers)
+    media_type = BYTES if row.kind == "snapshot" else GZIP
+    return StreamingResponse(artifacts.contents(services, row.id), media_type=media_type, headers=headers)
 
 
 @router.delete("/jobs/{job_id}/artifacts/{artifact_id}", status_code=204)

@@ -15,7 +15,10 @@ class Artifact(Schema):
     job_id: str
     generation: int
     rank: int
-    kind: str = Field(description="trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing")
+    kind: str = Field(
+        description="trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing; gradients: a rank's record of "
+        "a step, which `gradients/{step}` reads; snapshot: its gradients by name, as torch.save writes them"
+    )
     name: str = Field(description="of the file")
     first_step: int
     last_step: int

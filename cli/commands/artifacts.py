@@ -42,7 +42,7 @@ def tensorboard(
     every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="how often they do, with --follow")] = 5.0,
 ) -> None:
     """Download a job's curves as TensorBoard event files, each step once; again later, or with --follow, to bring them up to date."""
-    with session.client() as client, _writable(into), tempfile.TemporaryDirectory() as scratch:
+    with session.client() as client, writable(into), tempfile.TemporaryDirectory() as scratch:
         grown = EventFolder(into)
         job_id, archive = client.job_id(job), Path(scratch, "event-files.zip")
         if follow:
@@ -116,7 +116,7 @@ def artifacts(
     """List the traces that a job has left, the newest first, and download them."""
     with session.client() as client:
         job_id = client.job_id(job)
-        documents = client.pages(f"/training/jobs/{job_id}/artifacts")
+        documents = client.pages(f"/training/jobs/{job_id}/artifacts", kind="trace")
         found = [parsed(document, Artifact) for document in documents]
         if into is not None:
             _save(session, client, job_id, found, into)
@@ -149,13 +149,13 @@ def _wait_for_traces(client: RestClient, job_id: str, request: ProfileRequest, s
 
 
 def _artifacts(client: RestClient, job_id: str) -> list[Artifact]:
-    return [parsed(document, Artifact) for document in client.pages(f"/training/jobs/{job_id}/artifacts")]
+    return [parsed(document, Artifact) for document in client.pages(f"/training/jobs/{job_id}/artifacts", kind="trace")]
 
 
 def _save(session: Session, client: RestClient, job_id: str, found: list[Artifact], into: Path) -> None:
     """Download the artifacts that are ready, and print their paths."""
     ready = [each for each in found if each.state == "ready"]
-    with _writable(into):
+    with writable(into):
         for each in ready:
             client.download(f"/training/jobs/{job_id}/artifacts/{each.id}/content", into / _file_name(each))
     files = [str(into / _file_name(each)) for each in ready]
@@ -185,7 +185,7 @@ def _file_name(each: Artifact) -> str:
 
 
 @contextmanager
-def _writable(folder: Path) -> Iterator[None]:
+def writable(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield

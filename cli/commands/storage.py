@@ -31,7 +31,7 @@ def delete(
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="its checkpoints as well")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
 ) -> None:
-    """Delete what ended jobs have recorded: points, curves, log lines and traces. The jobs themselves stay listed."""
+    """Delete what ended jobs have recorded: points, curves, log lines, traces and gradients. The jobs themselves stay listed."""
     with session.client() as client:
         chosen = [client.job(job_id) for job_id in dict.fromkeys(client.job_id(reference) for reference in jobs)]
         _require_ended(chosen)
@@ -60,7 +60,7 @@ def _described(job: Job) -> str:
 
 def _confirm(jobs: list[Job], checkpoints: bool) -> None:
     names = ", ".join(f"{_described(job)} ({job.state}, {job.progress.step:,} steps)" for job in jobs)
-    loss = "points, curves, log lines and traces" + (", and the checkpoints," if checkpoints else "")
+    loss = "points, curves, log lines, traces and gradients" + (", and the checkpoints," if checkpoints else "")
     if not sys.stdin.isatty():
         raise UsageProblem(f"this deletes the {loss} of {names} for good", "repeat it with --yes")
     note(f"This deletes the {loss} of {names} for good." + ("" if checkpoints else " Checkpoints stay."))

@@ -39,7 +39,7 @@ from paceline.cluster.simulation.ranks import SimulatedProcess, SimulatedRank
 from paceline.cluster.simulation.readings import SlotLoad
 from paceline.cluster.simulation.step_times import typical_seconds
 from paceline.cluster.stacks import MAIN_THREAD, ProcessStack, PythonFrame, StackSample, ThreadStack
-from paceline.monitoring.artifacts import Offer, TraceArtifact
+from paceline.monitoring.artifacts import Offer, RankArtifact
 from paceline.training.errors import UnreadableSpecError
 from paceline.training.link import FailureReport, Parked, RankOrder, TraceRequest, World
 from paceline.training.spec.stored import StoredSpec
@@ -206,7 +206,7 @@ class SimulatedNodeRanks:
             return
         self._answered.add((request.id, key.rank))
         step = self._places[key].process.step or 0
-        artifact = TraceArtifact(
+        artifact = RankArtifact(
             name=f"trace-{request.id}.json.gz",
             kind="trace",
             first_step=step + 1,

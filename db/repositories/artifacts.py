@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -26,9 +27,11 @@ async def by_name(session: AsyncSession, job_id: str, generation: int, rank: int
     return (await session.scalars(query)).one_or_none()
 
 
-async def page_of_job(session: AsyncSession, job_id: str, before: str | None, limit: int) -> Sequence[ArtifactRow]:
-    """A page of a job's artifacts, the newest first."""
+async def page_of_job(session: AsyncSession, job_id: str, kind: str | None, before: str | None, limit: int) -> Sequence[ArtifactRow]:
+    """A page of a job's artifacts, of one kind or of all, the newest first."""
     query = select(ArtifactRow).where(ArtifactRow.job_id == job_id)
+    if kind is not None:
+        query = query.where(ArtifactRow.kind == kind)
     if before is not None:
         query = query.where(ArtifactRow.id < before)
     return (await session.scalars(query.order_by(ArtifactRow.id.desc()).limit(limit))).all()
@@ -48,6 +51,31 @@ async def newest_request(session: AsyncSession, job_id: str) -> ProfileRequestRo
 async def answered(session: AsyncSession, request_id: str) -> set[int]:
     """The ranks that have answered with a trace, or with the reason why there is none."""
     return set(await session.scalars(select(ArtifactRow.rank).where(ArtifactRow.request_id == request_id)))
+
+
+class RecordedStep(NamedTuple):
+    """How many records of gradients one generation has left of a step, and how many of them are stored or failed."""
+
+    step: int
+    generation: int
+    files: int
+    stored: int
+    failed: int
+
+
+async def recorded_steps(session: AsyncSession, job_id: str) -> list[RecordedStep]:
+    """The steps whose gradients were recorded, by generation."""
+    columns = func.count(), func.count(ArtifactRow.stored_at), func.count(ArtifactRow.error)
+    query = select(ArtifactRow.first_step, ArtifactRow.generation, *columns)
+    query = query.where(ArtifactRow.job_id == job_id, ArtifactRow.kind == "gradients")
+    query = query.group_by(ArtifactRow.first_step, ArtifactRow.generation).order_by(ArtifactRow.generation)
+    return [RecordedStep(*row) for row in await session.execute(query)]
+
+
+async def files_of_step(session: AsyncSession, job_id: str, step: int) -> Sequence[ArtifactRow]:
+    """The records and the snapshots of gradients of a step, of all generations."""
+    mine = ArtifactRow.job_id == job_id, ArtifactRow.first_step == step, ArtifactRow.kind.in_(("gradients", "snapshot"))
+    return (await session.scalars(select(ArtifactRow).where(*mine))).all()
 
 
 # --- contents

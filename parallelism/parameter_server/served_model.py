@@ -30,6 +30,7 @@ from paceline.distributed.parameter_server.shard_server import ShardServer
 from paceline.distributed.process_group import Group
 from paceline.parallelism.data_parallel import Sums, WholeModel
 from paceline.parallelism.gradients import clip_by_norm
+from paceline.parallelism.own_gradients import show_sums
 from paceline.parallelism.parameter_server.aggregation import add_up, rounds
 from paceline.parallelism.parameter_server.packing import ShardLayout
 from paceline.parallelism.plan import MicroBatchAssignment
@@ -193,6 +194,7 @@ class ServedModel(WholeModel):
 
     def finish_step(self) -> float:
         """Push, right after the last backward; on a server, add up what comes. Returns the seconds that it took."""
+        show_sums(self.observe_gradient, self._parameters, [value for _, value in self._sums.from_left_to_right])
         started, step = time.perf_counter(), self._next_step()
         if self._is_server:
             self._receive_pushes(step)

@@ -21,6 +21,7 @@ from paceline.distributed.process_group import Group
 from paceline.parallelism.data_parallel import Sums
 from paceline.parallelism.gradients import clip_by_norm, global_norm, gradients_of
 from paceline.parallelism.mesh import local_tensor
+from paceline.parallelism.own_gradients import GradientObserver
 from paceline.parallelism.pipelines import order
 from paceline.parallelism.pipelines.chain import Chain, Unit, keep_only_units, measure, move_buffers, require_complete_units, trace
 from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad
@@ -116,6 +117,7 @@ class Pipelined:
     """
 
     has_collective_forward = True
+    observe_gradient: GradientObserver | None = None
 
     def __init__(
         self,
@@ -205,6 +207,7 @@ class Pipelined:
 
         Returns the seconds of the step in which this rank did not compute.
         """
+        self._gradients.show(self.observe_gradient)
         self._gradients.finish_step()
         for tied in self._tied:
             self._sum_copies(tied)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from paceline.distributed.process_group import Group
 from paceline.parallelism.gradients import AxisGroups, reduce_partial_gradients, sum_gradients
+from paceline.parallelism.own_gradients import GradientObserver, show_gradients, show_sums
 from paceline.parallelism.pipelines.chain import Chain
 from paceline.parallelism.pipelines.deferred_weight_grads import DeferredWeightGrad, Product
 from paceline.parallelism.plan import MicroBatchAssignment
@@ -132,6 +133,10 @@ class InPlaceAccumulation:
         self._chains, self._axis_groups = tuple(chains.values()), axis_groups
         self._trainable = [each for each in nn.ModuleList(chains.values()).parameters() if each.requires_grad]
 
+    def show(self, observe: GradientObserver | None) -> None:
+        """Show this rank's gradients, before they are summed."""
+        show_gradients(observe, self._trainable)
+
     def finish_step(self) -> None:
         """Sum every gradient over the replicas, and over the ranks that have used the parameter on different positions. Collective."""
         for parameter in self._trainable:
@@ -155,6 +160,11 @@ class TreeAccumulation:
 
     def __init__(self, chains: Mapping[int, Chain], group: Group) -> None:
         self.accumulators = {stage: TreeAccumulator(chain, group) for stage, chain in chains.items()}
+
+    def show(self, observe: GradientObserver | None) -> None:
+        """Show this rank's gradients, stage by stage, before they are summed."""
+        for accumulator in self.accumulators.values():
+            accumulator.show(observe)
 
     def finish_step(self) -> None:
         """Sum the gradients of every stage over the replicas. Collective."""
@@ -199,6 +209,9 @@ class TreeAccumulator(GradientAccumulator):
     def done(self, index: int) -> None:
         gradients = map(or_zeros, self._found.pop(index), self._parameters)
         self._tree.put(self._assignment.own[index], [*gradients, *self._changes.pop(index)])
+
+    def show(self, observe: GradientObserver | None) -> None:
+        show_sums(observe, self._parameters, self._tree.own_sums)
 
     def finish_step(self) -> None:
         sums = self._tree.finish_step()

@@ -19,6 +19,7 @@ from paceline.distributed.axis_groups import AxisGroup
 from paceline.distributed.process_group import Group
 from paceline.parallelism.data_parallel import AxisParallelModel, LocalBatch, Tensors
 from paceline.parallelism.gradients import AxisGroups, reduce_partial_gradients, sum_gradients
+from paceline.parallelism.own_gradients import show_gradients
 from paceline.parallelism.plan import Degrees
 from paceline.parallelism.tensor_context.sequence import SequenceShard
 from paceline.parallelism.tensor_context.tensor_parallel import SequencePadding
@@ -90,6 +91,7 @@ class TensorParallelReplicas(AxisParallelModel):
         return loss_context(self.group.axis_groups)
 
     def finish_step(self) -> float:
+        show_gradients(self.observe_gradient, self._parameters)
         started = time.perf_counter()
         reduce_partial_gradients(self._parameters, self.group.axis_groups["tensor"])
         sum_gradients(self._parameters, self.group.axis_groups)

@@ -25,7 +25,7 @@ from paceline.db.models.jobs import GenerationRow, JobRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import artifacts as rows
 from paceline.db.repositories import nodes as node_rows
-from paceline.monitoring.artifacts import CHUNK_BYTES, Offer, Received, TraceArtifact, note_of
+from paceline.monitoring.artifacts import CHUNK_BYTES, Offer, RankArtifact, Received, note_of
 from paceline.monitoring.files import write_durably
 from paceline.training.rank_folder import RankFolder
 from tests import factories
@@ -51,7 +51,7 @@ class Harness:
         folder = RankFolder(self.data, self.job.id, 1, rank).artifacts
         folder.mkdir(parents=True, exist_ok=True)
         known = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} if content else {}
-        artifact = TraceArtifact(**({"name": name, "kind": "trace", "first_step": 5, "last_step": 7, "time": 1.0} | known | fields))
+        artifact = RankArtifact(**({"name": name, "kind": "trace", "first_step": 5, "last_step": 7, "time": 1.0} | known | fields))
         if content:
             (folder / name).write_bytes(content)
         write_durably(note_of(folder / name), msgspec.json.encode(artifact))
@@ -120,7 +120,7 @@ async def test_what_is_sent_again_is_stored_once(harness: Harness) -> None:
 async def test_an_upload_that_broke_off_goes_on_where_it_was(harness: Harness) -> None:
     content = os.urandom(2 * CHUNK_BYTES)
     offer = Offer(
-        job_id=harness.job.id, generation=1, rank=0, artifact=msgspec.json.decode(harness.leave(content).read_bytes(), type=TraceArtifact)
+        job_id=harness.job.id, generation=1, rank=0, artifact=msgspec.json.decode(harness.leave(content).read_bytes(), type=RankArtifact)
     )
     received = msgspec.json.decode((await harness.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
     for number in (1, 0, 0):  # only the one that is wanted is taken
@@ -263,7 +263,7 @@ async def test_only_running_jobs_of_ours_can_be_traced(harness: Harness, service
 
 async def test_a_chunk_that_comes_while_its_file_is_removed_does_not_stay(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     offer = Offer(
-        job_id=harness.job.id, generation=1, rank=0, artifact=msgspec.json.decode(harness.leave(b"x" * 9).read_bytes(), type=TraceArtifact)
+        job_id=harness.job.id, generation=1, rank=0, artifact=msgspec.json.decode(harness.leave(b"x" * 9).read_bytes(), type=RankArtifact)
     )
     received = msgspec.json.decode((await harness.agent.post(ARTIFACTS_PATH, content=msgspec.json.encode(offer))).content, type=Received)
     add_chunk = rows.add_chunk

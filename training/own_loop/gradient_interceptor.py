@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallelism.mesh import local_tensor
 from paceline.training.errors import InvalidInputError
-from paceline.training.own_loop.gradient_statistics import PendingStatistics, TensorStatistics, histogram_edges, measure
-
-MIN_BINS, MAX_BINS = 8, 1024
-NAMES_IN_ERRORS = 5
-#: What torch.compile and checkpoint_wrapper put into the names of parameters, at any depth.
-WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module"})
+from paceline.training.gradients.names import NAMES_IN_ERRORS, matching, patterns_in_use, trainable_parameters
+from paceline.training.gradients.statistics import PendingStatistics, TensorStatistics, histogram_edges, measure
+from paceline.training.schema.gradients import MAX_BINS, MIN_BINS
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,7 @@ class GradientReport:
     """Gradients since the last report.
 
     `gradients`: by the name of the parameter, in the model's order. `unused`: chosen parameters that no backward pass has reached. `edges`: of the bins of
-    every histogram, `gradient_statistics.histogram_edges`.
+    every histogram, `statistics.histogram_edges`.
     """
 
     gradients: dict[str, GradientRecord]
@@ -133,20 +128,10 @@ def intercept_gradients(
 
 
 def _chosen(model: nn.Module, patterns: tuple[str, ...]) -> dict[nn.Parameter, str]:
-    named = [(name, parameter) for name, parameter in _named_parameters(model) if parameter.requires_grad]
+    used = patterns_in_use(model, patterns)
     for pattern in patterns or ("",):
-        if not any(fnmatchcase(name, pattern) for name, _ in named):
-            some = ", ".join(name for name, _ in named[:NAMES_IN_ERRORS]) or "none"
-            raise InvalidInputError(f"names: no trainable parameter matches {pattern!r}; of the {len(named)} that there are: {some}")
-    chosen: dict[nn.Parameter, str] = {}
-    for name, parameter in named:
-        if any(fnmatchcase(name, pattern) for pattern in patterns):
-            chosen.setdefault(parameter, name)  # tied parameters have one gradient
-    return chosen
-
-
-def _named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    while (inner := model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)) is not None:
-        model = inner
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        yield ".".join(part for part in name.split(".") if part not in WRAPPERS), parameter
+        if pattern not in used:
+            names = [name for name, _ in trainable_parameters(model)]
+            some = ", ".join(names[:NAMES_IN_ERRORS]) or "none"
+            raise InvalidInputError(f"names: no trainable parameter matches {pattern!r}; of the {len(names)} that there are: {some}")
+    return matching(model, patterns)

@@ -7,7 +7,6 @@ it goes on in a thread. Whatever goes wrong with it is told in the artifact's no
 from __future__ import annotations
 
 import gzip
-import hashlib
 import shutil
 import sys
 import threading
@@ -16,11 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, TraceArtifact, note_of
-from paceline.monitoring.files import write_durably
+from paceline.monitoring.artifacts import MAX_ARTIFACT_BYTES, RankArtifact, leave_note, sha256_of
 from paceline.training.link import TraceRequest, World
 from paceline.training.schema.profile_window import ProfileWindow
 
@@ -146,7 +143,7 @@ def write_trace(window: TraceWindow, profiler: profile, folder: Path) -> None:
             file.unlink()
             leave_error(window, folder, f"the trace has {size:,} bytes; the limit is {MAX_ARTIFACT_BYTES:,}: ask for fewer steps")
             return
-        leave(folder, note_for(window, size, _sha256(file)))
+        leave_note(folder, note_for(window, size, sha256_of(file)))
     except Exception as error:  # noqa: BLE001 - a full disk, or whatever torch raises: training goes on
         leave_error(window, folder, f"{type(error).__name__}: {error}")
 
@@ -161,13 +158,8 @@ def _export(profiler: profile, file: Path) -> None:
         plain.unlink(missing_ok=True)
 
 
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def note_for(window: TraceWindow, size: int = 0, sha256: str = "", error: str | None = None) -> TraceArtifact:
-    return TraceArtifact(
+def note_for(window: TraceWindow, size: int = 0, sha256: str = "", error: str | None = None) -> RankArtifact:
+    return RankArtifact(
         name=window.name,
         kind="trace",
         first_step=window.first_step,
@@ -180,15 +172,10 @@ def note_for(window: TraceWindow, size: int = 0, sha256: str = "", error: str | 
     )
 
 
-def leave(folder: Path, artifact: TraceArtifact) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_durably(note_of(folder / artifact.name), msgspec.json.encode(artifact))
-
-
 def leave_error(window: TraceWindow, folder: Path, why: str) -> None:
     """Report in the rank's output and, where the disk allows it, to the user who asked for the trace."""
     print(f"WARNING no trace of steps {window.first_step} to {window.last_step}: {why}", file=sys.stderr, flush=True)
     try:
-        leave(folder, note_for(window, error=why))
+        leave_note(folder, note_for(window, error=why))
     except OSError as error:
         print(f"WARNING nor can that be noted: {error}", file=sys.stderr, flush=True)

@@ -59,7 +59,8 @@ class Telemetry:
         self._events = events_at(folder.events)
         self.recorder.reserve(TRAINER_NAMES)
         self.recorder.on_dropped = self._events.emit_dropped
-        self._profiling = Profiling(spec.profile, world, folder.artifacts, self)
+        self.artifacts = folder.artifacts
+        self._profiling = Profiling(spec.profile, world, self.artifacts, self)
         self._samples = derived.training_of(spec).global_batch_size
         self._world, self._precision = world, spec.precision
         self._formula = model_flops(spec)

@@ -36,6 +36,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
+def absent(value: object) -> bool:
+    """Whether a field can be left out of a document: nodes of the version before do not know it."""
+    return value is None
+
+
 def _whole(value: Any) -> Any:
     if isinstance(value, bool | str):
         raise PydanticCustomError("int_type", "Input should be a whole number, without quotes and without leading zeros")

@@ -8,15 +8,10 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from paceline.training.schema.amounts import CountOrAuto
-from paceline.training.schema.parts import MOST_EPOCHS, MOST_SAMPLES, Part, PositiveInt, Real, Whole, inconsistent
+from paceline.training.schema.parts import MOST_EPOCHS, MOST_SAMPLES, Part, PositiveInt, Real, Whole, absent, inconsistent
 
 #: Each is a save and a new start.
 MOST_PAUSES = 64
-
-
-def _absent(value: object) -> bool:
-    """Whether a field can be left out of a document: nodes of the version before do not know it."""
-    return value is None
 
 
 class TrainingLength(Part):
@@ -41,7 +36,7 @@ class TrainingLength(Part):
     generate_tokens: Whole = Field(0, ge=0, le=100_000, description="length of the sample logged at the end (gpt only)")
     pause_at_steps: Annotated[list[PositiveInt], Field(min_length=1, max_length=MOST_PAUSES)] | None = Field(
         None,
-        exclude_if=_absent,
+        exclude_if=absent,
         description="steps, in rising order, after which the job evaluates, saves and pauses; it holds no slots until it is resumed",
     )
 

@@ -54,6 +54,7 @@ def why_not_together(spec: JobSpec) -> str | None:
         or why_not_compiled(spec)
         or why_not_these_weights(spec)
         or why_not_traced(spec)
+        or too_many_gradients(spec)
     )
 
 
@@ -72,6 +73,11 @@ def why_not_with_a_script(spec: JobSpec) -> str | None:
             )
     if spec.profile is not None:
         return "profile needs Paceline's trainer, which knows where a step begins: leave it out for script"
+    if spec.gradients is not None:
+        return (
+            "gradients needs Paceline's trainer, which has the gradients: leave it out for script, and look at them in its own loop with "
+            "paceline.intercept_gradients (docs/gradients.md), or use an entrypoint or a model"
+        )
     if spec.initial_weights is not None:
         return f"initial_weights={spec.initial_weights} needs Paceline's trainer: leave it out for script, which loads them itself"
     return None
@@ -252,6 +258,13 @@ def why_not_traced(spec: JobSpec) -> str | None:
     if spec.profile is None or not (beyond := beyond_world(spec.profile.ranks, most_ranks)):
         return None
     return f"profile.ranks names {beyond}, but ranks go from 0 to {most_ranks - 1}"
+
+
+def too_many_gradients(spec: JobSpec) -> str | None:
+    """Return why the job would record gradients at too many steps. Where its length is in epochs, only a rank can tell."""
+    if spec.gradients is None or spec.training is None or spec.training.steps is None:
+        return None
+    return spec.gradients.why_too_many_steps(spec.training.steps)
 
 
 def too_many_micro_batches(spec: JobSpec) -> str | None:

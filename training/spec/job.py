@@ -17,9 +17,10 @@ from paceline.training.schema.communication import Communication
 from paceline.training.schema.data import Data
 from paceline.training.schema.environment import Environment
 from paceline.training.schema.fault_tolerance import FaultTolerance
+from paceline.training.schema.gradients import Gradients
 from paceline.training.schema.optimizer import AdamW, Optimizer, Schedule
 from paceline.training.schema.parallelism import Parallelism
-from paceline.training.schema.parts import Part, Path, Text, Whole, at_most, inconsistent
+from paceline.training.schema.parts import Part, Path, Text, Whole, absent, at_most, inconsistent
 from paceline.training.schema.profile_window import ProfileWindow
 from paceline.training.schema.resources import Resources
 from paceline.training.schema.script import Script
@@ -101,6 +102,11 @@ class JobSpec(Part):
     fault_tolerance: FaultTolerance = FaultTolerance()
     environment: Environment = Environment()
     profile: ProfileWindow | None = None
+    gradients: Gradients | None = Field(
+        None,
+        exclude_if=absent,
+        description="steps at which each rank records its own gradients, before ranks exchange them: norm, zeros, NaN, infinities, a histogram",
+    )
 
     @property
     def world_size(self) -> int:

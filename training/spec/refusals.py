@@ -28,6 +28,8 @@ _EXAMPLES = {
     "hidden": "[128, 128]",
     "betas": "[0.9, 0.95]",
     "ranks": "[0, 1]",
+    "steps": "[100, 200]",
+    "names": "['*.weight']",
     "variables": "{NCCL_DEBUG: INFO}",
     "labels": "{team: vision}",
     "config": "{model_type: llama}",

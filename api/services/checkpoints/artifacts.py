@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator
 from datetime import datetime
+from typing import Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -48,15 +49,25 @@ def describe(row: ArtifactRow) -> Artifact:
         last_step=row.last_step,
         bytes=row.bytes,
         sha256=row.sha256,
-        state="failed" if row.error is not None else "arriving" if row.stored_at is None else "ready",
+        state=state_of(row),
         error=row.error,
         request_id=row.request_id,
         created_at=row.created_at,
     )
 
 
+def state_of(row: ArtifactRow) -> Literal["arriving", "ready", "failed"]:
+    return "failed" if row.error is not None else "arriving" if row.stored_at is None else "ready"
+
+
 def file_name(job_name: str, row: ArtifactRow) -> str:
-    return f"{job_name}-g{row.generation}-rank{row.rank}-steps{row.first_step}-{row.last_step}.json.gz"
+    place = f"{job_name}-g{row.generation}-rank{row.rank}"
+    match row.kind:
+        case "gradients":
+            return f"{place}-step{row.first_step}-gradients.json.gz"
+        case "snapshot":
+            return f"{place}-step{row.first_step}-gradients.pt"
+    return f"{place}-steps{row.first_step}-{row.last_step}.json.gz"
 
 
 # --- from agents
@@ -169,6 +180,9 @@ async def _complete(services: Services, node: NodeRow, artifact_id: str) -> None
 
 
 async def _event(session: AsyncSession, node: NodeRow, row: ArtifactRow, type: str, cause: str, words: str, now: datetime) -> None:
+    """Record what became of a trace. Records of gradients, of which there may be thousands, are told of by `history/gradients.py`."""
+    if row.kind != "trace":
+        return
     await events.record(
         session,
         type=type,

@@ -76,7 +76,7 @@ async def ask(session: AsyncSession, job_id: str, actor: Actor, now: datetime, *
 
 
 def _asked(with_checkpoints: bool) -> str:
-    return f"its points, curves, log lines and traces{' and its checkpoints' if with_checkpoints else ''} are deleted"
+    return f"its points, curves, log lines, traces and gradients{' and its checkpoints' if with_checkpoints else ''} are deleted"
 
 
 async def carry_out(sweep: Sweep) -> None:

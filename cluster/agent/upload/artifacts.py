@@ -14,7 +14,7 @@ import httpx
 import msgspec
 
 from paceline.cluster.protocol import ARTIFACTS_PATH
-from paceline.monitoring.artifacts import CHUNK_BYTES, NOTE_SUFFIX, Offer, Received, TraceArtifact, file_of
+from paceline.monitoring.artifacts import CHUNK_BYTES, NOTE_SUFFIX, Offer, RankArtifact, Received, file_of
 from paceline.monitoring.backoff import Backoff
 from paceline.monitoring.files import UnfitFileError, open_file, read_file
 
@@ -99,7 +99,7 @@ def read_offer(note: Path) -> Offer | None:
     """The offer of a file, from its note and the note's path: jobs/<job>/g<generation>/rank<rank>/artifacts/."""
     job, generation, rank = note.parts[-5:-2]
     try:
-        artifact = msgspec.json.decode(read_file(note, MAX_NOTE_BYTES, owner=_owner_of(note)), type=TraceArtifact)
+        artifact = msgspec.json.decode(read_file(note, MAX_NOTE_BYTES, owner=_owner_of(note)), type=RankArtifact)
         return Offer(job_id=job, generation=int(generation.removeprefix("g")), rank=int(rank.removeprefix("rank")), artifact=artifact)
     except (UnfitFileError, ValueError) as error:
         log.error("%s is damaged, and what it is about will not be uploaded: %s", note, error)

@@ -18,7 +18,7 @@ _OF_THE_WORLD = frozenset({WORLD_SIZE, "resources"})
 _OF_THE_PLAN = frozenset({*_OF_THE_WORLD, "parallelism", "communication"})
 #: Paths that change how fast a step is, or of how many samples, rather than what is learned.
 _SECTIONS_OF_SPEED = frozenset(
-    {"precision", "compile", "reproducible", "compression", "profile", "checkpoint", "fault_tolerance", "environment"}
+    {"precision", "compile", "reproducible", "compression", "profile", "gradients", "checkpoint", "fault_tolerance", "environment"}
 )
 _PATHS_OF_SPEED = frozenset({"training.global_batch_size", "training.micro_batch_size", "training.data_workers", "training.seed"})
 

@@ -29,6 +29,8 @@ export interface JobSearch {
   line?: number;
   /** The reading of the cards that is shown. */
   card?: CardReading;
+  /** The step whose gradients are shown. */
+  gradientStep?: number;
 }
 
 export interface ClusterSearch extends HistoryView {
@@ -131,6 +133,7 @@ export function jobSearch(raw: Raw): JobSearch {
     q: text(raw.q),
     line: whole(raw.line),
     card: oneOf(raw.card, CARD_READINGS),
+    gradientStep: whole(raw.gradientStep),
   };
 }
 

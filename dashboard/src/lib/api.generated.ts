@@ -349,7 +349,7 @@ export interface paths {
         };
         /**
          * Cluster Storage
-         * @description The space that points, curves, log lines and traces take, how long they are kept, and the disk.
+         * @description The space that points, curves, log lines, traces and gradients take, how long they are kept, and the disk.
          */
         get: operations["cluster_storage"];
         put?: never;
@@ -830,7 +830,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Job Data
-         * @description Delete the points, curves, log lines and traces of an ended job for good, by its owner or an admin. The job, its history and its
+         * @description Delete the points, curves, log lines, traces and gradients of an ended job for good, by its owner or an admin. The job, its history and its
          *     failure stay. It goes on in the background: `GET .../jobs/{job_id}` has it as `data_removal`.
          */
         delete: operations["delete_job_data"];
@@ -868,6 +868,46 @@ export interface paths {
          * @description Useful step time over wall time since the job first had slots, with a cause for every second of the rest.
          */
         get: operations["job_goodput"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/gradients": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Job Gradients
+         * @description The steps of which there are records.
+         */
+        get: operations["job_gradients"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/training/jobs/{job_id}/gradients/{step}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Step Gradients
+         * @description Each parameter's gradient on each rank in one step, as backward left it.
+         */
+        get: operations["step_gradients"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1508,7 +1548,7 @@ export interface components {
             job_id: string;
             /**
              * Kind
-             * @description trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing
+             * @description trace: of torch.profiler, in Chrome's format, for https://ui.perfetto.dev or chrome://tracing; gradients: a rank's record of a step, which `gradients/{step}` reads; snapshot: its gradients by name, as torch.save writes them
              */
             kind: string;
             /** Last Step */
@@ -3166,6 +3206,82 @@ export interface components {
              */
             nodes_without_gpu: string[];
         };
+        /** GradientRecordState */
+        GradientRecordState: {
+            /**
+             * Error
+             * @description why there is no record
+             */
+            error: string | null;
+            /** Rank */
+            rank: number;
+            /**
+             * Snapshot Id
+             * @description artifact with this rank's gradients: a file of torch.save, by name; null: there is none
+             */
+            snapshot_id: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "arriving" | "ready" | "failed";
+        };
+        /** GradientStep */
+        GradientStep: {
+            /** Arriving */
+            arriving: number;
+            /** Failed */
+            failed: number;
+            /**
+             * Generation
+             * @description the newest that has recorded this step
+             */
+            generation: number;
+            /**
+             * Ready
+             * @description ranks whose record is there
+             */
+            ready: number;
+            /** Step */
+            step: number;
+        };
+        /**
+         * Gradients
+         * @description Gradients that each rank records as backward leaves them, before ranks exchange them.
+         */
+        Gradients: {
+            /**
+             * Bins
+             * @description of each histogram, an even number: half of them for negative numbers
+             * @default 64
+             */
+            bins: number;
+            /**
+             * Every
+             * @description record each step that this number divides, beside `steps`
+             */
+            every?: number | null;
+            /**
+             * Names
+             * @description trainable parameters, by patterns such as blocks.0.* or *.weight; default: all
+             * @default [
+             *       "*"
+             *     ]
+             */
+            names: string[];
+            /**
+             * Snapshots
+             * @description keep the gradients themselves too, as a file of each rank and step
+             * @default false
+             */
+            snapshots: boolean;
+            /**
+             * Steps
+             * @description optimizer steps to record
+             * @default []
+             */
+            steps: number[];
+        };
         /**
          * Halving
          * @description Asynchronous successive halving (ASHA, Li et al. 2020): a trial pauses at each rung, and only the best 1/`factor` of a rung go on.
@@ -3502,7 +3618,7 @@ export interface components {
              * @description the user whose job it is; null: nobody's but the admins'
              */
             created_by_id: string | null;
-            /** @description somebody had its points, curves, log lines and traces deleted */
+            /** @description somebody had its points, curves, log lines, traces and gradients deleted */
             data_removal: components["schemas"]["DataRemoval"] | null;
             desired: components["schemas"]["Intent"];
             end_reason: components["schemas"]["EndReason"] | null;
@@ -3618,6 +3734,16 @@ export interface components {
              * @description how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last
              */
             world_size: number;
+        };
+        /** JobGradients */
+        JobGradients: {
+            /** Job Id */
+            job_id: string;
+            /**
+             * Steps
+             * @description in rising order
+             */
+            steps: components["schemas"]["GradientStep"][];
         };
         /** JobMetrics */
         JobMetrics: {
@@ -3748,6 +3874,8 @@ export interface components {
              *     }
              */
             fault_tolerance: components["schemas"]["FaultTolerance"];
+            /** @description steps at which each rank records its own gradients, before ranks exchange them: norm, zeros, NaN, infinities, a histogram */
+            gradients?: components["schemas"]["Gradients"] | null;
             /**
              * Initial Weights
              * @description safetensors that the model starts with in place of random numbers: a file, or a folder as `paceline export` and save_pretrained write it; absolute path on every node
@@ -4712,6 +4840,28 @@ export interface components {
              */
             step: number;
         };
+        /** ParameterGradients */
+        ParameterGradients: {
+            /**
+             * Histogram
+             * @description elements in each bin, summed over `ranks`; zeros and what is not finite are in none
+             */
+            histogram: number[];
+            /** Name */
+            name: string;
+            /** Ranks */
+            ranks: components["schemas"]["RankGradient"][];
+            /**
+             * Sharded
+             * @description each rank has a shard, and its numbers are of that
+             */
+            sharded: boolean;
+            /**
+             * Unused
+             * @description ranks whose backward has not reached it
+             */
+            unused: number[];
+        };
         /** PeakMemory */
         PeakMemory: {
             /**
@@ -5166,6 +5316,32 @@ export interface components {
             state: components["schemas"]["RankState"];
             /** Step */
             step: number;
+        };
+        /**
+         * RankGradient
+         * @description One rank's gradient of one parameter, before ranks exchange gradients.
+         */
+        RankGradient: {
+            /** Elements */
+            elements: number;
+            /** Infs */
+            infs: number;
+            /** Nans */
+            nans: number;
+            /**
+             * Norm
+             * @description L2; null: an element is not finite
+             */
+            norm: number | null;
+            /** Rank */
+            rank: number;
+            /**
+             * Shape
+             * @description of what the rank has
+             */
+            shape: number[];
+            /** Zeros */
+            zeros: number;
         };
         /** RankPlacement */
         RankPlacement: {
@@ -5892,6 +6068,27 @@ export interface components {
              * @enum {string}
              */
             kind: "stdlib_text";
+        };
+        /** StepGradients */
+        StepGradients: {
+            /**
+             * Edges
+             * @description of the bins; the first reaches from -infinity, the last to infinity; a bin has its lower edge
+             */
+            edges: number[];
+            /** Generation */
+            generation: number;
+            /** Job Id */
+            job_id: string;
+            /** Parameters */
+            parameters: components["schemas"]["ParameterGradients"][];
+            /**
+             * Ranks
+             * @description all that have recorded the step
+             */
+            ranks: components["schemas"]["GradientRecordState"][];
+            /** Step */
+            step: number;
         };
         /** StepTime */
         StepTime: {
@@ -7961,6 +8158,7 @@ export interface operations {
     job_artifacts: {
         parameters: {
             query?: {
+                kind?: ("trace" | "gradients" | "snapshot") | null;
                 /** @description opaque keyset cursor */
                 cursor?: string | null;
                 limit?: number;
@@ -8046,6 +8244,7 @@ export interface operations {
                 };
                 content: {
                     "application/gzip": unknown;
+                    "application/octet-stream": unknown;
                 };
             };
             /** @description Client Error */
@@ -8151,6 +8350,74 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Goodput"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    job_gradients: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobGradients"];
+                };
+            };
+            /** @description Client Error */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                    "application/problem+json": unknown;
+                };
+            };
+        };
+    };
+    step_gradients: {
+        parameters: {
+            query?: {
+                /** @description 0,1; default: all */
+                rank?: string | null;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+                step: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StepGradients"];
                 };
             };
             /** @description Client Error */

@@ -35,7 +35,7 @@ def test_delete_names_the_loss_and_wants_a_yes(paceline: Paceline, coordinator: 
     known(coordinator)
     refused = paceline("delete", OLD)
     assert refused.returncode == 2
-    assert "deletes the points, curves, log lines and traces of gpt" in refused.stderr
+    assert "deletes the points, curves, log lines, traces and gradients of gpt" in refused.stderr
     assert "ago (completed, 1,200 steps) for good" in refused.stderr
     assert coordinator.sent("DELETE", f"/training/jobs/{OLD}/data") == []
     done = paceline("delete", OLD, "--yes", "--checkpoints")

@@ -14,7 +14,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from paceline.monitoring.artifacts import TraceArtifact, file_of, note_of
+from paceline.monitoring.artifacts import RankArtifact, file_of, note_of
 from paceline.training.link import TraceRequest
 from paceline.training.reporting import profiling
 from paceline.training.reporting.profiling import Profiling
@@ -55,8 +55,8 @@ class Steps:
         self.profiling.wait()
 
 
-def notes(folder: Path) -> list[TraceArtifact]:
-    return [msgspec.json.decode(path.read_bytes(), type=TraceArtifact) for path in sorted(folder.glob(note_of(Path("*")).name))]
+def notes(folder: Path) -> list[RankArtifact]:
+    return [msgspec.json.decode(path.read_bytes(), type=RankArtifact) for path in sorted(folder.glob(note_of(Path("*")).name))]
 
 
 def products_in(file: Path) -> list[str]:
@@ -158,7 +158,7 @@ def test_a_job_traces_the_steps_of_its_spec_and_loses_nothing(make_job: MakeJob)
     assert len(ends[0].curve("loss")) == 12
     assert all(end.curve("peak_memory_bytes")[12] > 1e7 for end in ends)
     (note,) = (path for path in job.folder.rglob("*.note"))
-    artifact = msgspec.json.decode(note.read_bytes(), type=TraceArtifact)
+    artifact = msgspec.json.decode(note.read_bytes(), type=RankArtifact)
     assert (note.parent.parent.name, artifact.first_step, artifact.last_step, artifact.error) == ("rank1", 5, 6, None)
     names = {event.get("name") for event in json.loads(gzip.decompress(file_of(note).read_bytes()))["traceEvents"]}
     assert {"ProfilerStep#1", "ProfilerStep#2"} <= names

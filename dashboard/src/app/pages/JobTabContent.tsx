@@ -5,6 +5,7 @@ import { ArtifactsPanel } from "@/features/artifacts/components/ArtifactsPanel";
 import { CheckpointsPanel } from "@/features/checkpoints/components/CheckpointsPanel";
 import { Timeline } from "@/features/events/components/Timeline";
 import { GoodputPanel } from "@/features/goodput/components/GoodputPanel";
+import { GradientsPanel } from "@/features/gradients/components/GradientsPanel";
 import { IncidentsPanel } from "@/features/incidents/components/IncidentsPanel";
 import { GenerationsTable, RanksTable } from "@/features/jobs/components/RanksTable";
 import { SpecView } from "@/features/jobs/components/SpecView";
@@ -67,6 +68,7 @@ export function JobTabContent({ tab, job, incidents, feed, search, change, live 
             metric={search.card}
             onMetric={(card) => change({ card })}
           />
+          <GradientsPanel job={job} step={search.gradientStep} onStep={(gradientStep) => change({ gradientStep })} />
           <ArtifactsPanel job={job} />
         </div>
       );

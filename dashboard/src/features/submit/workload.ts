@@ -23,6 +23,7 @@ export const WITHOUT: Record<Workload, readonly Path[]> = {
     ["training"],
     ["checkpoint"],
     ["profile"],
+    ["gradients"],
     ["resources", "memory_per_slot"],
     ["fault_tolerance", "recovery"],
     ["fault_tolerance", "spares"],

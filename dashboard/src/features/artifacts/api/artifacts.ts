@@ -15,7 +15,7 @@ export function artifactsQuery(jobId: string, awaited: boolean) {
     queryFn: ({ signal }) =>
       unwrap(
         api.GET("/api/v1/training/jobs/{job_id}/artifacts", {
-          params: { path: { job_id: jobId }, query: { limit: PAGE } },
+          params: { path: { job_id: jobId }, query: { kind: "trace", limit: PAGE } },
           signal,
         }),
       ),

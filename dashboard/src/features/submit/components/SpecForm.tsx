@@ -49,6 +49,7 @@ const SECTIONS = [
   "fault_tolerance",
   "environment",
   "profile",
+  "gradients",
 ];
 const OPEN = new Set(["resources", "training", "optimizer"]);
 const WORKLOADS = [

@@ -63,6 +63,18 @@ describe("the submit page", () => {
     });
   });
 
+  it("sends the steps and the names of gradients to record", async () => {
+    const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
+    fireEvent.change(screen.getByLabelText("Every"), { target: { value: "50" } });
+    const names = screen.getByLabelText("Names");
+    fireEvent.change(names, { target: { value: "*.weight, head.*" } });
+    fireEvent.blur(names);
+    await waitFor(() => expect(submit()).toBeEnabled());
+    await userEvent.click(submit());
+    await waitFor(() => expect(sent(seen)).toHaveLength(1));
+    expect(sent(seen)[0]!.body).toMatchObject({ gradients: { every: 50, names: ["*.weight", "head.*"] } });
+  });
+
   it("marks a trace that cannot begin at its step", async () => {
     const { submit } = await openForm();
     fireEvent.change(screen.getByLabelText("First step"), { target: { value: "1" } });

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.training.own_loop import gradient_statistics
-from paceline.training.own_loop.gradient_statistics import TensorStatistics, histogram_edges, measure
+from paceline.training.gradients import statistics as gradient_statistics
+from paceline.training.gradients.statistics import TensorStatistics, histogram_edges, measure
 
 
 def seen(values: torch.Tensor, bins: int = 64) -> TensorStatistics:

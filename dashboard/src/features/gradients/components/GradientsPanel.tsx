@@ -1,0 +1,77 @@
+import { Select } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
+import { count } from "@/lib/format";
+import { isTerminal, soFar } from "@/lib/jobs";
+import type { Job, JobGradients } from "@/lib/types";
+import { gradientsQuery, stepGradientsQuery } from "../api/gradients";
+import { StepTable } from "./StepTable";
+
+interface Props {
+  job: Job;
+  /** The step that is shown; the newest without one. */
+  step: number | undefined;
+  onStep(step: number): void;
+}
+
+/** Each rank's own gradients at the steps that the spec chooses, before ranks exchange them. */
+export function GradientsPanel({ job, step, onStep }: Props) {
+  const asked = job.spec?.gradients != null;
+  const query = useQuery({ ...gradientsQuery(job.id, !isTerminal(job.state)), enabled: asked });
+  if (!asked) return null;
+  const shown = query.data && shownStep(query.data, step);
+  return (
+    <Panel
+      title="Gradients"
+      flush
+      actions={
+        shown !== undefined && (
+          <Select
+            aria-label="Step of the gradients"
+            w={140}
+            searchable
+            allowDeselect={false}
+            value={String(shown)}
+            data={query.data!.steps.map(({ step }) => ({ value: String(step), label: `Step ${count(step)}` }))}
+            onChange={(value) => value !== null && onStep(Number(value))}
+          />
+        )
+      }
+    >
+      <PanelStates
+        source={query}
+        what="the gradients"
+        isEmpty={({ steps }) => steps.length === 0}
+        empty={
+          <EmptyState title={soFar("No step is recorded", !isTerminal(job.state))}>
+            The spec chooses the steps: {chosenSteps(job)}.
+          </EmptyState>
+        }
+      >
+        {() => shown !== undefined && <Step jobId={job.id} step={shown} />}
+      </PanelStates>
+    </Panel>
+  );
+}
+
+function Step({ jobId, step }: { jobId: string; step: number }) {
+  const query = useQuery(stepGradientsQuery(jobId, step));
+  return (
+    <PanelStates source={query} what={`the gradients of step ${step}`} rows={6}>
+      {(found) => <StepTable found={found} />}
+    </PanelStates>
+  );
+}
+
+/** The step of the URL if it is recorded, else the newest that has arrived. */
+function shownStep({ steps }: JobGradients, wanted: number | undefined): number | undefined {
+  const known = steps.find(({ step }) => step === wanted) ?? steps.findLast(({ ready }) => ready > 0) ?? steps.at(-1);
+  return known?.step;
+}
+
+function chosenSteps({ spec }: Job): string {
+  const { steps = [], every } = (spec?.gradients ?? {}) as { steps?: number[]; every?: number | null };
+  return [...(steps.length > 0 ? [steps.join(", ")] : []), ...(every != null ? [`every ${count(every)}`] : [])].join(
+    " and ",
+  );
+}

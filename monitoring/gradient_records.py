@@ -1,0 +1,58 @@
+"""What a rank records of its gradients in one step: the content of an artifact of kind `gradients`, as JSON, compressed by gzip.
+
+Half of a histogram's bins are for negative numbers. The first bin reaches from minus infinity to the first of `edges`, the last from the last of them to
+infinity; a bin has its lower edge.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import msgspec
+
+#: A record is not larger before it is compressed: one that is was not written by a rank of ours.
+MAX_RECORD_BYTES = 256 << 20
+
+
+class ParameterRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Gradient of one parameter. `norm`: L2; None where an element is not finite. `histogram`: of the elements in none of `zeros`, `nans` and `infs`."""
+
+    name: str
+    shape: tuple[int, ...]  # of what this rank has
+    sharded: bool  # this rank has a shard of it, and all numbers are of that
+    elements: int
+    norm: float | None
+    zeros: int
+    nans: int
+    infs: int
+    histogram: tuple[int, ...]
+
+
+class RecordedGradients(msgspec.Struct, frozen=True, kw_only=True):
+    """Gradients of one rank in one step. `unused`: chosen parameters that backward has not reached. `edges`: of the bins, without the infinite ones."""
+
+    step: int
+    parameters: tuple[ParameterRecord, ...]
+    unused: tuple[str, ...]
+    edges: tuple[float, ...]
+
+
+class DamagedRecordError(ValueError):
+    """The content of an artifact is no record of gradients."""
+
+
+def compress(record: RecordedGradients) -> bytes:
+    return gzip.compress(msgspec.json.encode(record), compresslevel=5, mtime=0)
+
+
+def decompress(content: bytes) -> RecordedGradients:
+    """Return the record in `content`. Raises DamagedRecordError."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        text = unpacker.decompress(content, MAX_RECORD_BYTES)
+        if not unpacker.eof:
+            raise DamagedRecordError(f"it is cut off, or has more than {MAX_RECORD_BYTES:,} bytes")
+        return msgspec.json.decode(text, type=RecordedGradients)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise DamagedRecordError(str(error)) from error

@@ -1,0 +1,96 @@
+"""What ranks recorded of their gradients, on a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cli.conftest import Paceline
+from tests.cli.fake_coordinator import Answer, FakeCoordinator, job
+
+ID = job()["id"]
+ONE = f"/training/jobs/{ID}"
+STEPS = {"job_id": ID, "steps": [{"step": step, "generation": 1, "ready": 2, "arriving": 0, "failed": 0} for step in (5, 10)]}
+
+
+def rank(number: int, **changes: Any) -> dict[str, Any]:
+    return {"rank": number, "shape": [8], "elements": 8, "norm": 0.5, "zeros": 0, "nans": 0, "infs": 0, **changes}
+
+
+def parameter(name: str, *ranks: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {"name": name, "sharded": False, "histogram": [0, 4, 0, 0, 0, 0, 4, 0], "ranks": ranks, "unused": [], **changes}
+
+
+def step(*parameters: dict[str, Any], ranks: list[dict[str, Any]] | None = None) -> Answer:
+    ready = [{"rank": number, "state": "ready", "error": None, "snapshot_id": None} for number in (0, 1)]
+    return Answer(200, {"job_id": ID, "step": 5, "generation": 1, "ranks": ranks or ready, "edges": [], "parameters": parameters})
+
+
+def test_without_a_step_it_lists_the_steps_and_names_the_newest(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", f"{ONE}/gradients", Answer(200, STEPS))
+    done = paceline("gradients", ID)
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["STEP", "GENERATION", "RANKS", "ARRIVING", "FAILED"],
+        ["5", "1", "2", "0", "0"],
+        ["10", "1", "2", "0", "0"],
+    ]
+    assert f"paceline gradients {ID} --step 10" in done.stderr
+
+
+def test_a_job_that_records_none_is_told_how(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", f"{ONE}/gradients", Answer(200, STEPS | {"steps": []}))
+    assert "ask for them in the spec of a job: gradients: {every: 100}" in paceline("gradients", ID).stdout
+
+
+def test_a_step_shows_ranges_over_ranks_and_what_is_wrong(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on(
+        "GET",
+        f"{ONE}/gradients/5",
+        step(
+            parameter("well", rank(0), rank(1, norm=2.0, zeros=4)),
+            parameter("bad", rank(0), rank(1, norm=None, nans=3, infs=1), sharded=True),
+            parameter("dead", rank(0, norm=0.0, zeros=8), unused=[1]),
+        ),
+    )
+    header, well, bad, dead = paceline("gradients", ID, "--step", "5").stdout.splitlines()
+    assert header.split()[:3] == ["PARAMETER", "NORM", "ZEROS"]
+    assert "0.5 to 2  0.0% to 50.0%  ▁█▁▁▁▁█▁" in well
+    assert bad.split("  ")[0] == "bad (shards)"
+    assert bad.endswith("rank 1: 3 NaN, 1 infinite")
+    assert dead.endswith("all zero on rank 0; not reached on rank 1")
+
+
+def test_ranks_whose_record_is_missing_come_first(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    ranks = [
+        {"rank": 0, "state": "arriving", "error": None, "snapshot_id": None},
+        {"rank": 1, "state": "failed", "error": "the disk is full", "snapshot_id": None},
+    ]
+    coordinator.on("GET", f"{ONE}/gradients/5", step(ranks=ranks))
+    assert paceline("gradients", ID, "--step", "5", "--rank", "0,1").stdout.splitlines() == [
+        "rank 0: its record is still arriving",
+        "rank 1: the disk is full",
+        "nothing is recorded of these ranks",
+    ]
+    assert coordinator.sent("GET", f"{ONE}/gradients/5")[0].query == {"rank": "0,1"}
+
+
+def test_snapshots_are_brought_to_a_folder(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    ranks = [{"rank": number, "state": "ready", "error": None, "snapshot_id": f"s{number}" if number else None} for number in (0, 1)]
+    coordinator.on("GET", f"{ONE}/gradients/5", step(ranks=ranks))
+    coordinator.on("GET", f"{ONE}/artifacts/s1/content", Answer(200, b"tensors"))
+    done = json.loads(paceline("gradients", ID, "--step", "5", "--into", "kept", "--json").stdout)
+    assert done == {"folder": "kept", "files": ["kept/step5-rank1.pt"]}
+    assert (paceline.folder / "kept" / "step5-rank1.pt").read_bytes() == b"tensors"
+
+
+def test_a_rank_without_a_step_is_a_slip(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    done = paceline("gradients", ID, "--rank", "0")
+    assert done.returncode == 2
+    assert "--rank and --into are about one step" in done.stderr
+    assert coordinator.requests == []
+
+
+def test_show_names_the_newest_recorded_step(paceline: Paceline, coordinator: FakeCoordinator) -> None:
+    coordinator.on("GET", ONE, Answer(200, job(spec={"gradients": {"every": 5}})))
+    coordinator.on("GET", f"{ONE}/gradients", Answer(200, STEPS))
+    assert "gradients of 2 steps, the newest 10: 'paceline gradients" in paceline("show", ID).stdout
