@@ -5,9 +5,11 @@ import { keys } from "@/lib/keys";
 import {
   analysis,
   configuration,
+  effect,
   estimate,
   experiment,
   experimentAnalysis,
+  fit,
   page,
   trial,
   trialCounts,
@@ -132,9 +134,13 @@ describe("the page of an experiment", () => {
   });
 
   it("says every figure in a sentence and as a table", async () => {
-    mockApi();
+    const { configurations } = analysis();
+    const sized = configurations.map((one) => ({ ...one, peak_memory_bytes: estimate(one.index + 1), pareto: true }));
+    const made = analysis({ configurations: sized, fits: [fit()], effects: [effect(), effect({ second: "tensor" })] });
+    mockApi({ "GET /api/v1/experiments/exp1/analysis": () => ok(experimentAnalysis({ analysis: made })) });
     renderApp("/experiments/exp1");
-    for (const name of ["Scaling efficiency", "Step time split", "Loss", "Heat map", "Parallel coordinates"]) {
+    const names = ["Scaling efficiency", "Step time split", "Loss", "Heat map", "Parallel coordinates"];
+    for (const name of [...names, "Laws of scaling", "Pareto front", "Differences"]) {
       const panel = await region(name);
       expect(within(panel).getByRole("img").getAttribute("aria-label")).toMatch(new RegExp(`^${name}: .{20}`));
       fireEvent.click(within(panel).getByRole("button", { name: `${name} as a table` }));

@@ -122,7 +122,7 @@ function Axis({ axis, x, up, last }: { axis: CoordinateAxis; x: number; up(share
       </text>
       {axis.ticks.map(({ at, text }) => (
         <text
-          key={text}
+          key={at}
           className={classes.tickOnLine}
           x={last ? 7 : -7}
           y={up(at)}
