@@ -119,6 +119,14 @@ class TrialWithJob(NamedTuple):
     job: TrialJobColumns | None
 
 
+class JobTrial(NamedTuple):
+    """The trial that a job was submitted for."""
+
+    experiment_id: str
+    experiment_name: str
+    index: int
+
+
 class TrialTally(NamedTuple):
     """Trials of one experiment that are alike in these columns."""
 
@@ -270,7 +278,12 @@ async def held_now(session: AsyncSession, experiment_ids: Collection[str]) -> Se
     return [(row[0], row[1], row[2]) for row in await session.execute(query)]
 
 
-async def experiment_of_job(session: AsyncSession, job_id: str) -> tuple[str, int] | None:
-    """(experiment, index of the trial) that a job belongs to; None: to none."""
-    row = (await session.execute(select(TrialRow.experiment_id, TrialRow.index).where(TrialRow.job_id == job_id))).first()
-    return (row[0], row[1]) if row else None
+async def trial_of_job(session: AsyncSession, job_id: str) -> JobTrial | None:
+    """None: the job was submitted for no trial."""
+    query = (
+        select(TrialRow.experiment_id, ExperimentRow.name, TrialRow.index)
+        .join_from(TrialRow, ExperimentRow)
+        .where(TrialRow.job_id == job_id)
+    )
+    row = (await session.execute(query)).first()
+    return JobTrial(*row) if row else None

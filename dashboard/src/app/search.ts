@@ -112,6 +112,7 @@ export function jobsSearch(raw: Raw): JobListView {
   return {
     status: status.length ? status : undefined,
     q: text(raw.q),
+    experiment: text(raw.experiment),
     sort: oneOf<Sort>(raw.sort, SORTS),
     cursor: text(raw.cursor),
     pick: names(raw.pick),

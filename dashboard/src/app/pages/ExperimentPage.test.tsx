@@ -210,6 +210,7 @@ describe("the page of an experiment", () => {
     const table = await screen.findByRole("table", { name: "Trials" });
     expect(within(table).getByRole("row", { name: /ddp-versus-fsdp-0/ })).toHaveTextContent("100 / 100");
     expect(within(table).getByRole("row", { name: /refused/ })).toHaveTextContent("tensor=3 does not divide 4 heads");
+    expect(screen.getByRole("link", { name: "Jobs of all trials" })).toHaveAttribute("href", "/jobs?experiment=exp1");
   });
 });
 

@@ -1,6 +1,6 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
@@ -86,7 +86,15 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
           />
         )}
         {tab === "trials" && (
-          <Panel label="Trials" flush>
+          <Panel
+            title="Trials"
+            actions={
+              <Link to="/jobs" search={{ experiment: id }}>
+                Jobs of all trials
+              </Link>
+            }
+            flush
+          >
             <PanelStates
               source={trials}
               what="the trials"
