@@ -46,7 +46,7 @@ describe("the list of experiments", () => {
     mockApi();
     const { router } = renderApp("/experiments");
     const row = await screen.findByRole("row", { name: /ddp-versus-fsdp/ });
-    expect(row).toHaveTextContent("4 / 7 · 1 refused");
+    expect(row).toHaveTextContent("4 of 8 · 1 refused");
     expect(row).toHaveTextContent("1 min 30 s");
     await userEvent.click(within(row).getByRole("link"));
     await waitFor(() => expect(router.state.location.pathname).toBe("/experiments/exp1"));

@@ -102,7 +102,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
               isEmpty={(all) => all.length === 0}
               empty={<EmptyState title="No trials yet">They are made as the experiment begins.</EmptyState>}
             >
-              {(all) => <TrialsTable trials={all} axes={axes} metric={metric} best={best} />}
+              {(all) => <TrialsTable trials={all} axes={axes} metric={metric} goal={goal} best={best} />}
             </PanelStates>
           </Panel>
         )}

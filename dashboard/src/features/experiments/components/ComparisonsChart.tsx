@@ -96,7 +96,7 @@ const COLUMNS: readonly Column<Comparison>[] = [
     cell: ({ smallest, largest, pairs }) =>
       pairs > 1 ? `${changeOf(smallest)} to ${changeOf(largest)} in ${pairs}` : "1 pair",
   },
-  { id: "p", header: "Test", cell: ({ p }) => probabilityOf(p), value: ({ p }) => p ?? 2, numeric: true },
+  { id: "p", header: "Test", cell: ({ p }) => probabilityOf(p), value: ({ p }) => p, numeric: true },
   {
     id: "verdict",
     header: "Difference",

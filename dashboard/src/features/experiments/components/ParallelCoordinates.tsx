@@ -156,7 +156,7 @@ function CoordinateTable({
       id: figure.name,
       header: titleOf(figure, metric),
       cell: (one: Configuration) => written(one[figure.name], figure),
-      value: (one: Configuration) => one[figure.name]?.value ?? -Infinity,
+      value: (one: Configuration) => one[figure.name]?.value,
       numeric: true,
     })),
   ];
