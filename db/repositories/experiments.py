@@ -124,7 +124,7 @@ class JobTrial(NamedTuple):
 
     experiment_id: str
     experiment_name: str
-    index: int
+    trial: int  # its index
 
 
 class TrialTally(NamedTuple):
@@ -279,7 +279,7 @@ async def held_now(session: AsyncSession, experiment_ids: Collection[str]) -> Se
 
 
 async def trial_of_job(session: AsyncSession, job_id: str) -> JobTrial | None:
-    """None: the job was submitted for no trial."""
+    """Return the trial that a job was submitted for, or None for a job of no experiment."""
     query = (
         select(TrialRow.experiment_id, ExperimentRow.name, TrialRow.index)
         .join_from(TrialRow, ExperimentRow)

@@ -118,8 +118,8 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
 
 
 async def _experiment_of(session: AsyncSession, job: JobRow) -> JobExperiment | None:
-    trial = await experiment_rows.trial_of_job(session, job.id)
-    return JobExperiment(id=trial.experiment_id, name=trial.experiment_name, trial=trial.index) if trial else None
+    found = await experiment_rows.trial_of_job(session, job.id)
+    return JobExperiment(id=found.experiment_id, name=found.experiment_name, trial=found.trial) if found else None
 
 
 def _time_of(job: JobRow, spec: JobSpec | None, newest: GenerationRow | None, now: datetime) -> dict[str, Any]:
