@@ -23,7 +23,9 @@ describe("what an experiment found", () => {
     renderApp("/experiments/exp1");
     const panel = await region("Outlying trials");
     expect(await within(panel).findByRole("link", { name: "ddp-versus-fsdp-0" })).toHaveAttribute("href", "/jobs/job1");
-    expect(panel).toHaveTextContent("50 % slower than the median");
+    expect(within(panel).getAllByRole("row")[1]).toHaveTextContent(
+      "0ddp-versus-fsdp-0+50%Step time0.15 s0.1 ssingle, 1 rank",
+    );
   });
 
   it("draws the law and the differences that its URL names, and writes there what is chosen", async () => {

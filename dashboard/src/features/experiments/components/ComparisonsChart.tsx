@@ -90,12 +90,6 @@ export function ComparisonsChart({ analysis, metric, view, onView }: Props) {
 const COLUMNS: readonly Column<Comparison>[] = [
   { id: "label", header: "Comparison", cell: ({ label }) => label, value: ({ label }) => label },
   { id: "change", header: "Change", cell: ({ ratio }) => changeOf(ratio), value: ({ ratio }) => ratio, numeric: true },
-  {
-    id: "range",
-    header: "Over the pairs",
-    cell: ({ smallest, largest, pairs }) =>
-      pairs > 1 ? `${changeOf(smallest)} to ${changeOf(largest)} in ${pairs}` : "1 pair",
-  },
   { id: "p", header: "Test", cell: ({ p }) => probabilityOf(p), value: ({ p }) => p, numeric: true },
   {
     id: "verdict",
@@ -103,7 +97,12 @@ const COLUMNS: readonly Column<Comparison>[] = [
     cell: ({ isDifference, p }) => (isDifference ? "yes" : p === null ? "too few repeats" : "not shown"),
     value: ({ isDifference, p }) => (isDifference ? 0 : p === null ? 2 : 1),
   },
-  { id: "text", header: "In words", prose: true, cell: ({ text }) => text },
+  {
+    id: "range",
+    header: "Over the pairs",
+    cell: ({ smallest, largest, pairs }) =>
+      pairs > 1 ? `${changeOf(smallest)} to ${changeOf(largest)} in ${pairs}` : "1 pair",
+  },
 ];
 
 function Legend() {

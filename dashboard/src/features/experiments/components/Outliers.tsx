@@ -4,6 +4,7 @@ import { EmptyState, Panel } from "@/components/ui/Panel";
 import { measured, MISSING } from "@/lib/format";
 import type { Analysis, Outlier, Trial } from "@/lib/types";
 import { figureNamed, titleOf } from "../figures";
+import { signedPercent } from "../fits";
 import { canTellOutliers } from "../outliers";
 
 interface Props {
@@ -21,7 +22,7 @@ export function Outliers({ analysis, trials, metric }: Props) {
         <DataTable
           label="Outlying trials"
           rows={outliers}
-          columns={columnsOf(trials, metric)}
+          columns={columnsOf(analysis, trials, metric)}
           rowId={({ trial, figure }) => `${trial}/${figure}`}
         />
       ) : canTellOutliers(configurations) ? (
@@ -35,25 +36,28 @@ export function Outliers({ analysis, trials, metric }: Props) {
   );
 }
 
-function columnsOf(trials: readonly Trial[], metric: string): Column<Outlier>[] {
+function columnsOf({ configurations }: Analysis, trials: readonly Trial[], metric: string): Column<Outlier>[] {
+  const labelOf = (trial: number) => configurations.find((one) => one.trials.includes(trial))?.label ?? MISSING;
   return [
     { id: "trial", header: "Trial", cell: ({ trial }) => trial, value: ({ trial }) => trial, numeric: true, width: 60 },
     { id: "job", header: "Job", cell: (one) => <JobOf outlier={one} trials={trials} /> },
     {
-      id: "value",
-      header: "Measured",
-      cell: ({ figure, value }) => write(figure, value),
+      id: "deviation",
+      header: "Off by",
+      cell: (one) => <span title={one.text}>{signedPercent(deviationOf(one))}</span>,
+      value: (one) => Math.abs(deviationOf(one)),
       numeric: true,
     },
-    {
-      id: "median",
-      header: "Median",
-      cell: ({ figure, median }) => write(figure, median),
-      numeric: true,
-    },
-    { id: "figure", header: "Of", cell: ({ figure }) => titled(figure, metric), value: ({ figure }) => figure },
-    { id: "text", header: "In words", prose: true, cell: ({ text }) => text },
+    { id: "figure", header: "In", cell: ({ figure }) => titled(figure, metric), value: ({ figure }) => figure },
+    { id: "value", header: "Measured", cell: ({ figure, value }) => write(figure, value), numeric: true },
+    { id: "median", header: "Median", cell: ({ figure, median }) => write(figure, median), numeric: true },
+    { id: "configuration", header: "Configuration", cell: ({ trial }) => labelOf(trial) },
   ];
+}
+
+/** From the median of its repeats. */
+function deviationOf({ value, median }: Outlier): number {
+  return value / median - 1;
 }
 
 function titled(figure: string, metric: string): string {
