@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from paceline.api.services.specs.job_words import FAILURE_WORDS
 from paceline.cluster.states import TERMINAL_JOB_STATES, JobState
+from paceline.training.spec.conflicts import OF_COMPRESSION
 
 
 def typescript() -> str:
@@ -26,6 +27,11 @@ def _lines() -> Iterator[str]:
     yield "/** How a rank ended, by the kind of its failure. */"
     yield "export const FAILURE_WORDS: Readonly<Record<string, string>> = {"
     yield from (f"  {kind}: {json.dumps(words)}," for kind, words in FAILURE_WORDS.items())
+    yield "};"
+    yield ""
+    yield "/** The compressions that a field of `communication` is for; a field that is not here is for all. */"
+    yield "export const OF_COMPRESSION: Readonly<Record<string, readonly string[]>> = {"
+    yield from (f"  {field}: {json.dumps(compressions)}," for field, compressions in OF_COMPRESSION.items())
     yield "};"
 
 

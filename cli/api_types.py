@@ -1303,6 +1303,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """somebody had its points, curves, log lines, traces and gradients deleted"""
     end_reason: str | None = None
     ended_at: datetime | None = None
+    experiment: Any = None
+    """the experiment of which it is a trial; null: of none"""
     failure: Failure | None = None
     generations: list[Generation] = field(default_factory=list)
     """the newest 100, oldest first"""

@@ -57,12 +57,13 @@ async def list_jobs(
     status: Annotated[str | None, Query(description="states, comma-separated")] = None,
     project: str | None = None,
     q: Annotated[str | None, Query(description="part of a name, or an id", max_length=200)] = None,
+    experiment: Annotated[str | None, Query(description="id of an experiment: the jobs of its trials")] = None,
     sort: Sort = "-created_at",
     fields: Fields = None,
 ) -> Page[JobSummary] | JSONResponse:
     """List jobs. Labels are filtered with `label.KEY=VALUE`."""
     labels = jobs.parse_labels(request.query_params.multi_items())
-    wanted = job_rows.JobFilter(jobs.parse_states(status), project, q, labels)
+    wanted = job_rows.JobFilter(jobs.parse_states(status), project, q, labels, experiment)
     column, descending = sort.removeprefix("-"), sort.startswith("-")
     after = _after(cursor, column)
     rows = await job_rows.page(session, wanted, sort=column, descending=descending, after=after, limit=limit + 1)

@@ -158,12 +158,21 @@ class Generation(Schema):
     restored_checkpoint_id: str | None
 
 
+class JobExperiment(Schema):
+    """The experiment that a job was submitted by."""
+
+    id: str
+    name: str
+    trial: int = Field(description="index of the trial that the job is")
+
+
 class Job(JobSummary):
     spec: JobSpec | None = Field(description="null where it is unreadable")
     stored_spec: Any = Field(None, description="an unreadable spec, as it is stored")
     revision: int = Field(description="the ETag; send it as If-Match with pause, resume, resize and cancel")
     failure: Failure | None = None
     restored_from: str | None = Field(None, description="the checkpoint that this job started from")
+    experiment: JobExperiment | None = Field(None, description="the experiment of which it is a trial; null: of none")
     choice: PlanChoice | None = Field(None, description="where strategy auto was asked for: what stands in its place in the spec, and why")
     communication: CommunicationChoice | None = Field(
         None, description="where communication: auto was asked for: how gradients are summed, and why; null: not decided yet"

@@ -119,6 +119,14 @@ class TrialWithJob(NamedTuple):
     job: TrialJobColumns | None
 
 
+class JobTrial(NamedTuple):
+    """The trial that a job was submitted for."""
+
+    experiment_id: str
+    experiment_name: str
+    trial: int  # its index
+
+
 class TrialTally(NamedTuple):
     """Trials of one experiment that are alike in these columns."""
 
@@ -275,7 +283,12 @@ async def held_now(session: AsyncSession, experiment_ids: Collection[str]) -> Se
     return [(row[0], row[1], row[2]) for row in await session.execute(query)]
 
 
-async def experiment_of_job(session: AsyncSession, job_id: str) -> tuple[str, int] | None:
-    """(experiment, index of the trial) that a job belongs to; None: to none."""
-    row = (await session.execute(select(TrialRow.experiment_id, TrialRow.index).where(TrialRow.job_id == job_id))).first()
-    return (row[0], row[1]) if row else None
+async def trial_of_job(session: AsyncSession, job_id: str) -> JobTrial | None:
+    """Return the trial that a job was submitted for, or None for a job of no experiment."""
+    query = (
+        select(TrialRow.experiment_id, ExperimentRow.name, TrialRow.index)
+        .join_from(TrialRow, ExperimentRow)
+        .where(TrialRow.job_id == job_id)
+    )
+    row = (await session.execute(query)).first()
+    return JobTrial(*row) if row else None

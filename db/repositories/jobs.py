@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from paceline.cluster.states import EndReason, JobState, NodeState, RankState
+from paceline.db.models.experiments import TrialRow
 from paceline.db.models.jobs import HOLDING, JOINED_LATER, OPEN, UNDECIDED, WAITING, GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 
@@ -43,6 +44,7 @@ class JobFilter:
     project: str | None = None
     text: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    experiment_id: str | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         conditions: list[ColumnElement[bool]] = [JobRow.labels[key].as_string() == value for key, value in self.labels]
@@ -52,6 +54,8 @@ class JobFilter:
             conditions.append(JobRow.project == self.project)
         if self.text:
             conditions.append(or_(JobRow.name.icontains(self.text, autoescape=True), JobRow.id == self.text))
+        if self.experiment_id is not None:
+            conditions.append(JobRow.id.in_(select(TrialRow.job_id).where(TrialRow.experiment_id == self.experiment_id)))
         return conditions
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from paceline.api.errors import ProblemError, not_found
 from paceline.api.schemas.common import Actor, Reason
-from paceline.api.schemas.jobs import Failure, Generation, Job, JobProgress, JobSummary, Rank, Resize
+from paceline.api.schemas.jobs import Failure, Generation, Job, JobExperiment, JobProgress, JobSummary, Rank, Resize
 from paceline.api.services.ingest import bad_losses
 from paceline.api.services.ingest.communication import COMMUNICATION
 from paceline.api.services.ingest.progress import not_finite_step
@@ -28,6 +28,7 @@ from paceline.cluster.states import TERMINAL_JOB_STATES, EndReason, Intent, JobS
 from paceline.db.models.jobs import GenerationRow, JobRow, RankRow
 from paceline.db.models.nodes import NodeRow
 from paceline.db.repositories import events as event_rows
+from paceline.db.repositories import experiments as experiment_rows
 from paceline.db.repositories import jobs as job_rows
 from paceline.training.spec import derived
 from paceline.training.spec.conflicts import too_few_micro_batches
@@ -110,6 +111,7 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
         revision=job.version,
         failure=_failure_of(job),
         restored_from=job.restored_from,
+        experiment=await _experiment_of(session, job),
         choice=await plan_auto.choice_of(session, job.id),
         communication=(job.progress or {}).get(COMMUNICATION),
         **_time_of(job, spec, rows[-1] if rows else None, now),
@@ -120,6 +122,11 @@ async def describe(session: AsyncSession, job: JobRow, now: datetime) -> Job:
         printed_curves=await _has_printed_curves(session, job),
         as_of_seq=as_of_seq,
     )
+
+
+async def _experiment_of(session: AsyncSession, job: JobRow) -> JobExperiment | None:
+    found = await experiment_rows.trial_of_job(session, job.id)
+    return JobExperiment(id=found.experiment_id, name=found.experiment_name, trial=found.trial) if found else None
 
 
 def _time_of(job: JobRow, spec: JobSpec | None, newest: GenerationRow | None, now: datetime) -> dict[str, Any]:

@@ -3,6 +3,7 @@ import type { CheckpointFilter } from "@/features/checkpoints/api/checkpoints";
 import { SORTS, type JobListView, type Sort } from "@/features/jobs/api/jobs";
 import { SORTS as EXPERIMENT_SORTS, type ExperimentFilter } from "@/features/experiments/api/experiments";
 import type { ResultsView } from "@/features/experiments/components/Results";
+import { COMPARED_BY } from "@/features/experiments/comparisons";
 import { EXPERIMENT_STATES } from "@/features/experiments/experiments";
 import { LOSS_AXES } from "@/features/experiments/losses";
 import { LEVELS, type Level } from "@/features/logs/api/logs";
@@ -113,6 +114,7 @@ export function jobsSearch(raw: Raw): JobListView {
   return {
     status: status.length ? status : undefined,
     q: text(raw.q),
+    experiment: text(raw.experiment),
     sort: oneOf<Sort>(raw.sort, SORTS),
     cursor: text(raw.cursor),
     pick: names(raw.pick),
@@ -174,6 +176,9 @@ export function experimentSearch(raw: Raw): ExperimentSearch {
     across: text(raw.across),
     down: text(raw.down),
     figure: text(raw.figure),
+    fit: text(raw.fit),
+    compare: oneOf(raw.compare, COMPARED_BY),
+    compared: text(raw.compared),
   };
 }
 

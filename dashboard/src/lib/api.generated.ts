@@ -3624,6 +3624,8 @@ export interface components {
             end_reason: components["schemas"]["EndReason"] | null;
             /** Ended At */
             ended_at: string | null;
+            /** @description the experiment of which it is a trial; null: of none */
+            experiment: components["schemas"]["JobExperiment"] | null;
             failure: components["schemas"]["Failure"] | null;
             /** Generation */
             generation: number;
@@ -3734,6 +3736,21 @@ export interface components {
              * @description how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last
              */
             world_size: number;
+        };
+        /**
+         * JobExperiment
+         * @description The experiment that a job was submitted by.
+         */
+        JobExperiment: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /**
+             * Trial
+             * @description index of the trial that the job is
+             */
+            trial: number;
         };
         /** JobGradients */
         JobGradients: {
@@ -8008,6 +8025,8 @@ export interface operations {
                 project?: string | null;
                 /** @description part of a name, or an id */
                 q?: string | null;
+                /** @description id of an experiment: the jobs of its trials */
+                experiment?: string | null;
                 sort?: "created_at" | "-created_at" | "name" | "-name" | "priority" | "-priority";
                 /** @description of each item, these alone, comma-separated; default: all */
                 fields?: string | null;

@@ -34,3 +34,12 @@ export const FAILURE_WORDS: Readonly<Record<string, string>> = {
   loss_spike: "has a spike of the loss",
   rolled_back: "goes back to the newest checkpoint because of its loss",
 };
+
+/** The compressions that a field of `communication` is for; a field that is not here is for all. */
+export const OF_COMPRESSION: Readonly<Record<string, readonly string[]>> = {
+  ratio: ["top_k"],
+  threshold: ["top_k"],
+  rank: ["power_sgd"],
+  dense_steps: ["top_k", "power_sgd"],
+  exclude: ["top_k", "power_sgd"],
+};

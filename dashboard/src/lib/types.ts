@@ -75,6 +75,8 @@ export type TrialCounts = Schemas["TrialCounts"];
 export type Analysis = Schemas["Analysis"];
 export type Configuration = Schemas["Configuration"];
 export type Estimate = Schemas["Estimate"];
+export type Fit = Schemas["Fit"];
+export type Outlier = Schemas["Outlier"];
 export type Finding = Schemas["Sentence"];
 export type LossSeries = Schemas["Series"];
 

@@ -5,9 +5,11 @@ import { keys } from "@/lib/keys";
 import {
   analysis,
   configuration,
+  effect,
   estimate,
   experiment,
   experimentAnalysis,
+  fit,
   page,
   trial,
   trialCounts,
@@ -44,7 +46,7 @@ describe("the list of experiments", () => {
     mockApi();
     const { router } = renderApp("/experiments");
     const row = await screen.findByRole("row", { name: /ddp-versus-fsdp/ });
-    expect(row).toHaveTextContent("4 / 7 · 1 refused");
+    expect(row).toHaveTextContent("4 of 8 · 1 refused");
     expect(row).toHaveTextContent("1 min 30 s");
     await userEvent.click(within(row).getByRole("link"));
     await waitFor(() => expect(router.state.location.pathname).toBe("/experiments/exp1"));
@@ -132,9 +134,13 @@ describe("the page of an experiment", () => {
   });
 
   it("says every figure in a sentence and as a table", async () => {
-    mockApi();
+    const { configurations } = analysis();
+    const sized = configurations.map((one) => ({ ...one, peak_memory_bytes: estimate(one.index + 1), pareto: true }));
+    const made = analysis({ configurations: sized, fits: [fit()], effects: [effect(), effect({ second: "tensor" })] });
+    mockApi({ "GET /api/v1/experiments/exp1/analysis": () => ok(experimentAnalysis({ analysis: made })) });
     renderApp("/experiments/exp1");
-    for (const name of ["Scaling efficiency", "Step time split", "Loss", "Heat map", "Parallel coordinates"]) {
+    const names = ["Scaling efficiency", "Step time split", "Loss", "Heat map", "Parallel coordinates"];
+    for (const name of [...names, "Laws of scaling", "Pareto front", "Differences"]) {
       const panel = await region(name);
       expect(within(panel).getByRole("img").getAttribute("aria-label")).toMatch(new RegExp(`^${name}: .{20}`));
       fireEvent.click(within(panel).getByRole("button", { name: `${name} as a table` }));
@@ -204,6 +210,7 @@ describe("the page of an experiment", () => {
     const table = await screen.findByRole("table", { name: "Trials" });
     expect(within(table).getByRole("row", { name: /ddp-versus-fsdp-0/ })).toHaveTextContent("100 / 100");
     expect(within(table).getByRole("row", { name: /refused/ })).toHaveTextContent("tensor=3 does not divide 4 heads");
+    expect(screen.getByRole("link", { name: "Jobs of all trials" })).toHaveAttribute("href", "/jobs?experiment=exp1");
   });
 });
 

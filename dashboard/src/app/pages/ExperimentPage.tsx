@@ -1,6 +1,6 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { stringify } from "yaml";
 import { CopyAction } from "@/components/ui/CopyBox";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
@@ -86,7 +86,15 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
           />
         )}
         {tab === "trials" && (
-          <Panel label="Trials" flush>
+          <Panel
+            title="Trials"
+            actions={
+              <Link to="/jobs" search={{ experiment: id }}>
+                Jobs of all trials
+              </Link>
+            }
+            flush
+          >
             <PanelStates
               source={trials}
               what="the trials"
@@ -94,7 +102,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
               isEmpty={(all) => all.length === 0}
               empty={<EmptyState title="No trials yet">They are made as the experiment begins.</EmptyState>}
             >
-              {(all) => <TrialsTable trials={all} axes={axes} metric={metric} best={best} />}
+              {(all) => <TrialsTable trials={all} axes={axes} metric={metric} goal={goal} best={best} />}
             </PanelStates>
           </Panel>
         )}

@@ -32,6 +32,18 @@ describe("the job page", () => {
     expect(screen.getByText("150")).toBeVisible();
   });
 
+  it("links a trial to its experiment, and a job of its own to none", async () => {
+    let shown = job({ experiment: { id: "exp1", name: "ddp-versus-fsdp", trial: 3 } });
+    mockApi({ "GET /api/v1/training/jobs/job1": () => ok(shown) });
+    const { client } = renderApp("/jobs/job1");
+    const link = await screen.findByRole("link", { name: "ddp-versus-fsdp" });
+    expect(link).toHaveAttribute("href", "/experiments/exp1");
+    expect(link.parentElement).toHaveTextContent("Trial 3 of experiment ddp-versus-fsdp");
+    shown = job();
+    await act(() => client.refetchQueries({ queryKey: ["jobs", "one", "job1"] }));
+    await waitFor(() => expect(screen.queryByText(/of experiment/)).toBeNull());
+  });
+
   it("fetches a new snapshot after a gap", async () => {
     const seen = mockApi();
     renderApp("/jobs/job1");

@@ -16,6 +16,18 @@ describe("the jobs list", () => {
     expect(query).toEqual({ status: "running,paused", q: "gpt", sort: "name", cursor: "abc", limit: "50" });
   });
 
+  it("has the trials of one experiment, named by a chip that shows all jobs again", async () => {
+    const seen = mockApi();
+    const { router } = renderApp("/jobs?experiment=exp1&sort=name");
+    const asked = () => seen.findLast(({ path }) => path === LIST)!.url.searchParams.get("experiment");
+    const chip = await screen.findByRole("button", { name: "Experiment ddp-versus-fsdp: remove this filter" });
+    expect(asked()).toBe("exp1");
+    await userEvent.click(chip);
+    await waitFor(() => expect(router.state.location.search).toEqual({ sort: "name" }));
+    await waitFor(() => expect(asked()).toBeNull());
+    expect(screen.queryByRole("button", { name: /remove this filter/ })).toBeNull();
+  });
+
   it("drops what the URL cannot mean", async () => {
     const seen = mockApi();
     renderApp("/jobs?status=nonsense&sort=color");

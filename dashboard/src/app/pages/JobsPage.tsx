@@ -1,9 +1,10 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { IconArrowsDiff, IconPlus } from "@tabler/icons-react";
+import { IconArrowsDiff, IconPlus, IconX } from "@tabler/icons-react";
 import { EmptyState, Panel, PanelStates } from "@/components/ui/Panel";
 import { PageHeader } from "@/components/ui/PageHeader";
+import { experimentQuery } from "@/features/experiments/api/experiments";
 import { jobListQuery, type JobFilter } from "@/features/jobs/api/jobs";
 import { JobFilters } from "@/features/jobs/components/JobFilters";
 import { JobsTable } from "@/features/jobs/components/JobsTable";
@@ -22,14 +23,21 @@ export function JobsPage() {
       replace: part.q !== undefined,
     });
   const choose = (picked: string[]) => void navigate({ search: { ...filter, pick: orNone(picked) }, replace: true });
-  const filtered = filter.q !== undefined || filter.status !== undefined;
+  const filtered = filter.q !== undefined || filter.status !== undefined || filter.experiment !== undefined;
   const next = query.data?.next_cursor;
   return (
     <>
       <PageHeader title="Jobs" actions={<NewJob />} />
       <Panel
         label="Jobs"
-        title={<JobFilters filter={filter} onChange={change} />}
+        title={
+          <>
+            <JobFilters filter={filter} onChange={change} />
+            {filter.experiment !== undefined && (
+              <ExperimentChip id={filter.experiment} onRemove={() => change({ experiment: undefined })} />
+            )}
+          </>
+        }
         actions={pick.length > 0 && <Picked ids={pick} onClear={() => choose([])} />}
         flush
       >
@@ -38,7 +46,13 @@ export function JobsPage() {
           what="the jobs"
           rows={8}
           isEmpty={(page) => page.items.length === 0}
-          empty={filtered ? <NothingMatches onClear={() => change({ q: undefined, status: undefined })} /> : <NoJobs />}
+          empty={
+            filtered ? (
+              <NothingMatches onClear={() => change({ q: undefined, status: undefined, experiment: undefined })} />
+            ) : (
+              <NoJobs />
+            )
+          }
         >
           {(page) => (
             <JobsTable
@@ -67,6 +81,22 @@ export function JobsPage() {
         </nav>
       )}
     </>
+  );
+}
+
+/** Whose trials the list is limited to, by name once it is known. */
+function ExperimentChip({ id, onRemove }: { id: string; onRemove(): void }) {
+  const { data } = useQuery(experimentQuery(id));
+  const name = data?.name ?? id;
+  return (
+    <Button
+      variant="light"
+      rightSection={<IconX size={14} aria-hidden />}
+      aria-label={`Experiment ${name}: remove this filter`}
+      onClick={onRemove}
+    >
+      Experiment: {name}
+    </Button>
   );
 }
 

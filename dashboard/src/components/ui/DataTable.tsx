@@ -20,9 +20,13 @@ export interface Column<Row> {
   id: string;
   header: string;
   cell(row: Row): ReactNode;
-  /** Sortable by this value. */
-  value?(row: Row): string | number;
+  /** Sortable by this value; rows without one come last, whichever way. */
+  value?(row: Row): string | number | null | undefined;
+  /** Which way the first click sorts; left out: texts up, numbers down. */
+  sortFirst?: "up" | "down";
   numeric?: boolean;
+  /** Stays in view while the others scroll sideways: only of the first column. */
+  sticky?: boolean;
   /** Whole sentences, or lists: they wrap; everything else stays on its line. */
   prose?: boolean;
   width?: number;
@@ -84,7 +88,12 @@ export function DataTable<Row extends object>({ label, rows, columns, rowId, fir
             {shown.map((row) => (
               <tr key={row.id} {...flags(rowProps?.(row.original))}>
                 {columns.map((column) => (
-                  <td key={column.id} data-numeric={column.numeric || undefined} data-prose={column.prose || undefined}>
+                  <td
+                    key={column.id}
+                    data-numeric={column.numeric || undefined}
+                    data-prose={column.prose || undefined}
+                    data-sticky={column.sticky || undefined}
+                  >
                     {column.cell(row.original)}
                   </td>
                 ))}
@@ -114,8 +123,10 @@ function toDefinitions<Row extends object>(
   return columns.map((column) => ({
     id: column.id,
     header: column.header,
-    accessorFn: (row: Row) => column.value?.(row) ?? "",
+    accessorFn: (row: Row) => column.value?.(row) ?? undefined,
     enableSorting: column.value !== undefined,
+    sortUndefined: "last",
+    sortDescFirst: column.sortFirst && column.sortFirst === "down",
   }));
 }
 
@@ -128,7 +139,13 @@ interface HeaderProps<Row> {
 function HeaderCell<Row>({ column, sorted, onSort }: HeaderProps<Row>) {
   const direction = sorted === "asc" ? "ascending" : sorted === "desc" ? "descending" : undefined;
   return (
-    <th scope="col" aria-sort={direction} data-numeric={column.numeric || undefined} style={{ width: column.width }}>
+    <th
+      scope="col"
+      aria-sort={direction}
+      data-numeric={column.numeric || undefined}
+      data-sticky={column.sticky || undefined}
+      style={{ width: column.width }}
+    >
       {column.value && onSort ? (
         <button type="button" className={classes.sort} onClick={onSort}>
           {column.header}

@@ -13,17 +13,19 @@ interface Props {
   /** In place of the name of the field, where that says too little. */
   label?: string;
   schema: Resolved;
+  /** Why it would change nothing, in place of what it does. */
+  unused?: string | null;
   value: unknown;
   issues: readonly Issue[];
   onChange(path: Path, value: unknown): void;
 }
 
 /** One field of the spec as its schema says; empty means "the default", which is shown as the placeholder. */
-export function SchemaField({ path, label, schema, value, issues, onChange }: Props) {
+export function SchemaField({ path, label, schema, unused, value, issues, onChange }: Props) {
   const pointer = pointerOf(path);
   const common = {
     label: label ?? labelOf(String(path.at(-1))),
-    description: schema.description,
+    description: unused ?? schema.description,
     error: issueAt(issues, pointer) ?? null,
     name: pointer,
   };
@@ -112,6 +114,7 @@ const LABELS: Record<string, string> = {
   dim: "Hidden size (dim)",
   eps: "Epsilon (eps)",
   betas: "Betas (2 numbers)",
+  bucket_mb: "Bucket (MiB)",
   holdout: "Held-out fraction (holdout)",
 };
 

@@ -1,7 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { analysis, configuration, estimate, experimentAnalysis, trial, trialCounts } from "@/testing/fixtures";
 import { coordinateAxes } from "./coordinates";
-import { barOf, countsInWords, jobsOf, lossOfCancelling, lossOfPausing, newerTrials, shareEnded } from "./experiments";
+import {
+  barOf,
+  countsInWords,
+  jobsOf,
+  lossOfCancelling,
+  lossOfPausing,
+  newerTrials,
+  notCompletedInWords,
+} from "./experiments";
 import { differing, valuesOf, withStrategies } from "./fields";
 import { bestFirst, figureNamed, figuresOf, intervalOf, titleOf, written, type Goal } from "./figures";
 import { heatGrid, heatSentence, strength } from "./heat";
@@ -12,10 +20,10 @@ import { partNames, splitRows, splitSentence } from "./split";
 const COUNTS = trialCounts({ total: 10, completed: 3, failed: 1, running: 2, waiting: 3, refused: 1 });
 
 describe("the trials of an experiment", () => {
-  it("are counted without those that are refused", () => {
-    expect(shareEnded(COUNTS)).toBeCloseTo(4 / 9);
-    expect(shareEnded(trialCounts({ total: 1, refused: 1 }))).toBeNull();
-    expect(countsInWords(COUNTS)).toBe("3 completed, 1 failed, 2 running, 3 waiting, 1 refused");
+  it("are counted as the command line counts them", () => {
+    expect(countsInWords(COUNTS)).toBe("3 of 10 completed, 2 running, 3 waiting, 1 refused, 1 failed");
+    expect(notCompletedInWords(COUNTS)).toBe("1 refused, 1 failed");
+    expect(notCompletedInWords(trialCounts({ total: 1, completed: 1 }))).toBe("");
     expect(barOf(COUNTS).map(({ name, value }) => `${name} ${value}`)).toEqual([
       "completed 3",
       "failed 1",

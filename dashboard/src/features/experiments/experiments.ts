@@ -28,15 +28,6 @@ export function ended({ completed, failed, cancelled, pruned }: TrialCounts): nu
   return completed + failed + cancelled + pruned;
 }
 
-export function toRun({ total, refused }: TrialCounts): number {
-  return total - refused;
-}
-
-/** The share of its trials that ended, or null where it has none. */
-export function shareEnded(counts: TrialCounts): number | null {
-  return toRun(counts) > 0 ? ended(counts) / toRun(counts) : null;
-}
-
 /** Of each state, in the order of a trial's life; those that wait are the rest of the bar. */
 const BAR: readonly { state: Exclude<keyof TrialCounts, "total">; color: string }[] = [
   { state: "completed", color: "--good" },
@@ -52,10 +43,23 @@ export function barOf(counts: TrialCounts): BarPart[] {
   return BAR.map(({ state, color }) => ({ name: state, value: counts[state], color })).filter(({ value }) => value > 0);
 }
 
-/** "12 completed, 2 running, 10 waiting, 3 refused". */
+/** In the order of the command line, which says the same; completed ones are told with the total. */
+const OTHERS = ["running", "paused", "waiting", "pruned", "refused", "failed", "cancelled"] as const;
+/** Those that will not complete. */
+const NOT_COMPLETED = ["refused", "failed", "cancelled"] as const;
+
+function listed(counts: TrialCounts, states: readonly (keyof TrialCounts)[]): string[] {
+  return states.filter((state) => counts[state] > 0).map((state) => `${counts[state]} ${state}`);
+}
+
+/** "3 of 9 completed, 1 running, 5 waiting". */
 export function countsInWords(counts: TrialCounts): string {
-  const named = [...BAR.map(({ state }) => state), "refused" as const].filter((state) => counts[state] > 0);
-  return named.map((state) => `${counts[state]} ${state}`).join(", ") || "no trials";
+  return [`${counts.completed} of ${counts.total} completed`, ...listed(counts, OTHERS)].join(", ");
+}
+
+/** "1 refused, 2 failed"; empty: none. */
+export function notCompletedInWords(counts: TrialCounts): string {
+  return listed(counts, NOT_COMPLETED).join(", ");
 }
 
 /** What a pause does, and what it costs. */

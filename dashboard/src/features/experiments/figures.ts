@@ -59,6 +59,12 @@ export function figuresOf(configurations: readonly Configuration[]): FigureSpec[
   return FIGURES.filter(({ name }) => configurations.some((one) => one[name] !== null));
 }
 
+/** What `bestFirst` goes by: the metric, or the speed where no configuration has one. */
+export function orderingOf(figures: readonly FigureSpec[]): FigureSpec | undefined {
+  const find = (name: FigureName) => figures.find((figure) => figure.name === name);
+  return find("metric") ?? find("samples_per_second");
+}
+
 export type Goal = "minimize" | "maximize";
 
 /** The recommended one, then those with a result, best first; then by speed where there is no result; refused ones last. */

@@ -152,6 +152,28 @@ describe("completion", () => {
 });
 
 describe("the coordinator's field errors", () => {
+  it("between several fields stand at the first that is named, where the document has it", () => {
+    const at = (pointer: string, message: string) => ({ pointer, message, code: "inconsistent_spec", hint: null });
+    const error = new ApiError({
+      status: 422,
+      code: "invalid",
+      detail: "d",
+      errors: [
+        at("", "communication.ratio=0.05 is for compression top_k"),
+        at("", "communication is between replicas"),
+        at("", "strategy single is one process"),
+        at("/job", "communication.rank=4 is for compression power_sgd"),
+      ],
+    });
+    const communication = { ratio: 0.05, rank: 4 };
+    expect(serverIssues(error, { communication, job: { communication } }).map(({ pointer }) => pointer)).toEqual([
+      "/communication/ratio",
+      "/communication",
+      "",
+      "/job/communication/rank",
+    ]);
+  });
+
   it("land on the field, without the variant that the validator names", () => {
     const error = new ApiError({
       status: 422,

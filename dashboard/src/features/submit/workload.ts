@@ -17,6 +17,7 @@ export const WITHOUT: Record<Workload, readonly Path[]> = {
     ["optimizer"],
     ["schedule"],
     ["parallelism"],
+    ["communication"],
     ["precision"],
     ["compile"],
     ["reproducible"],

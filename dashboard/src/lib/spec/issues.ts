@@ -2,13 +2,23 @@
 import type { ApiError } from "@/lib/errors";
 import { isRecord, pathOf, pointerOf, type Issue } from "./schema";
 
-/** The coordinator's field errors; a pointer may name a union's variant (`/model/gpt/dim`), which is no place in the document. */
+/**
+ * The coordinator's field errors; a pointer may name a union's variant (`/model/gpt/dim`), which is no place in the document. What is wrong
+ * between several fields stands at the first one that the message names (`communication.ratio=0.05 is for ...`), where the document has it.
+ */
 export function serverIssues(error: Pick<ApiError, "errors"> | null, document: unknown): Issue[] {
   if (!error) return [];
   return error.errors.map(({ pointer, message, hint }) => ({
-    pointer: pointerOf(withoutVariants(pathOf(pointer), document)),
+    pointer: pointerOf(namedIn(message, withoutVariants(pathOf(pointer), document), document)),
     message: hint ? `${message}; ${hint}` : message,
   }));
+}
+
+function namedIn(message: string, path: string[], document: unknown): string[] {
+  const named = /^[a-z]\w*(\.\w+)*/.exec(message)?.[0].split(".") ?? [];
+  const whole = [...path, ...named];
+  const found = whole.reduce<unknown>((inner, part) => (isRecord(inner) ? inner[part] : undefined), document);
+  return found === undefined ? path : whole;
 }
 
 function withoutVariants(path: string[], document: unknown): string[] {

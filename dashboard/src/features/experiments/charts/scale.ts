@@ -88,6 +88,12 @@ export function pathThrough(points: readonly (readonly [number, number] | null)[
     .join("");
 }
 
+/** A little beyond both ends, so that no point stands on an axis. */
+export function padded([low, high]: readonly [number, number], share = 0.08): [number, number] {
+  const room = (high - low || Math.abs(high) || 1) * share;
+  return [low - room, high + room];
+}
+
 /** The least and the greatest finite value; null where there is none. */
 export function extentOf(values: readonly (number | null | undefined)[]): [number, number] | null {
   const finite = values.filter((value): value is number => value != null && Number.isFinite(value));

@@ -172,10 +172,12 @@ const MOST_OFFERED = 40;
 /** A path is taken when it is chosen, or with Enter: a path that the schema does not list may be one of a user's own. */
 function AddAxis({ paths, onAdd }: { paths: readonly string[]; onAdd(path: string): void }) {
   const [typed, setTyped] = useState("");
+  const [offering, setOffering] = useState(false);
   const add = (path: string) => {
     if (path.trim() === "") return;
     onAdd(path.trim());
     setTyped("");
+    setOffering(false);
   };
   return (
     <Autocomplete
@@ -185,6 +187,9 @@ function AddAxis({ paths, onAdd }: { paths: readonly string[]; onAdd(path: strin
       data={[...paths]}
       limit={MOST_OFFERED}
       maxDropdownHeight={280}
+      dropdownOpened={offering}
+      onDropdownOpen={() => setOffering(true)}
+      onDropdownClose={() => setOffering(false)}
       value={typed}
       onChange={setTyped}
       onOptionSubmit={(path) => {

@@ -1,4 +1,5 @@
 import { Checkbox } from "@mantine/core";
+import { useMediaQuery } from "@mantine/hooks";
 import { Link } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { DataTable, type Column } from "@/components/ui/DataTable";
@@ -14,6 +15,7 @@ import {
   figuresOf,
   intervalOf,
   isMain,
+  orderingOf,
   titleOf,
   valueInWords,
   type FigureSpec,
@@ -29,12 +31,17 @@ interface Props {
 }
 
 const SHOWN_FIRST = 10;
+/** Where most columns are beyond the edge: what the rows are ordered by comes first, and stays. */
+const NARROW = "(max-width: 700px)";
 
 /** Only what differs, and what came of it, best first. */
 export function ConfigurationsTable({ analysis, trials, metric, goal }: Props) {
   const { configurations, axes, best } = analysis;
   const rows = useMemo(() => bestFirst(configurations, best, goal), [configurations, best, goal]);
   const [all, setAll] = useState(false);
+  const narrow = useMediaQuery(NARROW);
+  const figures = figuresOf(configurations).filter((figure) => all || isMain(figure));
+  const first = narrow ? orderingOf(figures) : undefined;
   return (
     <Panel
       title="Configurations"
@@ -51,9 +58,10 @@ export function ConfigurationsTable({ analysis, trials, metric, goal }: Props) {
         rows={rows}
         first={SHOWN_FIRST}
         columns={[
+          ...(first ? [{ ...figureColumn(first, metric), sticky: true }] : []),
           ...fieldColumns(configurations, axes),
           { id: "notes", header: "Notes", cell: (one) => <Notes one={one} best={best} /> },
-          ...figureColumns(configurations, metric, all),
+          ...figures.filter((figure) => figure !== first).map((figure) => figureColumn(figure, metric)),
           { id: "jobs", header: "Jobs", cell: (one) => <Jobs one={one} trials={trials} /> },
         ]}
         rowId={({ index }) => String(index)}
@@ -76,19 +84,14 @@ function fieldColumns(configurations: readonly Configuration[], axes: readonly s
   }));
 }
 
-function figureColumns(
-  configurations: readonly Configuration[],
-  metric: string,
-  all: boolean,
-): Column<Configuration>[] {
-  const figures = figuresOf(configurations).filter((figure) => all || isMain(figure));
-  return figures.map((figure) => ({
+function figureColumn(figure: FigureSpec, metric: string): Column<Configuration> {
+  return {
     id: figure.name,
     header: titleOf(figure, metric),
     cell: (one) => <Measured estimate={one[figure.name]} figure={figure} />,
-    value: (one) => one[figure.name]?.value ?? -Infinity,
+    value: (one) => one[figure.name]?.value,
     numeric: true,
-  }));
+  };
 }
 
 function Measured({ estimate, figure }: { estimate: Estimate | null; figure: FigureSpec }) {

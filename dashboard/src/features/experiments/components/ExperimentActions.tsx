@@ -3,7 +3,7 @@ import { IconPlayerPause, IconPlayerPlay, IconX } from "@tabler/icons-react";
 import { useState } from "react";
 import { Confirm } from "@/components/ui/Confirm";
 import { asApiError } from "@/lib/errors";
-import { useRefusal } from "@/lib/ownership";
+import { useRefusal, useViewerRefusal } from "@/lib/ownership";
 import type { Experiment } from "@/lib/types";
 import { useExperimentControl } from "../api/control";
 import { canCancel, canPause, canResume, lossOfCancelling, lossOfPausing } from "../experiments";
@@ -15,6 +15,8 @@ export function ExperimentActions({ experiment }: { experiment: Experiment }) {
   const control = useExperimentControl(experiment.id);
   const { id, name } = experiment.created_by;
   const refused = useRefusal({ created_by: name, created_by_id: id }, "experiment");
+  const refusedToViewer = useViewerRefusal();
+  const steering = { disabled: refusedToViewer !== null, title: refusedToViewer ?? undefined };
   const ask = (what: "pause" | "cancel") => {
     control.reset();
     setAsking(what);
@@ -29,12 +31,18 @@ export function ExperimentActions({ experiment }: { experiment: Experiment }) {
         </span>
       )}
       {canPause(experiment) && (
-        <Button variant="default" leftSection={<IconPlayerPause size={14} />} onClick={() => ask("pause")}>
+        <Button
+          {...steering}
+          variant="default"
+          leftSection={<IconPlayerPause size={14} />}
+          onClick={() => ask("pause")}
+        >
           Pause
         </Button>
       )}
       {canResume(experiment) && (
         <Button
+          {...steering}
           leftSection={<IconPlayerPlay size={14} />}
           loading={control.isPending}
           onClick={() => control.mutate("resume")}

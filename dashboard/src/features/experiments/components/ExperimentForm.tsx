@@ -1,4 +1,5 @@
-import { useState, type ReactNode } from "react";
+import type { ReactNode } from "react";
+import { FormSection } from "@/components/ui/FormSection";
 import { SchemaField } from "@/components/ui/SchemaField";
 import { issuesWithin } from "@/lib/spec/issues";
 import { schemaAt, type Issue, type Path, type Schema } from "@/lib/spec/schema";
@@ -51,10 +52,10 @@ export function ExperimentForm(props: Props) {
   const hidden = onlyInText(value);
   return (
     <div className={classes.form}>
-      <Section name="Experiment" open issues={[]}>
+      <FormSection name="Experiment" open issues={[]}>
         <Fields {...props} paths={WHAT} />
-      </Section>
-      <Section
+      </FormSection>
+      <FormSection
         name="What varies"
         open
         issues={["/grid", "/world_sizes", "/zip"].flatMap((part) => issuesWithin(issues, part))}
@@ -65,17 +66,17 @@ export function ExperimentForm(props: Props) {
             This document also has <code>{hidden.join(", ")}</code>: edit {hidden.length === 1 ? "it" : "them"} as YAML.
           </p>
         )}
-      </Section>
-      <Section
+      </FormSection>
+      <FormSection
         name="Budget and early stopping"
         issues={["/budget", "/halving", "/at_once"].flatMap((part) => issuesWithin(issues, part))}
       >
         <Fields {...props} paths={LIMITS} />
-      </Section>
-      <Section name="Base job" open={false} issues={issuesWithin(issues, "/job")}>
+      </FormSection>
+      <FormSection name="Base job" open={false} issues={issuesWithin(issues, "/job")}>
         <p className={classes.hidden}>All trials begin with this spec.</p>
         {jobForm}
-      </Section>
+      </FormSection>
     </div>
   );
 }
@@ -98,33 +99,5 @@ function Fields({ schema, value, issues, onChange, paths }: Props & { paths: rea
         ) : null;
       })}
     </div>
-  );
-}
-
-interface SectionProps {
-  name: string;
-  open?: boolean;
-  issues: readonly Issue[];
-  children: ReactNode;
-}
-
-/** Fields are drawn once the section is open: a whole job's form is long. */
-function Section({ name, open = false, issues, children }: SectionProps) {
-  const [unfolded, setUnfolded] = useState(open);
-  const shown = unfolded || issues.length > 0;
-  return (
-    <details
-      className={classes.section}
-      open={shown}
-      onToggle={(event) => event.currentTarget.open !== shown && setUnfolded(event.currentTarget.open)}
-    >
-      <summary className={classes.sectionName}>
-        {name}
-        {issues.length > 0 && (
-          <span className={classes.problems}>{issues.length === 1 ? "1 problem" : `${issues.length} problems`}</span>
-        )}
-      </summary>
-      {shown && <div className={classes.body}>{children}</div>}
-    </details>
   );
 }

@@ -7,9 +7,10 @@ import { PageHeader } from "@/components/ui/PageHeader";
 import { StackedBar } from "@/components/ui/StackedBar";
 import { StateBadge } from "@/components/ui/StateBadge";
 import { age, count, dateTime, duration, measured, MISSING, plural, sentence } from "@/lib/format";
+import { useViewerRefusal } from "@/lib/ownership";
 import type { Experiment, Trial } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
-import { barOf, countsInWords, ended, isOver, toRun } from "../experiments";
+import { barOf, countsInWords, isOver, notCompletedInWords } from "../experiments";
 import { axisTitle } from "../figures";
 import { ExperimentActions } from "./ExperimentActions";
 import classes from "./Experiments.module.css";
@@ -38,6 +39,7 @@ export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzi
     waits_for: waits,
   } = experiment;
   const now = useNow(5_000);
+  const refused = useViewerRefusal();
   return (
     <>
       <PageHeader
@@ -60,6 +62,8 @@ export function ExperimentHeader({ experiment, trials, metric, analyzed, analyzi
               variant="default"
               leftSection={<IconReportAnalytics size={14} />}
               loading={analyzing}
+              disabled={refused !== null}
+              title={refused ?? undefined}
               onClick={onAnalyze}
             >
               {analyzed ? "Analyze again" : "Analyze"}
@@ -88,7 +92,11 @@ function factsOf(experiment: Experiment, metric: string, now: number): Fact[] {
   const { trials, seconds_left: left, slot_hours: used, best_metric: best, best_trial: trial, axes } = experiment;
   const ends = experiment.ended_at;
   return [
-    { name: "Trials ended", value: count(ended(trials)), hint: `of ${count(toRun(trials))}` },
+    {
+      name: "Trials completed",
+      value: count(trials.completed),
+      hint: [`of ${count(trials.total)}`, notCompletedInWords(trials)].filter(Boolean).join(", "),
+    },
     isOver(experiment.state) && ends
       ? {
           name: "Duration",

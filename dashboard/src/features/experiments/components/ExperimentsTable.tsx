@@ -5,7 +5,7 @@ import { age, duration, measured, MISSING } from "@/lib/format";
 import type { ExperimentSummary } from "@/lib/types";
 import { useNow } from "@/lib/useNow";
 import type { Sort } from "../api/experiments";
-import { barOf, countsInWords, ended, toRun } from "../experiments";
+import { barOf, countsInWords, notCompletedInWords } from "../experiments";
 import { axisTitle } from "../figures";
 import classes from "./ExperimentsTable.module.css";
 
@@ -52,6 +52,7 @@ export function ExperimentsTable({ experiments, sort, onSort }: Props) {
 
 function Row({ experiment, now }: { experiment: ExperimentSummary; now: number }) {
   const { id, name, project, created_by: by, state, trials, axes } = experiment;
+  const others = notCompletedInWords(trials);
   return (
     <tr>
       <td className={classes.nameCell}>
@@ -69,9 +70,13 @@ function Row({ experiment, now }: { experiment: ExperimentSummary; now: number }
         <div className={classes.progress}>
           <StackedBar parts={barOf(trials)} label={`Trials of ${name}: ${countsInWords(trials)}`} size="sm" />
           <div className={classes.under}>
-            {ended(trials)} / {toRun(trials)}
-            {trials.failed > 0 && <span className={classes.failed}> · {trials.failed} failed</span>}
-            {trials.refused > 0 && ` · ${trials.refused} refused`}
+            {trials.completed} of {trials.total}
+            {others && (
+              <>
+                {" · "}
+                <span className={trials.failed > 0 ? classes.failed : undefined}>{others}</span>
+              </>
+            )}
           </div>
         </div>
       </td>

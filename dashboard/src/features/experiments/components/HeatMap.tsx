@@ -127,7 +127,7 @@ function columnsOf(x: string, y: string, figure: FigureSpec, title: string): Col
       id: "value",
       header: title,
       cell: ({ value }) => (value === null ? MISSING : figure.write(value)),
-      value: ({ value }) => value ?? -Infinity,
+      value: ({ value }) => value,
       numeric: true,
     },
     { id: "count", header: "Configurations", cell: ({ count }) => count, value: ({ count }) => count, numeric: true },

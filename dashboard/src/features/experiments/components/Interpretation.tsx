@@ -90,11 +90,11 @@ function Said({ sentences }: { sentences: readonly Finding[] }) {
 
 function MadeAt({ made: { made_at: at, analysis, complete } }: { made: ExperimentAnalysis }) {
   const now = useNow(10_000);
-  const { completed, trials, refused } = analysis;
+  const { completed, trials } = analysis;
   return (
     <span className="hint">
       {complete ? "" : "so far, "}
-      {completed} of {plural(trials - refused, "trial")}, {age(now - Date.parse(at))} ago
+      {completed} of {plural(trials, "trial")} completed, {age(now - Date.parse(at))} ago
     </span>
   );
 }

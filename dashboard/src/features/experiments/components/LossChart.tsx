@@ -97,7 +97,7 @@ function columnsOf(axis: LossAxis): Column<LossRow>[] {
       id: "loss",
       header: "Loss",
       cell: ({ loss }) => measured(loss),
-      value: ({ loss }) => loss ?? Infinity,
+      value: ({ loss }) => loss,
       numeric: true,
     },
   ];

@@ -122,7 +122,7 @@ function Axis({ axis, x, up, last }: { axis: CoordinateAxis; x: number; up(share
       </text>
       {axis.ticks.map(({ at, text }) => (
         <text
-          key={text}
+          key={at}
           className={classes.tickOnLine}
           x={last ? 7 : -7}
           y={up(at)}
@@ -156,7 +156,7 @@ function CoordinateTable({
       id: figure.name,
       header: titleOf(figure, metric),
       cell: (one: Configuration) => written(one[figure.name], figure),
-      value: (one: Configuration) => one[figure.name]?.value ?? -Infinity,
+      value: (one: Configuration) => one[figure.name]?.value,
       numeric: true,
     })),
   ];

@@ -7,12 +7,17 @@ import { withStrategies } from "../fields";
 import type { Goal } from "../figures";
 import type { LossAxis } from "../losses";
 import { asksOfScaling } from "../scaling";
+import type { ComparedBy } from "../comparisons";
+import { ComparisonsChart } from "./ComparisonsChart";
 import { ConfigurationsTable } from "./ConfigurationsTable";
 import classes from "./Experiments.module.css";
+import { FitsChart } from "./FitsChart";
 import { HeatMap } from "./HeatMap";
 import { Interpretation } from "./Interpretation";
 import { LossChart } from "./LossChart";
+import { Outliers } from "./Outliers";
 import { ParallelCoordinates } from "./ParallelCoordinates";
+import { ParetoChart } from "./ParetoChart";
 import { ScalingChart } from "./ScalingChart";
 import { SplitChart } from "./SplitChart";
 
@@ -26,6 +31,11 @@ export interface ResultsView {
   across?: string;
   down?: string;
   figure?: string;
+  /** The law that is drawn. */
+  fit?: string;
+  /** Of the differences; left out: by values. */
+  compare?: ComparedBy;
+  compared?: string;
 }
 
 interface Props {
@@ -65,12 +75,18 @@ export function Results(props: Props) {
   );
 }
 
-function Figures({ analysis, metric, goal, view, onView }: Props & { analysis: Analysis }) {
+function Figures({ analysis, trials, metric, goal, view, onView }: Props & { analysis: Analysis }) {
   return (
     <div className={classes.figures}>
       <div className="stack">
-        {asksOfScaling(analysis) && <ScalingChart analysis={analysis} />}
+        {asksOfScaling(analysis) && (
+          <>
+            <ScalingChart analysis={analysis} />
+            <FitsChart analysis={analysis} chosen={view.fit} onChoose={(fit) => onView({ fit })} />
+          </>
+        )}
         <SplitChart analysis={analysis} />
+        <Outliers analysis={analysis} trials={trials} metric={metric} />
       </div>
       <div className="stack">
         <LossChart
@@ -86,6 +102,13 @@ function Figures({ analysis, metric, goal, view, onView }: Props & { analysis: A
           goal={goal}
           view={{ x: view.across, y: view.down, figure: view.figure }}
           onView={({ x, y, figure }) => onView({ across: x, down: y, figure })}
+        />
+        <ParetoChart analysis={analysis} metric={metric} goal={goal} />
+        <ComparisonsChart
+          analysis={analysis}
+          metric={metric}
+          view={{ by: view.compare ?? "values", figure: view.compared }}
+          onView={({ by, figure }) => onView({ compare: by === "values" ? undefined : by, compared: figure })}
         />
       </div>
     </div>

@@ -7,6 +7,7 @@ import { newIdempotencyKey } from "@/lib/client";
 import { asApiError } from "@/lib/errors";
 import { count } from "@/lib/format";
 import { wholeNumberProblem } from "@/lib/numbers";
+import { useViewerRefusal } from "@/lib/ownership";
 import type { Experiment, Job, Trial } from "@/lib/types";
 import { useExtend } from "../api/extend";
 
@@ -19,13 +20,14 @@ interface Props {
 export function RunLonger({ experiment: { id, best_trial: best }, trials }: Props) {
   /** The best trial when the dialog was opened: another one may become the best meanwhile. */
   const [asked, setAsked] = useState<number | null>(null);
+  const refused = useViewerRefusal() ?? (best === null ? "No trial has a result yet" : null);
   return (
     <>
       <Button
         variant="default"
         leftSection={<IconPlayerTrackNext size={14} />}
-        disabled={best === null}
-        title={best === null ? "No trial has a result yet" : undefined}
+        disabled={refused !== null}
+        title={refused ?? undefined}
         onClick={() => setAsked(best)}
       >
         Run the best one longer

@@ -21,14 +21,14 @@ const COLUMNS: readonly Column<ScalingRow>[] = [
     id: "measured",
     header: "Measured efficiency",
     cell: ({ measured }) => written(measured, figureNamed("efficiency")!),
-    value: ({ measured }) => measured?.value ?? -1,
+    value: ({ measured }) => measured?.value,
     numeric: true,
   },
   {
     id: "predicted",
     header: "Predicted",
     cell: ({ predicted }) => (predicted === null ? MISSING : percent(predicted)),
-    value: ({ predicted }) => predicted ?? -1,
+    value: ({ predicted }) => predicted,
     numeric: true,
   },
 ];

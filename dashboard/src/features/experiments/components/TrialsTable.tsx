@@ -4,30 +4,43 @@ import { StateBadge } from "@/components/ui/StateBadge";
 import { count, measured, MISSING, si } from "@/lib/format";
 import type { Trial } from "@/lib/types";
 import { differing } from "../fields";
-import { axisTitle, valueInWords } from "../figures";
+import { axisTitle, valueInWords, type Goal } from "../figures";
 import classes from "./Experiments.module.css";
 
 interface Props {
   trials: readonly Trial[];
   axes: readonly string[];
   metric: string;
+  goal: Goal;
   best: number | null;
 }
 
-/** Every trial with its job, as it runs. */
-export function TrialsTable({ trials, axes, metric, best }: Props) {
+/** Every trial with its job, as it runs, in the order of the grid until a header is clicked. */
+export function TrialsTable({ trials, axes, metric, goal, best }: Props) {
   return (
     <DataTable
       label="Trials"
       rows={trials}
-      columns={columnsOf(trials, axes, metric)}
+      columns={columnsOf(trials, axes, metric, goal)}
       rowId={({ index }) => String(index)}
       rowProps={({ index, state }) => ({ "data-selected": index === best, "data-muted": state === "refused" })}
     />
   );
 }
 
-function columnsOf(trials: readonly Trial[], axes: readonly string[], metric: string): Column<Trial>[] {
+/** What is at work first, what never runs last. */
+const STATES: readonly Trial["state"][] = [
+  "running",
+  "paused",
+  "waiting",
+  "failed",
+  "completed",
+  "pruned",
+  "cancelled",
+  "refused",
+];
+
+function columnsOf(trials: readonly Trial[], axes: readonly string[], metric: string, goal: Goal): Column<Trial>[] {
   const repeated = trials.some(({ repeat }) => repeat > 0);
   return [
     { id: "index", header: "Trial", cell: ({ index }) => index, value: ({ index }) => index, numeric: true, width: 60 },
@@ -53,21 +66,23 @@ function columnsOf(trials: readonly Trial[], axes: readonly string[], metric: st
       header: "State",
       prose: true,
       cell: (trial) => <State trial={trial} />,
-      value: ({ state }) => state,
+      value: ({ state }) => STATES.indexOf(state),
+      sortFirst: "up",
     },
-    { id: "step", header: "Step", cell: stepOf, value: ({ job }) => job?.step ?? -1, numeric: true },
+    { id: "step", header: "Step", cell: stepOf, value: ({ job }) => job?.step, numeric: true },
     {
       id: "speed",
       header: "Samples/s",
       cell: ({ job }) => si(job?.samples_per_second),
-      value: ({ job }) => job?.samples_per_second ?? -1,
+      value: ({ job }) => job?.samples_per_second,
       numeric: true,
     },
     {
       id: "metric",
       header: metric.charAt(0).toUpperCase() + metric.slice(1),
       cell: ({ metric: value }) => measured(value),
-      value: ({ metric: value }) => value ?? Infinity,
+      value: ({ metric: value }) => value,
+      sortFirst: goal === "minimize" ? "up" : "down",
       numeric: true,
     },
     { id: "job", header: "Job", cell: (trial) => <JobOf trial={trial} /> },

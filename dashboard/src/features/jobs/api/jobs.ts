@@ -12,6 +12,8 @@ export type Sort = (typeof SORTS)[number];
 export interface JobFilter {
   status?: JobState[];
   q?: string;
+  /** The id of the experiment whose trials are shown. */
+  experiment?: string;
   sort?: Sort;
   cursor?: string;
 }
@@ -26,8 +28,15 @@ export interface JobListView extends JobFilter {
 const PROGRESS_INTERVAL_MS = 3_000;
 
 export function jobListQuery(filter: JobFilter) {
-  const { status, q, sort = "-created_at", cursor } = filter;
-  const query = { limit: PAGE_SIZE, sort, q: q || undefined, cursor, status: status?.join(",") || undefined };
+  const { status, q, experiment, sort = "-created_at", cursor } = filter;
+  const query = {
+    limit: PAGE_SIZE,
+    sort,
+    q: q || undefined,
+    experiment,
+    cursor,
+    status: status?.join(",") || undefined,
+  };
   return queryOptions({
     queryKey: keys.jobList(query),
     queryFn: ({ signal }) => unwrap(api.GET("/api/v1/training/jobs", { params: { query }, signal })),

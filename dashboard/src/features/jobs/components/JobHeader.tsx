@@ -31,6 +31,7 @@ export function JobHeader({ job, progress, notices }: { job: Job; progress: JobP
           <>
             {job.project} · submitted {dateTime(job.created_at)} by {job.created_by} ·{" "}
             <span className="mono">{job.id}</span>
+            {job.experiment && <TrialOf experiment={job.experiment} />}
           </>
         }
         actions={
@@ -53,6 +54,17 @@ export function JobHeader({ job, progress, notices }: { job: Job; progress: JobP
         {steps && <ProgressBar share={share} label="Job progress" tone={progressTone(job.state)} />}
       </div>
     </>
+  );
+}
+
+function TrialOf({ experiment: { id, name, trial } }: { experiment: NonNullable<Job["experiment"]> }) {
+  return (
+    <div>
+      Trial {trial} of experiment{" "}
+      <Link to="/experiments/$experimentId" params={{ experimentId: id }}>
+        {name}
+      </Link>
+    </div>
   );
 }
 

@@ -1,5 +1,5 @@
 import { Select, SegmentedControl } from "@mantine/core";
-import type { ReactNode } from "react";
+import { FormSection } from "@/components/ui/FormSection";
 import { SchemaField } from "@/components/ui/SchemaField";
 import { title } from "@/lib/format";
 import { issueAt, issuesWithin } from "@/lib/spec/issues";
@@ -13,6 +13,7 @@ import {
   type Path,
   type Schema,
 } from "@/lib/spec/schema";
+import { whyNoCommunication, whyUnused } from "../communication";
 import { has, workloadOf, type Workload } from "../workload";
 import classes from "./Submit.module.css";
 
@@ -45,6 +46,7 @@ const SECTIONS = [
   "optimizer",
   "schedule",
   "parallelism",
+  "communication",
   "checkpoint",
   "fault_tolerance",
   "environment",
@@ -64,24 +66,29 @@ export function SpecForm(props: Props) {
   const own = JOB_FIELDS.filter((name) => !props.without?.includes(name));
   return (
     <div className={classes.form}>
-      <Section name="Job" open issues={own.flatMap((name) => issuesWithin(props.issues, `/${name}`))}>
-        {own
-          .filter((name) => properties[name] && isShown(props, [name]))
-          .map((name) => (
-            <Field key={name} {...props} path={[name]} schemaOf={properties[name]!} />
-          ))}
-      </Section>
+      <FormSection name="Job" open issues={own.flatMap((name) => issuesWithin(props.issues, `/${name}`))}>
+        <div className={classes.fields}>
+          {own
+            .filter((name) => properties[name] && isShown(props, [name]))
+            .map((name) => (
+              <Field key={name} {...props} path={[name]} schemaOf={properties[name]!} />
+            ))}
+        </div>
+      </FormSection>
       <WorkloadSection {...props} />
       {SECTIONS.filter((name) => properties[name] && isShown(props, [name])).map((name) => (
-        <Section
+        <FormSection
           key={name}
           name={title(name)}
           open={OPEN.has(name)}
           issues={issuesWithin(props.issues, `/${name}`)}
           own={issueAt(props.issues, `/${name}`)}
+          note={name === "communication" ? whyNoCommunication(props.value) : null}
         >
-          <Fields {...props} path={[name]} />
-        </Section>
+          <div className={classes.fields}>
+            <Fields {...props} path={[name]} />
+          </div>
+        </FormSection>
       ))}
     </div>
   );
@@ -98,24 +105,26 @@ function WorkloadSection(props: Props) {
   const chosen = workloadOf(value);
   const within = ["/model", "/data", "/entrypoint", "/script"].flatMap((pointer) => issuesWithin(issues, pointer));
   return (
-    <Section name="Workload" open issues={within} own={issueAt(issues, "")}>
-      {onWorkload && (
-        <SegmentedControl
-          className={classes.wide}
-          aria-label="Kind of workload"
-          data={WORKLOADS}
-          value={chosen}
-          onChange={(next) => onWorkload(next as Workload)}
-        />
-      )}
-      {chosen === "entrypoint" ? (
-        <Field {...props} path={["entrypoint"]} schemaOf={props.schema.properties!.entrypoint!} />
-      ) : (
-        (chosen === "script" ? ["script"] : ["model", "data"]).map((name) => (
-          <Fields key={name} {...props} path={[name]} named />
-        ))
-      )}
-    </Section>
+    <FormSection name="Workload" open issues={within} own={issueAt(issues, "") ?? issueAt(issues, "/script")}>
+      <div className={classes.fields}>
+        {onWorkload && (
+          <SegmentedControl
+            className={classes.wide}
+            aria-label="Kind of workload"
+            data={WORKLOADS}
+            value={chosen}
+            onChange={(next) => onWorkload(next as Workload)}
+          />
+        )}
+        {chosen === "entrypoint" ? (
+          <Field {...props} path={["entrypoint"]} schemaOf={props.schema.properties!.entrypoint!} />
+        ) : (
+          (chosen === "script" ? ["script"] : ["model", "data"]).map((name) => (
+            <Fields key={name} {...props} path={[name]} named />
+          ))
+        )}
+      </div>
+    </FormSection>
   );
 }
 
@@ -163,6 +172,7 @@ function Field({
     <SchemaField
       path={path}
       schema={concrete(schema, schemaOf, here)}
+      unused={path[0] === "communication" ? whyUnused(value, String(path[1])) : null}
       value={here}
       issues={issues}
       onChange={onChange}
@@ -172,31 +182,4 @@ function Field({
 
 function at(value: unknown, path: Path): unknown {
   return path.reduce<unknown>((inner, part) => (isRecord(inner) ? inner[part] : undefined), value);
-}
-
-interface SectionProps {
-  name: string;
-  open: boolean;
-  issues: readonly Issue[];
-  own?: string;
-  children: ReactNode;
-}
-
-function Section({ name, open, issues, own, children }: SectionProps) {
-  return (
-    <details className={classes.section} open={open || issues.length > 0}>
-      <summary className={classes.sectionName}>
-        {name}
-        {issues.length > 0 && (
-          <span className={classes.problems}>{issues.length === 1 ? "1 problem" : `${issues.length} problems`}</span>
-        )}
-      </summary>
-      {own && (
-        <p className={classes.own} role="alert">
-          {own}
-        </p>
-      )}
-      <div className={classes.fields}>{children}</div>
-    </details>
-  );
 }

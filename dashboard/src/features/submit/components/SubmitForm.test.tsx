@@ -12,6 +12,8 @@ async function openForm(routes: Routes = {}) {
   return { seen, ...app, submit: () => screen.getByText("Submit job").closest("button")! };
 }
 
+const unfold = (section: string) => fireEvent.click(screen.getByText(section));
+
 const sent = (seen: ReturnType<typeof mockApi>) =>
   seen.filter(({ method, path }) => method === "POST" && path === "/api/v1/training/jobs");
 
@@ -50,7 +52,8 @@ describe("the submit page", () => {
   it("sends the weights to start with and the steps to trace", async () => {
     const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
     fireEvent.change(screen.getByLabelText("Initial weights"), { target: { value: "/models/small" } });
-    fireEvent.change(screen.getByLabelText("First step"), { target: { value: "20" } });
+    unfold("Profile");
+    fireEvent.change(await screen.findByLabelText("First step"), { target: { value: "20" } });
     const ranks = screen.getByLabelText("Ranks");
     fireEvent.change(ranks, { target: { value: "0, 1" } });
     fireEvent.blur(ranks);
@@ -65,7 +68,8 @@ describe("the submit page", () => {
 
   it("sends the steps and the names of gradients to record", async () => {
     const { seen, submit } = await openForm({ "POST /api/v1/training/jobs": () => ok(job(), 201) });
-    fireEvent.change(screen.getByLabelText("Every"), { target: { value: "50" } });
+    unfold("Gradients");
+    fireEvent.change(await screen.findByLabelText("Every"), { target: { value: "50" } });
     const names = screen.getByLabelText("Names");
     fireEvent.change(names, { target: { value: "*.weight, head.*" } });
     fireEvent.blur(names);
@@ -77,9 +81,37 @@ describe("the submit page", () => {
 
   it("marks a trace that cannot begin at its step", async () => {
     const { submit } = await openForm();
-    fireEvent.change(screen.getByLabelText("First step"), { target: { value: "1" } });
+    unfold("Profile");
+    fireEvent.change(await screen.findByLabelText("First step"), { target: { value: "1" } });
     await waitFor(() => expect(screen.getByLabelText("First step")).toHaveAccessibleDescription(/2/));
     expect(submit()).toBeDisabled();
+  });
+
+  it("keeps a field that is typed in, on the way from one valid number to another", async () => {
+    await openForm();
+    unfold("Communication");
+    const ratio = await screen.findByLabelText("Ratio");
+    await userEvent.type(ratio, "1e-2");
+    expect(ratio).toHaveValue("1e-2");
+    expect(screen.getByLabelText("Ratio")).toBe(ratio);
+    await userEvent.clear(ratio);
+    await userEvent.type(ratio, "-1");
+    await waitFor(() => expect(ratio).toHaveAccessibleDescription(/greater than 0/));
+    await userEvent.clear(ratio);
+    await waitFor(() => expect(ratio).not.toHaveAccessibleDescription(/greater than 0/));
+    expect(screen.getByText("Communication").closest("details")).toHaveProperty("open", true);
+  });
+
+  it("says which fields change nothing with what is chosen", async () => {
+    await openForm();
+    unfold("Communication");
+    const described = (name: string, text: RegExp | string) =>
+      waitFor(() => expect(screen.getByLabelText(name)).toHaveAccessibleDescription(text));
+    await described("Ratio", "Only with compression top_k");
+    fireEvent.click(screen.getByLabelText("Compression", { selector: "input" }));
+    fireEvent.click(await screen.findByText("top_k"));
+    await described("Ratio", /share of the elements/);
+    await described("Rank", "Only with compression power_sgd");
   });
 
   it("marks a field that the schema refuses and cannot be submitted", async () => {

@@ -1,0 +1,166 @@
+import { SegmentedControl, Select } from "@mantine/core";
+import { DataTable, type Column } from "@/components/ui/DataTable";
+import type { Analysis } from "@/lib/types";
+import { Chart, XAxis, type Area } from "../charts/Chart";
+import { extentOf, logarithmic, type Scale } from "../charts/scale";
+import {
+  changeOf,
+  COMPARED_BY,
+  comparedFigures,
+  comparisons,
+  comparisonsSentence,
+  probabilityOf,
+  type ComparedBy,
+  type Comparison,
+} from "../comparisons";
+import { titleOf } from "../figures";
+import classes from "./Charts.module.css";
+import { Figure } from "./Figure";
+
+export interface ComparisonsView {
+  by: ComparedBy;
+  figure?: string;
+}
+
+interface Props {
+  analysis: Analysis;
+  metric: string;
+  view: ComparisonsView;
+  onView(view: ComparisonsView): void;
+}
+
+const ROW = 36;
+const MOST_ROWS = 24;
+const FOOT = 44;
+const NAMES: Record<ComparedBy, string> = { values: "Values", pairs: "Pairs" };
+
+/** What each value changes in one figure: filled where a test calls it a difference, hollow where none does. */
+export function ComparisonsChart({ analysis, metric, view, onView }: Props) {
+  const all = comparisons(analysis, view.by);
+  const figures = comparedFigures(all);
+  const figure = figures.find(({ name }) => name === view.figure) ?? figures[0];
+  if (!figure)
+    return (
+      <Figure
+        title="Differences"
+        sentence=""
+        table={null}
+        empty="A comparison needs two configurations with results that differ in one value only; a test of it, four repeats of each."
+      >
+        {null}
+      </Figure>
+    );
+  const rows = all.filter((one) => one.figure === figure.name);
+  const shown = rows.filter(({ smallest }) => smallest > 0).slice(0, MOST_ROWS);
+  const rest = rows.length - shown.length;
+  const sentence = comparisonsSentence(rows) + (rest > 0 ? ` In the table only: ${rest} more.` : "");
+  return (
+    <Figure
+      title="Differences"
+      controls={
+        <SegmentedControl
+          size="xs"
+          aria-label="Compared by"
+          data={COMPARED_BY.map((name) => ({ value: name, label: NAMES[name] }))}
+          value={view.by}
+          onChange={(by) => onView({ ...view, by: by as ComparedBy })}
+        />
+      }
+      tools={
+        <Select
+          aria-label="Figure of the differences"
+          w={200}
+          allowDeselect={false}
+          data={figures.map((one) => ({ value: one.name, label: titleOf(one, metric) }))}
+          value={figure.name}
+          onChange={(name) => onView({ ...view, figure: name ?? undefined })}
+        />
+      }
+      legend={<Legend />}
+      sentence={sentence}
+      table={<DataTable label="Differences values" rows={rows} columns={COLUMNS} rowId={({ id }) => id} />}
+    >
+      <Chart label={`Differences: ${titleOf(figure, metric)}, ${sentence}`} height={shown.length * ROW + FOOT}>
+        {(width) => <Drawn rows={shown} width={width} />}
+      </Chart>
+    </Figure>
+  );
+}
+
+const COLUMNS: readonly Column<Comparison>[] = [
+  { id: "label", header: "Comparison", cell: ({ label }) => label, value: ({ label }) => label },
+  { id: "change", header: "Change", cell: ({ ratio }) => changeOf(ratio), value: ({ ratio }) => ratio, numeric: true },
+  { id: "p", header: "Test", cell: ({ p }) => probabilityOf(p), value: ({ p }) => p, numeric: true },
+  {
+    id: "verdict",
+    header: "Difference",
+    cell: ({ isDifference, p }) => (isDifference ? "yes" : p === null ? "too few repeats" : "not shown"),
+    value: ({ isDifference, p }) => (isDifference ? 0 : p === null ? 2 : 1),
+  },
+  {
+    id: "range",
+    header: "Over the pairs",
+    cell: ({ smallest, largest, pairs }) =>
+      pairs > 1 ? `${changeOf(smallest)} to ${changeOf(largest)} in ${pairs}` : "1 pair",
+  },
+];
+
+function Legend() {
+  return (
+    <>
+      <span className={classes.key}>
+        <svg width="10" height="10" aria-hidden style={{ color: "var(--series-1)" }}>
+          <circle className={classes.point} cx="5" cy="5" r="4" />
+        </svg>
+        a difference
+      </span>
+      <span className={classes.key}>
+        <svg width="10" height="10" aria-hidden style={{ color: "var(--neutral)" }}>
+          <circle className={classes.hollow} cx="5" cy="5" r="4" />
+        </svg>
+        not shown to be one
+      </span>
+    </>
+  );
+}
+
+function Drawn({ rows, width }: { rows: readonly Comparison[]; width: number }) {
+  const area: Area = { left: 12, right: width - 14, top: 2, bottom: rows.length * ROW + 2 };
+  const [low, high] = extentOf([1, ...rows.flatMap(({ smallest, largest }) => [smallest, largest])])!;
+  const x = logarithmic(low, high, area.left + 8, area.right - VALUE_PX);
+  return (
+    <>
+      <XAxis scale={x} area={area} write={changeOf} title="change, on a log scale" />
+      <line className={classes.ideal} x1={x.place(1)} x2={x.place(1)} y1={area.top} y2={area.bottom} />
+      {rows.map((row, index) => (
+        <Row key={row.id} row={row} x={x} top={area.top + index * ROW} right={area.right} />
+      ))}
+    </>
+  );
+}
+
+/** For the change and the p-value at the end of each row. */
+const VALUE_PX = 116;
+
+interface RowProps {
+  row: Comparison;
+  x: Scale;
+  top: number;
+  right: number;
+}
+
+function Row({ row: { label, ratio, smallest, largest, p, isDifference, text }, x, top, right }: RowProps) {
+  return (
+    <g transform={`translate(0 ${top})`} style={{ color: `var(${isDifference ? "--series-1" : "--neutral"})` }}>
+      <title>{text}</title>
+      <text className={classes.name} x={12} y={12}>
+        {label}
+      </text>
+      <path className={classes.interval} d={`M${x.place(smallest)} 23H${x.place(largest)}`} />
+      <circle className={isDifference ? classes.point : classes.hollow} cx={x.place(ratio)} cy={23} r={4} />
+      <text className={classes.value} x={right} y={27} textAnchor="end">
+        {changeOf(ratio)}, {probabilityOf(p)}
+      </text>
+    </g>
+  );
+}
