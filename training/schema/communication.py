@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import FailFast, Field, model_validator
+from pydantic import FailFast, Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
 from paceline.distributed.collectives.options import Algorithm
 from paceline.training.schema.parts import Part, Real, Text, Whole, inconsistent, shown
@@ -66,6 +67,10 @@ class Communication(Part):
                 raise inconsistent(f"communication={shown(given)} is no section: write auto, or one such as {{compression: bf16}}")
             return {"algorithm": "auto", "compression": "auto"}
         return given
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"const": "auto", "type": "string"}, handler(schema)]}
 
     @property
     def is_auto(self) -> bool:

@@ -1932,11 +1932,7 @@ export interface components {
              */
             updated_at: string;
         };
-        /**
-         * Communication
-         * @description How gradients are sent. Any value but the defaults makes the job not reproducible to the last bit; `top_k` and `power_sgd` change what it learns too.
-         */
-        Communication: {
+        Communication: "auto" | {
             /**
              * Algorithm
              * @description how gradients are summed over the replicas. backend: by gloo or NCCL; ring: over a ring of Paceline's own, machine by machine; hierarchical: within each machine and then between machines, where every machine has as many ranks, else as ring. On GPUs always by NCCL, which knows the machine's links. auto: whichever makes steps fastest, by measurement

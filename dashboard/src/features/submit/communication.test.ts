@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { whyNoCommunication, whyUnused } from "./communication";
+import { validate, type Schema } from "@/lib/spec/schema";
+import { changed, whyNoCommunication, whyUnused, withSection } from "./communication";
 
 const spec = (parallelism: object, communication: object = {}) => ({ parallelism, communication });
 
@@ -40,5 +41,45 @@ describe("a field of communication", () => {
       "Only with strategy ddp",
       "Only with strategy ddp",
     ]);
+  });
+});
+
+const SPEC = { name: "a", communication: "auto" };
+
+describe("communication: auto", () => {
+  it("is shown as the section that it stands for", () => {
+    expect(withSection(SPEC)).toEqual({ name: "a", communication: { algorithm: "auto", compression: "auto" } });
+    const written = { communication: { ratio: 0.1 } };
+    expect(withSection(written)).toBe(written);
+  });
+
+  it("becomes that section when a field of it changes", () => {
+    expect(changed(SPEC, ["communication", "ratio"], 0.1)).toEqual([
+      ["communication"],
+      { algorithm: "auto", compression: "auto", ratio: 0.1 },
+    ]);
+    expect(changed(SPEC, ["communication", "compression"], undefined)).toEqual([
+      ["communication"],
+      { algorithm: "auto" },
+    ]);
+    expect(changed(SPEC, ["name"], "b")).toEqual([["name"], "b"]);
+    expect(changed({ communication: {} }, ["communication", "ratio"], 0.1)).toEqual([["communication", "ratio"], 0.1]);
+  });
+
+  it("leaves every option of a compression open", () => {
+    expect(whyUnused(withSection(SPEC), "ratio")).toBeNull();
+    expect(whyUnused({ communication: { algorithm: "auto" } }, "ratio")).toBe("Only with compression top_k");
+  });
+
+  it("is the one word that the schema takes for the section", () => {
+    const section = { type: "object", properties: { ratio: { type: "number" } }, additionalProperties: false };
+    const root: Schema = {
+      $defs: { Communication: { anyOf: [{ const: "auto", type: "string" }, section] } },
+      properties: { communication: { $ref: "#/$defs/Communication" } },
+    };
+    expect(validate(root, SPEC)).toEqual([]);
+    expect(validate(root, { communication: { ratio: 0.1 } })).toEqual([]);
+    expect(validate(root, { communication: "automatic" })).toHaveLength(1);
+    expect(validate(root, { communication: { ratios: 0.1 } })).toHaveLength(1);
   });
 });

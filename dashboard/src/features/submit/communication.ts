@@ -1,6 +1,6 @@
 /** Where the fields of `communication` have an effect, by the rest of the spec: said beside them before anything is refused. Pure. */
 import { OF_COMPRESSION } from "@/lib/constants.generated";
-import { isRecord } from "@/lib/spec/schema";
+import { isRecord, type Path } from "@/lib/spec/schema";
 
 const OF_DDP: readonly string[] = ["bucket_mb", "static_graph"];
 const CUTS = ["tensor", "context", "pipeline"];
@@ -12,6 +12,22 @@ function partOf(spec: unknown, name: string): Record<string, unknown> {
 
 function strategyOf(spec: unknown): string {
   return String(partOf(spec, "parallelism").strategy ?? "ddp");
+}
+
+const AUTO = { algorithm: "auto", compression: "auto" };
+
+/** The spec with the section that the word `auto` stands for. */
+export function withSection(spec: unknown): unknown {
+  return isRecord(spec) && spec.communication === "auto" ? { ...spec, communication: AUTO } : spec;
+}
+
+/** The change of one field where the document has the word: the whole section takes its place. */
+export function changed(spec: unknown, path: Path, value: unknown): [Path, unknown] {
+  const [section, field] = path;
+  if (section !== "communication" || field === undefined || !isRecord(spec) || spec.communication !== "auto")
+    return [path, value];
+  const fields = Object.entries({ ...AUTO, [field]: value }).filter(([, each]) => each !== undefined);
+  return [[section], Object.fromEntries(fields)];
 }
 
 /** Why the job sends no gradients that these fields could change; null: it does. */

@@ -38,6 +38,8 @@ export interface Schema {
 
 export interface Resolved extends Schema {
   nullable: boolean;
+  /** Words that stand for a whole object, as `auto` for a `communication` section. */
+  shorthands?: readonly unknown[];
 }
 
 export interface Issue {
@@ -66,7 +68,10 @@ export function resolve(root: Schema, schema: Schema): Resolved {
   if (!anyOf) return { ...own, nullable: own.type === "null" };
   const rest = anyOf.filter((option) => option.type !== "null");
   const nullable = rest.length < anyOf.length;
-  return rest.length === 1 ? { ...resolve(root, rest[0]!), ...own, nullable } : { ...own, nullable };
+  if (rest.length === 1) return { ...resolve(root, rest[0]!), ...own, nullable };
+  const [object, ...others] = rest.filter((option) => option.const === undefined);
+  if (!(object?.$ref || object?.properties) || others.length > 0) return { ...own, nullable };
+  return { ...resolve(root, object), ...own, nullable, shorthands: rest.flatMap((option) => option.const ?? []) };
 }
 
 /** The variants of a tagged union by the value of its tag; null for anything else. */
@@ -113,6 +118,7 @@ function check(root: Schema, schema: Schema, value: unknown, path: Path): Issue[
   const here = concrete(root, schema, value);
   if (value === null || value === undefined)
     return here.nullable ? [] : [issue(path, `Must be ${KINDS[here.type ?? ""] ?? "a value"}; it is empty`)];
+  if (here.shorthands?.includes(value)) return [];
   const variants = variantsOf(root, here);
   if (variants && !here.properties) return [unknownVariant(here, Object.keys(variants), value, path)];
   const wrong = typeProblem(here, value) ?? valueProblem(here, value);

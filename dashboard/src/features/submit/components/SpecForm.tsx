@@ -13,7 +13,7 @@ import {
   type Path,
   type Schema,
 } from "@/lib/spec/schema";
-import { whyNoCommunication, whyUnused } from "../communication";
+import { changed, whyNoCommunication, whyUnused, withSection } from "../communication";
 import { has, workloadOf, type Workload } from "../workload";
 import classes from "./Submit.module.css";
 
@@ -61,7 +61,12 @@ const WORKLOADS = [
 ];
 
 /** The spec as a form, laid out by hand, every field drawn from the schema. */
-export function SpecForm(props: Props) {
+export function SpecForm({ value, onChange, ...rest }: Props) {
+  const change = (path: Path, next: unknown) => onChange(...changed(value, path, next));
+  return <Sections {...rest} value={withSection(value)} onChange={change} />;
+}
+
+function Sections(props: Props) {
   const properties = props.schema.properties ?? {};
   const own = JOB_FIELDS.filter((name) => !props.without?.includes(name));
   return (
