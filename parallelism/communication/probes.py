@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -22,8 +22,8 @@ ELEMENT_BYTES = 4
 #: gradients. Many links let some megabytes pass at once before they keep to their rate.
 SMALL, COLUMNS, FIRST_ROWS, GROWTH = (64, 64), 512, 256, 4
 LONG_ENOUGH_SECONDS = 0.04
-#: Times that each is summed; the last counts.
-TIMES = 2
+#: Times that each is summed. Of the small one the fastest counts, which nothing else has held up; of the others the last, which no full buffer helps.
+SMALL_TIMES, TIMES = 5, 2
 T = TypeVar("T")
 
 
@@ -44,7 +44,8 @@ def probe(
     replicas, local, peers = groups.replicas.size, groups.local, groups.peers
     if local is not None and peers is not None:
         sums |= {"within": RingSum(local), "between": BackendSum(peers)}
-    small, large = _timed(group, sums, SMALL, device), _long_enough(group, sums, device, largest)
+    small = _timed(group, sums, SMALL, device, SMALL_TIMES, min)
+    large = _long_enough(group, sums, device, largest)
     costs = {key: cost_of((_bytes(SMALL), small[key]), large[key]) for key in sums}
     of_choices = {each: costs[each] for each in choices}
     if local is not None and peers is not None:
@@ -60,32 +61,43 @@ def _long_enough(group: Group, sums: Mapping[T, Reduction], device: torch.device
     found: dict[T, tuple[int, float]] = {}
     shape = (FIRST_ROWS, COLUMNS)
     while left := {key: reduction for key, reduction in sums.items() if key not in found}:
-        for key, seconds in _timed(group, left, shape, device).items():
+        for key, seconds in _timed(group, left, shape, device, TIMES, _last).items():
             if seconds >= LONG_ENOUGH_SECONDS or _bytes(shape) >= largest:
                 found[key] = _bytes(shape), seconds
         shape = (GROWTH * shape[0], COLUMNS)
     return found
 
 
-def _timed(group: Group, sums: Mapping[T, Reduction], shape: tuple[int, int], device: torch.device) -> dict[T, float]:
-    """Return the seconds of a sum of a matrix by each of `sums`, on the slowest rank."""
-    own = {key: _seconds(group, reduction, shape, device) for key, reduction in sums.items()}
+def _timed(
+    group: Group,
+    sums: Mapping[T, Reduction],
+    shape: tuple[int, int],
+    device: torch.device,
+    times: int,
+    of: Callable[[Sequence[float]], float],
+) -> dict[T, float]:
+    """Return the seconds of a sum of a matrix by each of `sums`, on the slowest rank. `of`: which of `times` count."""
+    own = {key: of(_seconds(group, reduction, shape, device, times)) for key, reduction in sums.items()}
     everyones = group.all_gather_object(list(own.values()))
     return {key: max(each[place] for each in everyones) for place, key in enumerate(own)}
 
 
-def _seconds(group: Group, reduction: Reduction, shape: tuple[int, int], device: torch.device) -> float:
+def _last(found: Sequence[float]) -> float:
+    return found[-1]
+
+
+def _seconds(group: Group, reduction: Reduction, shape: tuple[int, int], device: torch.device, times: int) -> list[float]:
     values = torch.randn(shape, generator=torch.Generator().manual_seed(0)).reshape(-1).to(device)
-    seconds = 0.0
-    for _ in range(TIMES):
+    found = []
+    for _ in range(times):
         bucket = GradientBucket(values.clone(), [Piece("probe", shape, 0, values.numel())], step=1)
         started = time.perf_counter()
         group.start_reduction(reduction, bucket).wait()
         if values.is_cuda:
             torch.cuda.synchronize()
-        seconds = time.perf_counter() - started
+        found.append(time.perf_counter() - started)
         reduction.commit()
-    return seconds
+    return found
 
 
 def _bytes(shape: tuple[int, int]) -> int:

@@ -23,7 +23,9 @@ class SumCost:
 def cost_of(small: tuple[int, float], large: tuple[int, float]) -> SumCost:
     """Return the cost that two probes tell, each of (bytes, seconds)."""
     (few, brief), (many, long) = small, large
-    slope = max(0.0, (long - brief) / (many - few))
+    if long <= brief:  # something else took the small one's time
+        return SumCost(0.0, long / many)
+    slope = (long - brief) / (many - few)
     return SumCost(max(0.0, brief - few * slope), slope)
 
 
@@ -43,11 +45,9 @@ class Links:
     between: MeasuredLink | None = None  # machines
 
 
-def link_of(cost: SumCost, ranks: int, sharers: int = 1) -> MeasuredLink | None:
+def link_of(cost: SumCost, ranks: int, sharers: int = 1) -> MeasuredLink:
     """Return the link under a ring of `ranks`, of which `sharers` went over it at the same time. A ring takes 2 (n - 1) messages of a share of 1 / n."""
     messages = 2 * (ranks - 1)
-    if not cost.seconds_per_byte:  # a large sum took no longer than a small one: nothing can be said
-        return None
     return MeasuredLink(cost.latency / messages, sharers * messages / (ranks * cost.seconds_per_byte))
 
 

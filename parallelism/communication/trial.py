@@ -79,8 +79,10 @@ class CommunicationTrial:
         return self._to_time[0] if self._to_time else self.taken
 
     def join_generation(self, replicas: int) -> None:
-        """Count anew in another generation. Other numbers of replicas take other times: what was chosen stays, and the default is timed again."""
+        """Count anew in another generation, which may have gone back some steps. Other numbers of replicas take other times: what was chosen stays, and
+        the default is timed again."""
         self.begin_round()
+        self._best_loss = math.inf
         if replicas != self.replicas and not self._to_time:
             self.measured.clear()
         self.replicas = replicas

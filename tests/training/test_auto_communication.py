@@ -40,6 +40,17 @@ def test_a_job_that_may_leave_something_out_learns(make_job: MakeJob) -> None:
     assert {"in bf16, by the backend", "as top_k, by the backend", "as power_sgd, by the backend"} <= set(names)
 
 
+def test_replicas_of_shards_choose_too(make_job: MakeJob) -> None:
+    spec = tiny_gpt(4, steps=50) | {"communication": "auto", "parallelism": {"strategy": "fsdp", "shard": 2, "replicate": 2}}
+    ends = make_job(spec).run(4)
+    assert [end.exit_code for end in ends] == [0] * 4, ends[0].output
+    loss = ends[0].curve("loss")
+    assert loss[50] < loss[1] - 0.2
+    names = [option["name"] for option in ends[0].events_of("communication_chosen")[0]["options"]]
+    assert "as top_k, by the backend" in names
+    assert not any("buckets" in name for name in names), "sharded models have none"
+
+
 def test_survivors_keep_what_was_found_out_and_newcomers_learn_of_it(make_job: MakeJob, tmp_path: Path) -> None:
     spec = faulty_job(tmp_path / "code", Fault(1, 25), nodes=3, steps=60, task="gpt", communication="auto")
     gang = make_job(spec).start(3)

@@ -139,6 +139,13 @@ def test_another_number_of_replicas_times_the_default_again_and_keeps_the_choice
     assert BACKEND in found.used[40:]
 
 
+def test_a_job_that_goes_back_to_a_checkpoint_has_higher_losses_again() -> None:
+    found = job(SUMS).run(200)
+    found.trial.join_generation(2)
+    found.loss = lambda step, choice: 40.0 - 0.001 * step
+    assert found.run(200).trial.taken == TOP_K
+
+
 def test_a_generation_that_breaks_off_begins_its_round_again() -> None:
     found = job(SUMS).run(WARM_UP + 3)
     found.trial.join_generation(2)
