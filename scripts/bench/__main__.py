@@ -24,7 +24,7 @@ NOT_BENCHMARKS = {"__init__", "__main__", "figures", "parts", "stored_experiment
 #: Parts of `experiments.py`.
 PARTS = "experiment_"
 #: Those that take an hour in full give their short form here.
-SHORTENED = {"recovery": ["--quick"], "edge": ["--quick"]}
+SHORTENED = {"recovery": ["--quick"], "edge": ["--quick"], "communication": ["--quick"]}
 COLUMNS = ("figure", "unit", "median", "p95", "n", "reference")
 
 
@@ -48,7 +48,8 @@ def main() -> int:
 
 
 def benchmarks() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_BENCHMARKS and not path.stem.startswith(PARTS))
+    files = [path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_BENCHMARKS and not path.stem.startswith(PARTS)]
+    return sorted([*files, *(path.parent.name for path in FOLDER.glob("*/__main__.py"))])
 
 
 def measure(name: str) -> list[dict[str, Any]] | None:

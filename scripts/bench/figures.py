@@ -35,6 +35,15 @@ def run(measure: Callable[[], list[Figure]], description: str | None) -> None:
     report(measure(), arguments.json)
 
 
+def run_shortened(measure: Callable[[bool], list[Figure]], description: str | None) -> None:
+    """The command line of a benchmark that has a short form: `measure(True)`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, steps and links")
+    arguments = parser.parse_args()
+    report(measure(arguments.quick), arguments.json)
+
+
 def report(figures: Sequence[Figure], file: Path | None) -> None:
     for figure in figures:
         print(f"{figure.figure:28} {figure.median:>12.4g} {figure.unit:6} p95 {figure.p95:.4g}  n {figure.n}  {figure.reference}")

@@ -7,7 +7,7 @@ from scripts.bench.__main__ import benchmarks, table
 
 def test_finds_benchmarks_and_not_their_helpers() -> None:
     found = benchmarks()
-    assert {"first_step", "recorder", "throughput"} <= set(found)
+    assert {"communication", "first_step", "recorder", "throughput"} <= set(found)
     assert not {"figures", "torchrun_script", "__main__"} & set(found)
 
 

@@ -11,7 +11,7 @@ import statistics
 from paceline.training.link import World
 from scripts.bench.communication.gpt_steps import Run, Section, steps
 from scripts.bench.communication.hosts import run_on_hosts, shaped_hosts
-from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.figures import Figure, run_shortened, summarize
 
 GLOBAL_BATCH = 4
 PLACEMENT = (0, 0, 1, 1)
@@ -29,9 +29,9 @@ AUTO: Section = {"algorithm": "auto", "compression": "auto", "dense_steps": 0}
 STEPS = 5
 
 
-def measure() -> list[Figure]:
+def measure(quick: bool) -> list[Figure]:
     figures = []
-    for rate in RATES:
+    for rate in RATES[-1:] if quick else RATES:
         with shaped_hosts(2, rate) as network:
             found = {
                 name: statistics.median(run_on_hosts(steps, PLACEMENT, network, section, STEPS, GLOBAL_BATCH, timeout=400.0)[0].seconds)
@@ -50,4 +50,4 @@ def _until_decided(world: World) -> Run:
 
 
 if __name__ == "__main__":
-    run(measure, __doc__)
+    run_shortened(measure, __doc__)

@@ -26,7 +26,7 @@ from paceline.training.spec.job import JobSpec
 from paceline.training.state import StepReport, new_state
 from paceline.training.steps.step import LocalStepRunner
 from scripts.bench.communication.hosts import run_on_hosts, shaped_hosts
-from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.figures import Figure, run_shortened, summarize
 from scripts.bench.reproducible import NobodyAsks
 
 MODEL = {"kind": "gpt", "layers": 8, "heads": 8, "dim": 256, "context": 128}
@@ -129,4 +129,4 @@ def figures_of(rate: str, by_kind: dict[str, list[Timed]]) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    run(lambda: measure(("1gbit", None), rounds=2, count=6), __doc__)
+    run_shortened(lambda quick: measure(("1gbit",) if quick else ("1gbit", None), rounds=1 if quick else 2, count=6), __doc__)

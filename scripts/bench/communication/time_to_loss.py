@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from scripts.bench.communication.gpt_steps import Section, steps
 from scripts.bench.communication.hosts import run_on_hosts, shaped_hosts
-from scripts.bench.figures import Figure, run, summarize
+from scripts.bench.figures import Figure, run_shortened, summarize
 
 RATE = "100mbit"
 PLACEMENT = (0, 1)
 GLOBAL_BATCH = 8
-STEPS, TIMED_STEPS, WINDOW = 400, 4, 20
+STEPS, QUICK_STEPS, TIMED_STEPS, WINDOW = 400, 100, 4, 20
 #: The steps in which everything is still sent whole, and as many again in which the residuals fill.
 WARM_UP = 40
 KINDS: dict[str, Section] = {
@@ -36,11 +36,12 @@ def steps_to(losses: Sequence[float], goal: float) -> int | None:
     return next((WINDOW + place for place, loss in enumerate(smoothed(losses)) if loss <= goal), None)
 
 
-def measure() -> list[Figure]:
+def measure(quick: bool) -> list[Figure]:
+    count = QUICK_STEPS if quick else STEPS
     kinds: dict[str, Section] = {"dense": {}, **KINDS}
     with shaped_hosts(2, None) as network:
         losses = {
-            kind: run_on_hosts(steps, PLACEMENT, network, asked, STEPS, GLOBAL_BATCH, timeout=900.0)[0].losses
+            kind: run_on_hosts(steps, PLACEMENT, network, asked, count, GLOBAL_BATCH, timeout=900.0)[0].losses
             for kind, asked in kinds.items()
         }
     with shaped_hosts(2, RATE) as network:
@@ -59,12 +60,12 @@ def measure() -> list[Figure]:
             summarize(f"{kind}_loss_apart", "ratio", apart, f"loss above the dense one's at equal steps, from step {WINDOW + WARM_UP} on")
         )
         needed = steps_to(losses[kind], goal)
-        told = f"dense reaches {goal:.3f} in {STEPS} steps of {timed['dense']:.3g} s"
+        told = f"dense reaches {goal:.3f} in {count} steps of {timed['dense']:.3g} s"
         if needed is None:
-            print(f"{kind}: does not reach the dense loss {goal:.3f} in {STEPS} steps; it ends at {smoothed(losses[kind])[-1]:.3f}")
+            print(f"{kind}: does not reach the dense loss {goal:.3f} in {count} steps; it ends at {smoothed(losses[kind])[-1]:.3f}")
             continue
         reference = f"{told}, {kind} in {needed} of {timed[kind]:.3g} s"
-        dense_seconds = (steps_to(losses["dense"], goal) or STEPS) * timed["dense"]
+        dense_seconds = (steps_to(losses["dense"], goal) or count) * timed["dense"]
         figures.append(summarize(f"{kind}_time_to_loss_{RATE}", "ratio", [dense_seconds / (needed * timed[kind])], reference))
     return figures
 
@@ -75,4 +76,4 @@ def _from_the_first_step(asked: Section) -> Section:
 
 
 if __name__ == "__main__":
-    run(measure, __doc__)
+    run_shortened(measure, __doc__)
