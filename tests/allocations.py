@@ -11,11 +11,14 @@ from torch import Tensor
 
 from paceline.distributed.process_group import Group
 from paceline.parallelism.plan import Coordinates
+from paceline.training import server_state
 from paceline.training.autotune.allocated import measure_memory
 from paceline.training.build import make_ready
 from paceline.training.builtin import classification_loss, classifier, next_token_loss
 from paceline.training.data.feed import open_feed
 from paceline.training.elastic import first_assignment
+from paceline.training.gradient_sums import gradient_sums
+from paceline.training.link import World
 from paceline.training.models.catalog import Model
 from paceline.training.models.gpt import model as gpt
 from paceline.training.models.gpt import shard as gpt_shard
@@ -71,15 +74,20 @@ def task_of(model: Model) -> Task:
     return Task(classifier(model, Cifar10(path="/nonexistent")), Noise(model), classification_loss)
 
 
-def train(spec: JobSpec, group: Group) -> None:
-    """Real steps, enough to have made the optimizer's state and to hold every buffer."""
+def train(spec: JobSpec, group: Group, world: World | None = None) -> None:
+    """Run real steps, enough to have made the optimizer's state and to hold every buffer. `world`: for sums as the job asks for them."""
     assert spec.model is not None
     task = task_of(spec.model)
     # The optimizer has no name here: of a model that is cut it would keep the whole one.
     state = TrainState(task, build_optimizer(spec.optimizer, task.model), CPU, total_steps=STEPS, feed=open_feed(task.train, spec))
     coordinates = Coordinates(spec.parallelism.degrees(group.world_size), group.rank)
-    steps_from = make_ready(spec, state, group, coordinates)
+    sums = gradient_sums(spec, world, state, group) if world else None
+    steps_from = make_ready(spec, state, group, coordinates, reducer=sums.reducer if sums else None)
     rebuild_optimizer(state, spec)
+    if coordinates.degrees.servers:
+        server_state.take_part(spec, state, coordinates)
     step_runner = steps_from(spec, first_assignment(derived.micro_batches(spec), coordinates, None))
     for _ in range(STEPS):
         step_runner.run(NOTHING_WANTED)
+        if sums:
+            sums.reducer.commit()

@@ -101,9 +101,10 @@ def test_activations_computed_again(checkpointing: str, precision: str) -> None:
 def trained(world: World, document: dict[str, Any]) -> int:
     """Return the peak of one rank."""
     spec = JobSpec.model_validate(document)
-    group = join(world, GroupAborter(), mesh.axis_group_ranks(spec.parallelism.degrees(world.world_size)))
+    axes, reduces = mesh.axis_group_ranks(spec.parallelism.degrees(world.world_size)), spec.communication.algorithms_on(world.device)
+    group = join(world, GroupAborter(), axes, reduces=reduces)
     try:
-        return peak_bytes(lambda: train(spec, group))
+        return peak_bytes(lambda: train(spec, group, world))
     finally:
         group.close()
 
@@ -125,6 +126,23 @@ def test_replicas(ranks: int, batch: int, reproducible: bool) -> None:
 def test_models_that_are_cut(axes: dict[str, int], batch: int, precision: str) -> None:
     spec = spec_of(GPT, batch, 2, parallelism={"strategy": "ddp", **axes}, resources={"nodes": 2}, precision=precision)
     assert estimated(spec) == pytest.approx(fullest(spec), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(("servers", "ranks", "batch"), [(1, 2, 4), (1, 3, 8), (2, 4, 12)])
+def test_parameter_servers_and_their_workers(servers: int, ranks: int, batch: int) -> None:
+    plan = {"strategy": "parameter_server", "servers": servers}
+    spec = spec_of(GPT, batch, 2, parallelism=plan, resources={"nodes": ranks}, reproducible=None)
+    assert estimated(spec) == pytest.approx(fullest(spec), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("compression", ["bf16", "top_k", "power_sgd"])
+@pytest.mark.parametrize("batch", [4, 12])
+def test_compressed_gradients(compression: str, batch: int) -> None:
+    communication = {"compression": compression} | ({} if compression == "bf16" else {"dense_steps": 0})
+    spec = spec_of(GPT, batch, 2, parallelism={"strategy": "ddp"}, resources={"nodes": 2}, communication=communication)
+    assert 1 - TOLERANCE < estimated(spec) / fullest(spec) < 1.2, (
+        "both copies of what is not sent count in every moment: more than there is, not less"
+    )
 
 
 def test_a_large_vocabulary_that_is_cut() -> None:
