@@ -20,7 +20,11 @@ def test_a_record_is_the_same_from_its_bytes() -> None:
     assert compress(RECORD) == compress(RECORD)
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip", compress(RECORD)[:-9], gzip.compress(b"{}"), gzip.compress(b"{")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no gzip", compress(RECORD)[:-9], gzip.compress(b"{}"), gzip.compress(b"{")],
+    ids=["empty", "text", "cut", "other fields", "no JSON"],
+)
 def test_what_is_no_record_is_told(content: bytes) -> None:
     with pytest.raises(DamagedRecordError):
         decompress(content)
