@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from torch import Tensor
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
@@ -22,7 +24,7 @@ from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
 from paceline.training.elastic import RecoveryReport
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
-from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
+from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums, inherited, with_inherited
 from paceline.training.gradients.recorder import GradientRecording, recording_for
 from paceline.training.link import World
 from paceline.training.reporting.telemetry import Telemetry
@@ -55,6 +57,7 @@ class JoinedGeneration:
     rebuilt: RecoveryReport | None  # None: all its processes are new
     sums: FixedSums | ChosenSums
     gradients: GradientRecording
+    taken_over: Mapping[str, Tensor] = field(default_factory=dict)  # what ranks that leave have not sent
 
     @property
     def reducer(self) -> Reducer:
@@ -62,9 +65,14 @@ class JoinedGeneration:
 
     def remember_unsent(self) -> None:
         """Take what the sums of gradients have left out so far into the state, and what they would have left out with the step under way."""
-        self.state.unsent = self.reducer.state()
+        self.state.unsent = with_inherited(self.reducer.state(), self.taken_over)
         self.reducer.commit()
-        self.state.unsent_next = self.reducer.state()
+        self.state.unsent_next = with_inherited(self.reducer.state(), self.taken_over)
+
+    def hand_over_unsent(self, *, leaves: bool) -> None:
+        """Give what ranks that leave have not sent to one that stays. Shards are left out: they go by the checkpoint. Collective."""
+        if self.spec.communication.leaves_out and "shard" not in self.group.axis_groups:
+            self.taken_over = inherited(self.group, self.reducer.state(), leaves=leaves)
 
     def close(self) -> None:
         """End the group; the wrapper goes first, since it holds on to the group."""

@@ -148,6 +148,7 @@ def may_leave(generation: JoinedGeneration, report: StepReport) -> bool:
 def leave_together(generation: JoinedGeneration) -> None:
     """Leave the generation, as the last thing that its ranks do together: no rank leaves while another still needs it."""
     generation.step_runner.prepared.sync_buffers()
+    generation.hand_over_unsent(leaves=generation.telemetry.link.released)
     generation.group.barrier_and_leave()
     generation.telemetry.log(f"leaving generation {generation.checkpoints.generation} after step {generation.state.step}")
 

@@ -66,6 +66,6 @@ def setup_of(spec: JobSpec, ranks: int | None = None) -> Setup:
         cpu_offload=spec.parallelism.cpu_offload,
         pipeline_schedule=spec.parallelism.pipeline_schedule,
         stages_per_rank=spec.parallelism.stages_on_each_rank,
-        keeps_unsent=spec.communication.compression in ("top_k", "power_sgd", "auto"),
+        keeps_unsent=spec.communication.leaves_out,
         communication=derived.communication_options(spec),
     )

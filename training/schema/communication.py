@@ -78,6 +78,11 @@ class Communication(Part):
         return "auto" in (self.algorithm, self.compression)
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether sums may leave something out that is to be remembered."""
+        return self.compression in ("top_k", "power_sgd", "auto")
+
+    @property
     def compresses(self) -> bool:
         return self.compression != "none"
 
