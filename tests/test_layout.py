@@ -139,6 +139,7 @@ COVERS = {
     "parallelism/planning/test_auto.py": "parallelism/planning/auto_words",
     "parallelism/planning/test_memory.py": "parallelism/model_shape parallelism/planning/gathered parallelism/planning/gradient_copies",
     "parallelism/communication/test_trial.py": "parallelism/communication/choices parallelism/communication/words",
+    "parallelism/planning/test_step_time.py": "parallelism/planning/machines",
     "parallelism/planning/test_memory_measured.py": "training/models/decoder training/models/resnet/shape",
     "parallelism/tensor_context/test_parity_hf.py": "parallelism/tensor_context/plain_parameters",
     "parallelism/tensor_context/test_tensor_parallel.py": "parallelism/tensor_context/shard_model training/models/gpt/shard",
