@@ -153,7 +153,12 @@ class TrainState:
         """Apply the gradients in the model, which are the global ones, and clear them."""
         self.discard_trial_step()
         self.optimizer.step()
+        self.clear_gradients()
+
+    def clear_gradients(self) -> None:
+        """Clear all gradients: of trainable parameters that a user's optimizer does not hold they would add up."""
         self.optimizer.zero_grad()
+        self.model.zero_grad()
 
     def discard_trial_step(self) -> None:
         """Clear the optimizer's state before its first update.
@@ -180,7 +185,7 @@ class TrainState:
 
         Parameters change only when a step commits. `partial` stays.
         """
-        self.optimizer.zero_grad()
+        self.clear_gradients()
         if self.buffers_before:
             for buffer, before in zip(self.task.model.buffers(), self.buffers_before, strict=True):
                 buffer.copy_(before)

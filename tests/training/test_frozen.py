@@ -49,6 +49,14 @@ def two_rates(spec):
         [{"params": [model[0].bias], "lr": 0.5}, {"params": model[3].parameters(), "lr": 0.05}, {"params": model[1].parameters()}],
         lr=0.2, momentum=0.9)
     return Task(build(), Points(), loss, optimizer=make)
+
+def forgotten(spec):
+    model = build()
+    return Task(model.requires_grad_(), Points(), loss, optimizer=lambda model: torch.optim.SGD(model[3].parameters(), lr=0.05))
+
+def at_rest(spec):
+    make = lambda model: torch.optim.SGD([{"params": model[3].parameters(), "lr": 0.05}, {"params": model[:3].parameters(), "lr": 0.0}])
+    return Task(build().requires_grad_(), Points(), loss, optimizer=make)
 """
 FROZEN = {"0.weight", "3.bias"}
 
@@ -118,6 +126,18 @@ def test_an_optimizer_of_ones_own_keeps_its_rates_which_the_schedule_scales(
     assert_trained(job, initial(own, tmp_path))
     (resumed,) = job.run(1, restore_from=(job.newest_first()[1],), restore_required=True)
     assert resumed.curve("loss") == {step: loss for step, loss in straight.curve("loss").items() if step > 4}
+
+
+@pytest.mark.parametrize("reproducible", [True, False])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_trainable_parameters_that_the_optimizer_does_not_hold_collect_no_gradients(
+    make_job: MakeJob, spec: dict[str, Any], reproducible: bool, ranks: int
+) -> None:
+    spec["reproducible"] = reproducible
+    forgotten, at_rest = (make_job(spec | {"entrypoint": f"frozen_task:{name}"}, name).run(ranks)[0] for name in ("forgotten", "at_rest"))
+    assert (forgotten.exit_code, at_rest.exit_code) == (0, 0), forgotten.output
+    assert forgotten.curve("loss") == at_rest.curve("loss")
+    assert forgotten.curve("gradient_norm") == at_rest.curve("gradient_norm")
 
 
 def test_groups_have_the_rates_they_were_born_with(spec: dict[str, Any], tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class OwnLoopStepRunner:
 
     def go_on_from(self, step: int, scale: Unscaled, optimizer: torch.optim.Optimizer) -> None:
         """Continue from `step`, dropping batches that are accumulated but not applied."""
-        optimizer.zero_grad()
+        self._clear_gradients(optimizer)
         self.step, self.scale, self.pending = step, scale, 0
 
     @property
@@ -78,7 +78,7 @@ class OwnLoopStepRunner:
 
     def forget_trial(self, optimizer: torch.optim.Optimizer) -> None:
         """Drop the gradients of a trial, and put the running statistics back."""
-        optimizer.zero_grad()
+        self._clear_gradients(optimizer)
         self._rewind()
 
     def _forward(self, batch: Any, criterion: Criterion | None) -> Tensor:
@@ -116,9 +116,14 @@ class OwnLoopStepRunner:
             optimizer.step()
         else:
             self._rewind()
-        optimizer.zero_grad()
+        self._clear_gradients(optimizer)
         self.scale = self.scale.after(self.step, applied=applied)
         return norm.item()
+
+    def _clear_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Clear all gradients: of trainable parameters that the optimizer does not hold they would add up."""
+        optimizer.zero_grad()
+        self._model.zero_grad()
 
     @torch.no_grad()
     def _rewind(self) -> None:
