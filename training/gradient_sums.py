@@ -144,7 +144,10 @@ def _begin(spec: JobSpec, world: World, state: TrainState, group: Group, groups:
     largest = gradients.compressible + gradients.whole
     costs, links = probe(group, groups, found, options.compression, state.device, largest=largest, machines=world.node_count)
     dense_steps = options.compression.dense_steps if any(each.is_lossy for each in found) else 0
-    bucket_sizes = BUCKET_SIZES_MB if spec.parallelism.strategy == "ddp" and asked.bucket_mb is None else ()
+    has_buckets = spec.parallelism.strategy == "ddp" and asked.bucket_mb is None
+    bucket_sizes = [
+        size for size in BUCKET_SIZES_MB if has_buckets and largest > min(size * (1 << 20), BUCKET_BYTES)
+    ]  # else they are the same
     return CommunicationTrial(predicted_sums(costs, gradients), dense_steps, groups.replicas.size, links, bucket_sizes)
 
 

@@ -20,6 +20,8 @@ from paceline.parallelism.communication.sum_cost import Links
 WARM_UP, TIMED = 2, 6
 #: Choices that are timed beside the default, and how far their prediction may be behind the best one's: predictions are that good, or less.
 MOST_TIMED, NEAR = 4, 1.5
+#: Of the default's time: what takes less is faster for certain.
+CLEAR = 0.5
 #: Steps of a window in which a choice is watched.
 WINDOW = 32
 #: A window's loss is worse than the best one's if it is above it by its own spread and by this share.
@@ -69,7 +71,7 @@ class CommunicationTrial:
         self._waited: dict[ReductionChoice, float] = {}  # of a step, by those that were timed
         self._is_exact = False  # what leaves something out is given up
         self._watches = False
-        self._buckets_tried = False
+        self._buckets_tried = self._is_confirmed = False
         self._best_loss = math.inf
         self.begin_round()
 
@@ -123,14 +125,29 @@ class CommunicationTrial:
             self._watch(seconds)
             return None
         timed = self._to_time.pop(0)
-        self.measured[timed], self._waited[timed] = seconds, waited
-        if timed == self.default:
-            self._to_time += [self.taken] if self._watches else self._promising()
-        if not self._to_time and not self._watches:
-            self._to_time += self._with_other_buckets()
+        self._waited.setdefault(timed, waited)
+        self.measured[timed] = min(seconds, self.measured.get(timed, math.inf))
+        if not self._to_time:
+            self._to_time = self._next_to_time(timed)
         return None if self._to_time else self._decide()
 
     # -- what a round says
+
+    def _next_to_time(self, timed: ReductionChoice) -> list[ReductionChoice]:
+        """Return what is to be timed before a decision; nothing: all that is needed is known."""
+        if self._watches:
+            return [self.taken] if timed == self.default else []
+        if len(self.measured) == 1 and not self._is_confirmed and (promising := self._promising()):
+            return promising
+        return self._with_other_buckets() or self._default_again()
+
+    def _default_again(self) -> list[ReductionChoice]:
+        """Return the default, once, where another choice is faster by a little: the first steps of a process are slower than all later ones."""
+        best = min(self.measured, key=self._measured_cost)
+        is_clear = self.measured[best] < CLEAR * self.measured[self.default]
+        again = [] if self._is_confirmed or best == self.default or is_clear else [self.default]
+        self._is_confirmed = True
+        return again
 
     def _promising(self) -> list[ReductionChoice]:
         """Return the choices that are predicted to be worth it, the best first. No more can be saved than is waited for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.sum_cost import Links, MeasuredLink
 from paceline.parallelism.communication.trial import Verdict
 from paceline.parallelism.planning.auto_words import duration
@@ -19,16 +20,21 @@ def why(verdict: Verdict) -> str:
             return f"{taken.name}: {waits}, and no other way is predicted to save enough of that"
         case "not_faster":
             tried = min((each for each in measured if each != default), key=lambda each: measured[each])
-            took = f"a step takes {duration(measured[tried])} instead of {duration(measured[default])} with the best of it"
-            return f"{taken.name}: nothing that was tried saves enough; {took} ({tried.name}), which would have to save {tried.worth:.0%}"
+            took = f"the best of it ({tried.name}) takes {duration(measured[tried])} a step, this {duration(measured[taken])}"
+            return f"{taken.name}: nothing that was tried saves enough; {took}, and what is {_kind(tried)} must save {tried.worth:.0%}"
         case "no_longer_faster":
             before = verdict.before or taken
-            return f"{taken.name} again: a step takes {duration(measured[taken])} with it, and {duration(measured[before])} if it is done {before.name}"
+            took = f"a step takes {duration(measured[taken])}, and {duration(measured[before])} if it is done {before.name}"
+            return f"{taken.name} again: {took}, and what is {_kind(before)} must save {before.worth:.0%}"
         case "loss":
             before = verdict.before or taken
             return (
                 f"{taken.name} again: done {before.name}, the loss was higher than it had been, and it leaves out a part of each gradient"
             )
+
+
+def _kind(choice: ReductionChoice) -> str:
+    return "lossy" if choice.is_lossy else "exact" if choice.compression == "none" else "rounded"
 
 
 def links(found: Links) -> str:
