@@ -140,6 +140,8 @@ _COMPRESSIONS = {
 
 def _gradients(job: Job) -> Pairs:
     """How replicas sum their gradients, where the job asks for another way than the default."""
+    if (job.actual_world_size or job.world_size) == 1:  # one rank sums nothing
+        return []
     if job.communication is not None:
         return [("gradients", job.communication.text), ("links", job.communication.links)]
     asked = (job.spec or {}).get("communication") or {}

@@ -166,8 +166,11 @@ def recording_for(
     used = set[str]().union(*group.all_gather_object(patterns_in_use(state.model, gradients.names)))
     for pattern in gradients.names:
         if pattern not in used:
-            names = ", ".join(name for name, _ in trainable_parameters(state.model)[:NAMES_IN_ERRORS]) or "none"
-            raise InvalidInputError(f"gradients.names: no trainable parameter matches {pattern!r}; on rank {group.rank} there are: {names}")
+            names = [name for name, _ in trainable_parameters(state.model)]
+            some = ", ".join(names[:NAMES_IN_ERRORS]) or "none"
+            raise InvalidInputError(
+                f"gradients.names: no trainable parameter matches {pattern!r}; of the {len(names)} that rank {group.rank} has: {some}"
+            )
     parameters = matching(state.model, gradients.names)
     if reason := why_too_much(gradients, parameters, state.total_steps):
         raise InvalidInputError(reason)

@@ -63,6 +63,13 @@ class Gradients(Part):
         way_out = f"use every={-(-total_steps // max(1, most - len(self.steps)))} or more" if self.every else "name fewer steps"
         return f"gradients chooses {count:,} of {total_steps:,} steps; at most {most:,} are {kept}: {way_out}"
 
+    def why_no_step(self, total_steps: int) -> str | None:
+        """Return why a job of `total_steps` would record none of them, with the way out, or None."""
+        if self.count(total_steps):
+            return None
+        first = min((*self.steps, *([self.every] if self.every else [])))
+        return f"gradients begins with step {first:,}, and the job ends after {total_steps:,}: choose a step up to that, or train longer"
+
     def why_too_many_records(self, parameters: int, total_steps: int) -> str | None:
         """Return why `parameters` of one rank at the chosen steps are too much, with the way out, or None."""
         count = self.count(total_steps)

@@ -261,10 +261,10 @@ def why_not_traced(spec: JobSpec) -> str | None:
 
 
 def too_many_gradients(spec: JobSpec) -> str | None:
-    """Return why the job would record gradients at too many steps. Where its length is in epochs, only a rank can tell."""
+    """Return why the job would record gradients at too many steps, or at none. Where its length is in epochs, only a rank can tell."""
     if spec.gradients is None or spec.training is None or spec.training.steps is None:
         return None
-    return spec.gradients.why_too_many_steps(spec.training.steps)
+    return spec.gradients.why_no_step(spec.training.steps) or spec.gradients.why_too_many_steps(spec.training.steps)
 
 
 def too_many_micro_batches(spec: JobSpec) -> str | None:

@@ -85,7 +85,10 @@ def _refusals(configurations: Sequence[RepeatedTrials]) -> list[tuple[str, list[
     if not refused:
         return []
     subject = f"{plural(len(refused), 'configuration')} {'was' if len(refused) == 1 else 'were'} refused by the planner and not run"
-    return [(f"{subject}: {refused[0].label}: {str(refused[0].refusal).rstrip('.')}.", [each.index for each in refused])]
+    reasons = [*dict.fromkeys(str(each.refusal) for each in refused)][:MOST_TOLD]
+    of_reason = [(reason.rstrip("."), [each.label for each in refused if each.refusal == reason]) for reason in reasons]
+    told = "; ".join(f"{listed(labels, MOST_TOLD)}: {reason}" for reason, labels in of_reason)
+    return [(f"{subject}: {told}.", [each.index for each in refused])]
 
 
 def _losses(trials: Sequence[TrialFacts]) -> list[tuple[str, list[int]]]:

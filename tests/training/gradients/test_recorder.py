@@ -159,7 +159,7 @@ def test_a_pattern_of_no_parameter_ends_the_job_with_names_that_there_are(make_j
     assert end.result.failure is not None
     assert end.result.failure.kind == "invalid_input"
     assert (
-        "gradients.names: no trainable parameter matches 'head.*'; on rank 0 there are: 0.weight, 0.bias, 2.weight"
+        "gradients.names: no trainable parameter matches 'head.*'; of the 6 that rank 0 has: 0.weight, 0.bias, 2.weight"
         in end.result.failure.message
     )
 

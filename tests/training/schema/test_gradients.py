@@ -32,6 +32,11 @@ def test_named_steps_and_every_so_many_are_chosen_together() -> None:
         ({"steps": [1], "names": "*.weight"}, "gradients.names takes a list, such as ['*.weight']; got '*.weight'"),
         ({"steps": [1], "bins": 63}, "gradients.bins=63 is odd, and half of the bins are for negative numbers; use 64"),
         ({"steps": [1], "bins": 2048}, "gradients.bins must be 1024 or less; got 2048"),
+        (
+            {"steps": [2000, 5000]},
+            "gradients begins with step 2,000, and the job ends after 1,200: choose a step up to that, or train longer",
+        ),
+        ({"every": 1300}, "gradients begins with step 1,300, and the job ends after 1,200"),
         ({"every": 1}, "gradients chooses 1,200 of 1,200 steps; at most 1,000 are recorded: use every=2 or more"),
         ({"every": 50, "snapshots": True}, "24 of 1,200 steps; at most 20 are kept as snapshots: use every=60 or more"),
         ({"steps": list(range(1, 22)), "snapshots": True}, "at most 20 are kept as snapshots: name fewer steps"),

@@ -44,6 +44,18 @@ def test_what_was_stopped_early() -> None:
     assert found == ["1 of 21 trials was stopped early: what more steps would have brought is not known."]
 
 
+def test_refusals_with_one_reason_are_told_together() -> None:
+    refused = [
+        trial
+        for index, ranks in enumerate((3, 5, 8))
+        for trial in repeats(
+            90 + index, {"world_size": ranks, STRATEGY: "ddp"}, [1.0], state="refused", refusal="too many." if ranks == 8 else "uneven."
+        )
+    ]
+    expected = "3 configurations were refused by the planner and not run: ddp, 3 ranks and ddp, 5 ranks: uneven; ddp, 8 ranks: too many."
+    assert texts([*CLEAN, *refused]) == [expected]
+
+
 def test_a_refusal_has_its_reason() -> None:
     refused = repeats(90, {"world_size": 3, STRATEGY: "ddp"}, [1.0], state="refused", refusal="32 does not divide by 3.")
     assert texts([*CLEAN, *refused]) == ["1 configuration was refused by the planner and not run: ddp, 3 ranks: 32 does not divide by 3."]
