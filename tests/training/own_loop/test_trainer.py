@@ -40,6 +40,15 @@ def test_after_every_update_it_says_what_that_came_to() -> None:
         assert not {"mfu", "tokens_per_second"} & metrics.keys(), "nobody said what a sample is"
 
 
+def test_parameters_that_the_optimizer_does_not_hold_collect_no_gradients() -> None:
+    with Trainer(Small()) as trainer:
+        held, *forgotten = trainer.model.parameters()
+        optimizer = torch.optim.SGD([held], lr=0.0)
+        norms = [trainer.train_step(own_batch(0, 1), optimizer, F.mse_loss, step) for step in range(3)]
+    assert forgotten
+    assert len({update.gradient_norm for update in norms if update}) == 1, "the same batch has the same gradients each time"
+
+
 def test_tokens_per_second_follow_from_what_a_sample_is() -> None:
     with Trainer(Small(), tokens_per_sample=128) as trainer:
         trainer.train_step(own_batch(0, 1), optimizer_of(trainer.model), F.mse_loss, 0)

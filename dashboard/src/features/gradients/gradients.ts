@@ -37,7 +37,14 @@ export function troublesOf(parameter: ParameterGradients): Trouble[] {
   const infs = bad.reduce((sum, rank) => sum + rank.infs, 0);
   const counts = [...(nans ? [`${count(nans)} NaN`] : []), ...(infs ? [`${count(infs)} infinite`] : [])];
   return [
-    ...(bad.length > 0 ? [{ tone: "bad" as const, text: `${counts.join(", ")} on ${ranksInWords(bad)}` }] : []),
+    ...(bad.length > 0
+      ? [
+          {
+            tone: "bad" as const,
+            text: `${counts.join(", ")} on ${ranksInWords(bad)}${bad.length > 1 ? " together" : ""}`,
+          },
+        ]
+      : []),
     ...(dead.length > 0 ? [{ tone: "warn" as const, text: `all zero on ${ranksInWords(dead)}` }] : []),
     ...(parameter.unused.length > 0
       ? [{ tone: "warn" as const, text: `not reached on ${inWords(parameter.unused)}` }]
