@@ -1279,7 +1279,7 @@ class Job(Struct, frozen=True, kw_only=True):
     desired: str
     progress: JobProgress
     world_size: int
-    """how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last"""
+    """how many ranks the job should have: what its spec says, or the last resize"""
     generation: int
     restarts: int
     created_at: datetime
@@ -1311,6 +1311,8 @@ class Job(Struct, frozen=True, kw_only=True):
     hang: HangNotice | None = None
     """it seems to hang; null: it does not, or that is not known"""
     labels: dict[str, str] = field(default_factory=dict)
+    last_world_size: int | None = None
+    """how many ranks a job that has ended had last; null: it has not ended, or never ran"""
     model: str = ""
     """gpt, hf, mlp, resnet, entrypoint or script"""
     pending: Reason | None = None

@@ -105,8 +105,9 @@ class JobSummary(Schema):
         None, description="why a queued or recovering job is not running, or a running one has fewer ranks or spares than it should"
     )
     progress: JobProgress
-    world_size: int = Field(
-        description="how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last"
+    world_size: int = Field(description="how many ranks the job should have: what its spec says, or the last resize")
+    last_world_size: int | None = Field(
+        None, description="how many ranks a job that has ended had last; null: it has not ended, or never ran"
     )
     generation: int
     restarts: int

@@ -120,7 +120,7 @@ def _table(jobs: list[Job]) -> str:
             formats.number(job.progress.loss),
             formats.quantity(job.progress.tokens_per_second),
             formats.duration(None if has_ended(job) else job.progress.eta_seconds),
-            str(job.world_size),
+            str(job.last_world_size or job.world_size),
             formats.age(job.created_at),
             job.id,
         ]

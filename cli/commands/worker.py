@@ -16,6 +16,8 @@ from paceline.cli.output import note
 from paceline.cli.session import command
 from paceline.cli.settings import JOIN_TOKEN, child_environment, resolve
 
+#: The folders of an agent that is told of none. Agents of one machine share the checkpoints.
+DATA, CHECKPOINTS = Path(".paceline/agent"), Path(".paceline/checkpoints")
 PASS_ENV_HELP = "variables of this shell that ranks get besides PATH, HOME, CUDA_*, NCCL_*, proxies and the like; repeatable"
 
 GPUS_HELP = "GPUs to offer: indices as in nvidia-smi (0,2), UUIDs, all or none; default: all that CUDA_VISIBLE_DEVICES shows"
@@ -29,9 +31,12 @@ def worker(
     gpus: Annotated[str | None, typer.Option(metavar="LIST", help=GPUS_HELP)] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="CPU slots (default: one a CPU), or at most so many free GPUs")] = None,
     address: Annotated[str | None, typer.Option(help="where other nodes reach this one")] = None,
-    data: Annotated[Path, typer.Option(help="spools, the node's credential, and checkpoints")] = Path(".paceline/agent"),
+    data: Annotated[Path, typer.Option(help="spools, the node's credential, and checkpoints")] = DATA,
     checkpoints: Annotated[
-        Path | None, typer.Option(help="where jobs save, e.g. a folder that nodes share; default: checkpoints in --data")
+        Path | None,
+        typer.Option(
+            help="where jobs save, e.g. a folder that nodes share; default: .paceline/checkpoints, or checkpoints in --data where that is given"
+        ),
     ] = None,
     port_range: Annotated[str | None, typer.Option(metavar="A-B", help="ports for gangs to meet on; default: any free ones")] = None,
     output_cap: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank's output on disk; default: 256MiB")] = None,
@@ -52,9 +57,10 @@ def worker(
     require_torch("an agent")
     settings = resolve(server)
     note(*settings.warnings)
+    saves_in = checkpoints or (CHECKPOINTS if data == DATA else None)
     arguments = ["--server", settings.url, "--name", name or _host_name(), "--data", str(data.resolve())]
     for flag, value in (
-        ("--checkpoints", checkpoints.resolve() if checkpoints else None),
+        ("--checkpoints", saves_in.resolve() if saves_in else None),
         ("--gpus", gpus),
         ("--slots", slots),
         ("--address", address),

@@ -40,7 +40,18 @@ def _worker(stack: Stack, name: str) -> subprocess.Popen[bytes]:
     invitation = stack.client.post("/cluster/nodes", json={})
     assert invitation.status_code == 201, invitation.text
     command = [sys.executable, "-m", "paceline.cli.main", "worker", "--server", stack.server, "--token", invitation.json()["token"]]
-    options = ["--name", name, "--slots", "1", "--data", str(stack.data / name), "--quiet-seconds", str(QUIET_SECONDS)]
+    options = [
+        "--name",
+        name,
+        "--slots",
+        "1",
+        "--data",
+        str(stack.data / name),
+        "--checkpoints",
+        str(stack.data / "checkpoints"),
+        "--quiet-seconds",
+        str(QUIET_SECONDS),
+    ]
     with open(stack.data / f"{name}.log", "wb") as log:
         return subprocess.Popen([*command, *options], cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log)
 

@@ -51,7 +51,8 @@ async def test_a_job_that_ended_with_fewer_ranks_than_it_began_with_is_listed_wi
     await agents["c"].complete(job_id)
     ended = await cluster.until_job(job_id, "completed")
     (listed,) = (await cluster.client.get("/api/v1/training/jobs")).json()["items"]
-    assert (listed["world_size"], ended["world_size"]) == (1, 1)
+    assert (listed["world_size"], listed["last_world_size"], ended["last_world_size"]) == (3, 1, 1)
+    assert running["last_world_size"] is None
 
 
 async def checkpoints(cluster: Cluster, job_id: str) -> list[tuple[int, int, str]]:

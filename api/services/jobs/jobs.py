@@ -66,7 +66,6 @@ def _progress(job: JobRow) -> JobProgress:
 
 def summarize(job: JobRow, told: Notices) -> JobSummary:
     spec = readable_spec_of(job)
-    world_size = told.ended_with or job.world_size
     return JobSummary(
         id=job.id,
         name=job.name,
@@ -78,10 +77,11 @@ def summarize(job: JobRow, told: Notices) -> JobSummary:
         end_reason=job.end_reason,
         pending=Reason.model_validate(job.pending) if job.pending else None,
         progress=_progress(job),
-        world_size=world_size,
+        world_size=job.world_size,
+        last_world_size=told.ended_with,
         generation=job.generation,
         restarts=job.restarts,
-        strategy=strategy_of(spec, world_size) if spec else UNKNOWN,
+        strategy=strategy_of(spec, told.ended_with or job.world_size) if spec else UNKNOWN,
         model=model_of(spec) if spec else UNKNOWN,
         unreadable=why_unreadable(job),
         hang=told.hang,

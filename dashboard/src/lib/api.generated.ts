@@ -3640,6 +3640,11 @@ export interface components {
                 [key: string]: string;
             };
             /**
+             * Last World Size
+             * @description how many ranks a job that has ended had last; null: it has not ended, or never ran
+             */
+            last_world_size: number | null;
+            /**
              * Model
              * @description gpt, hf, mlp, resnet, entrypoint or script
              */
@@ -3729,7 +3734,7 @@ export interface components {
             warnings: string[];
             /**
              * World Size
-             * @description how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last
+             * @description how many ranks the job should have: what its spec says, or the last resize
              */
             world_size: number;
         };
@@ -4056,6 +4061,11 @@ export interface components {
                 [key: string]: string;
             };
             /**
+             * Last World Size
+             * @description how many ranks a job that has ended had last; null: it has not ended, or never ran
+             */
+            last_world_size: number | null;
+            /**
              * Model
              * @description gpt, hf, mlp, resnet, entrypoint or script
              */
@@ -4089,7 +4099,7 @@ export interface components {
             unreadable: string | null;
             /**
              * World Size
-             * @description how many ranks the job should have: what its spec says, or the last resize; of one that has ended, how many it had last
+             * @description how many ranks the job should have: what its spec says, or the last resize
              */
             world_size: number;
         };

@@ -39,5 +39,5 @@ def test_checkpoints_lie_in_the_data_folder_and_not_where_the_worker_was_started
     server = ("--server", "http://127.0.0.1:1")
     assert settings_of(monkeypatch, *server, "--data", str(tmp_path)).checkpoints == tmp_path / "checkpoints"
     monkeypatch.chdir(tmp_path)
-    assert settings_of(monkeypatch, *server).checkpoints == tmp_path / ".paceline" / "agent" / "checkpoints"
+    assert settings_of(monkeypatch, *server).checkpoints == tmp_path / ".paceline" / "checkpoints"
     assert settings_of(monkeypatch, *server, "--checkpoints", "shared").checkpoints == tmp_path / "shared"

@@ -134,7 +134,7 @@ function JobRow({ job, now, picked, full, onPick }: RowProps) {
         {isIdle(job) ? MISSING : duration(job.progress.eta_seconds)}
       </td>
       <td data-numeric data-wide="1">
-        {job.world_size}
+        {job.last_world_size ?? job.world_size}
       </td>
       <td data-numeric data-wide="1">
         {job.priority}
