@@ -18,6 +18,9 @@ from paceline.cli.settings import JOIN_TOKEN, child_environment, resolve
 
 #: The folders of an agent that is told of none. Agents of one machine share the checkpoints.
 DATA, CHECKPOINTS = Path(".paceline/agent"), Path(".paceline/checkpoints")
+CHECKPOINTS_HELP = (
+    "where jobs save, e.g. a folder that nodes share; default: .paceline/checkpoints, or checkpoints in --data where that is given"
+)
 PASS_ENV_HELP = "variables of this shell that ranks get besides PATH, HOME, CUDA_*, NCCL_*, proxies and the like; repeatable"
 
 GPUS_HELP = "GPUs to offer: indices as in nvidia-smi (0,2), UUIDs, all or none; default: all that CUDA_VISIBLE_DEVICES shows"
@@ -32,12 +35,7 @@ def worker(
     slots: Annotated[int | None, typer.Option(min=1, help="CPU slots (default: one a CPU), or at most so many free GPUs")] = None,
     address: Annotated[str | None, typer.Option(help="where other nodes reach this one")] = None,
     data: Annotated[Path, typer.Option(help="spools, the node's credential, and checkpoints")] = DATA,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(
-            help="where jobs save, e.g. a folder that nodes share; default: .paceline/checkpoints, or checkpoints in --data where that is given"
-        ),
-    ] = None,
+    checkpoints: Annotated[Path | None, typer.Option(help=CHECKPOINTS_HELP)] = None,
     port_range: Annotated[str | None, typer.Option(metavar="A-B", help="ports for gangs to meet on; default: any free ones")] = None,
     output_cap: Annotated[str | None, typer.Option(metavar="SIZE", help="of one rank's output on disk; default: 256MiB")] = None,
     quiet_seconds: Annotated[
