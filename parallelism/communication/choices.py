@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from paceline.distributed.collectives.options import Algorithm
-from paceline.distributed.compression.options import Compression, CompressionOptions
+from paceline.distributed.compression.options import Compression
 from paceline.parallelism.communication.options import CommunicationOptions
 
 #: Sizes of DDP's buckets that are tried beside its own 25 MiB: smaller ones begin earlier, larger ones are fewer messages.
@@ -70,8 +70,3 @@ def choices(
     algorithms = [each for each in ALGORITHMS if each in offered] if algorithm == "auto" else [algorithm]
     kinds = compressions if compression == "auto" else [compression]
     return tuple(ReductionChoice(each, kind) for kind in kinds for each in algorithms if each != "ring" or kind == "none")
-
-
-def with_probe_options(options: CompressionOptions, choice: ReductionChoice) -> CompressionOptions:
-    """Return the options of a sum that is only timed: compressed from the first step on."""
-    return replace(options, compression=choice.compression, dense_steps=0)

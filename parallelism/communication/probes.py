@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -14,7 +15,7 @@ from paceline.distributed.compression.options import CompressionOptions
 from paceline.distributed.process_group import Group
 from paceline.distributed.reduction import BackendSum, GradientBucket, Piece, Reduction
 from paceline.distributed.reduction_groups import ReductionGroups
-from paceline.parallelism.communication.choices import ReductionChoice, with_probe_options
+from paceline.parallelism.communication.choices import ReductionChoice
 from paceline.parallelism.communication.sum_cost import Links, SumCost, cost_of, link_of
 
 ELEMENT_BYTES = 4
@@ -40,7 +41,9 @@ def probe(
     """Time a small and a large sum by each choice, and over each kind of link. All ranks get the same numbers: those of the slowest.
 
     `largest`: bytes of all gradients. `machines`: how many the ranks are on."""
-    sums: dict[object, Reduction] = {each: reduction_for(each.algorithm, with_probe_options(options, each), groups) for each in choices}
+    sums: dict[object, Reduction] = {
+        each: reduction_for(each.algorithm, replace(options, compression=each.compression, dense_steps=0), groups) for each in choices
+    }
     replicas, local, peers = groups.replicas.size, groups.local, groups.peers
     if local is not None and peers is not None:
         sums |= {"within": RingSum(local), "between": BackendSum(peers)}

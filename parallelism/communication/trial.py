@@ -104,7 +104,7 @@ class CommunicationTrial:
         self._seconds.append(seconds)
         self._waits.append(waited)
         self._losses.append(loss)
-        if self.current.is_lossy and not math.isfinite(loss):
+        if self._may_be_given_up and not math.isfinite(loss):
             return True
         if not self._to_time:
             return self.taken != self.default and len(self._seconds) >= WINDOW
@@ -188,16 +188,21 @@ class CommunicationTrial:
             return
         self._watches, self.measured, self._to_time = True, {}, [self.default]
 
+    @property
+    def _may_be_given_up(self) -> bool:
+        """Whether the current choice leaves something out, and the job has left open whether to."""
+        return self.current.is_lossy and not all(each.is_lossy for each in self.sums)
+
     def _loss_holds_up(self, losses: Sequence[float]) -> bool:
         if not all(map(math.isfinite, losses)):
-            return not self.current.is_lossy
+            return not self._may_be_given_up
         found = statistics.median(losses)
         spread = 1.4826 * statistics.median(abs(loss - found) for loss in losses)  # as a normal distribution's standard deviation
         worse = found > self._best_loss + max(spread, LOSS_SHARE * abs(self._best_loss))
         self._best_loss = min(self._best_loss, found)
-        return not (worse and self.current.is_lossy)
+        return not (worse and self._may_be_given_up)
 
-    def _give_up(self) -> Verdict | None:
+    def _give_up(self) -> Verdict:
         """Drop a choice whose loss does not hold up, with all others that leave something out."""
         before = self.current
         self._is_exact = True

@@ -133,6 +133,16 @@ def test_a_loss_that_does_not_hold_up_ends_all_that_leave_something_out(bad: flo
     assert "the loss was higher" in words.why(found.told[-1])
 
 
+@pytest.mark.parametrize("bad", [math.nan, 40.0])
+def test_a_compression_that_the_job_asks_for_is_never_given_up(bad: float) -> None:
+    flat = ReductionChoice("backend", "top_k")
+    found = job({flat: 1.0, TOP_K: 0.1}, {flat: 1.0, TOP_K: 0.1}).run(40)
+    found.loss = lambda step, choice: bad
+    found.run(3 * WINDOW)
+    assert [(each.taken, each.why) for each in found.told] == [(TOP_K, "faster")]
+    assert found.used[-1] == TOP_K
+
+
 def test_a_loss_that_only_scatters_is_no_reason() -> None:
     found = job(SUMS)
     found.loss = lambda step, choice: 4.0 + (0.5 if step % 2 else -0.5)
