@@ -24,7 +24,7 @@ from paceline.training import elastic, server_state
 from paceline.training.autotune import micro_batch
 from paceline.training.elastic import RecoveryReport
 from paceline.training.errors import CheckpointCorruptError, CheckpointUnreachableError, NoUsableCheckpointError
-from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums, inherited, with_inherited
+from paceline.training.gradient_sums import ChosenSums, FixedSums, gradient_sums
 from paceline.training.gradients.recorder import GradientRecording, recording_for
 from paceline.training.link import World
 from paceline.training.reporting.telemetry import Telemetry
@@ -41,6 +41,7 @@ from paceline.training.steps.parameter_server import ServedStepRunner
 from paceline.training.steps.pipelined import PipelineStepRunner, staged
 from paceline.training.steps.step import LocalStepRunner
 from paceline.training.steps.stepping import StepRunner, StepsFrom
+from paceline.training.unsent_inheritance import inherited, with_inherited
 
 
 @dataclass

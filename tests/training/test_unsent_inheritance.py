@@ -1,4 +1,4 @@
-"""The sums of a generation: what ranks that leave have not sent is not lost."""
+"""What ranks that leave have not sent is not lost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from paceline.distributed.abort import GroupAborter
 from paceline.distributed.joining import join
-from paceline.training.gradient_sums import inherited, with_inherited
 from paceline.training.link import Joined, World
+from paceline.training.unsent_inheritance import inherited, with_inherited
 from tests.ranks import run_ranks
 from tests.training.conftest import MakeJob
 from tests.training.specs import tiny_gpt
